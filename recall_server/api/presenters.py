@@ -101,6 +101,7 @@ def memory(one: Memory) -> Json:
         "tags": list(one.source.tags),
         "metadata": dict(one.source.metadata),
         "type": one.type,
+        "layer": one.layer,
         "status": one.status,
         "entity": one.fact.entity if one.fact else None,
         "attribute": one.fact.attribute if one.fact else None,

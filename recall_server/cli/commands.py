@@ -12,6 +12,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, tokens
 from recall_server.cli.audit import app as audit
+from recall_server.cli.changes import changes, rebuild, undo
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
     erase,
@@ -186,6 +187,9 @@ app.command("import")(import_)
 app.command("doctor")(doctor_)
 app.command("reembed")(reembed)
 app.command("timeline")(timeline)
+app.command("changes")(changes)
+app.command("undo")(undo)
+app.command("rebuild")(rebuild)
 app.add_typer(quarantine, name="quarantine")
 
 

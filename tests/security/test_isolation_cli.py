@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "quarantine reject": ("suspect to reject",),
     "show": ("memory",),
     "restore": ("forgotten",),
+    "undo": ("change", "--dry-run", "--with-dependents"),
     "forget": ("memory to forget",),
     "erase": ("--memory", "memory", "--yes"),
     "purge-source": ("--episode", "episode", "--yes"),
@@ -50,6 +51,8 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "ask": None,
     "list": None,
     "timeline": None,
+    "changes": None,
+    "rebuild": None,
     "export": None,
 }
 
@@ -107,6 +110,7 @@ def _furnish(database: Database) -> dict[str, str]:
         other = next(one for one in kept if "teal" in one.text)
         swims = next(one for one in kept if "swim" in one.text)
         await services.recall.forget(Context(line(built)), jam.id)
+        changed = await services.changes.page(Context(line(built)), None)
         held = await services.quarantine.list(
             Context(line(built)), state=Held.HELD, limit=5, offset=0
         )
@@ -116,6 +120,7 @@ def _furnish(database: Database) -> dict[str, str]:
             "suspect to reject": held.found[1].item_id,
             "forgotten": jam.id,
             "memory": other.id,
+            "change": changed.changes[0].id,
             "memory to forget": swims.id,
             "episode": other.citation.episode_id,
         }

@@ -113,6 +113,9 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /v1/timeline": (_route("subject", "GET", "/v1/timeline?entity={}&attribute=lives_in"),),
     "GET /v1/texts": (_route("container", "GET", "/v1/texts?container={}"),),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
+    "POST /v1/changes/{change_id}/undo": (
+        _route("job", "POST", "/v1/changes/{}/undo", {"dry_run": True}),
+    ),
     "GET /v1/consolidations/{task_id}": (_route("task", "GET", "/v1/consolidations/{}"),),
     "GET /v1/consolidations/{task_id}/push_configs": (
         _route("task", "GET", "/v1/consolidations/{}/push_configs"),
@@ -224,6 +227,7 @@ WITHOUT_ID = {
     "GET /v1/memories",
     "POST /v1/search",
     "GET /v1/stats",
+    "GET /v1/changes",
     "GET /v1/conflicts",
     "GET /v1/tokens",
     "POST /v1/tokens",

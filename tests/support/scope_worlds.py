@@ -260,6 +260,9 @@ def reads(limit: Limit) -> Iterator[Step]:
         yield http("get_timeline", "GET", path)
     for kind in ("job of heron", "foreign job"):
         yield http("get_job", "GET", f"/v1/jobs/<{kind}>")
+    yield http("list_changes", "GET", "/v1/changes")
+    for kind in ("job of heron", "foreign job"):
+        yield http("undo_change", "POST", f"/v1/changes/<{kind}>/undo", {"dry_run": True})
     yield http("list_texts", "GET", "/v1/texts?limit=50")
     yield http("list_texts", "GET", "/v1/texts?topic=general&said_after=2020-01-01")
     yield tool("get_memory_stats")

@@ -28,6 +28,7 @@ from recall_client._calls import (
 from recall_client.errors import NoAnswer, TaskEnded
 from recall_client.models import (
     AuditRecords,
+    ChangePage,
     Conflicts,
     Consolidation,
     Decided,
@@ -53,6 +54,7 @@ from recall_client.models import (
     Timeline,
     Token,
     Tokens,
+    Undone,
     Whoami,
 )
 
@@ -214,6 +216,7 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        layer: str | None = None,
         mode: str | None = None,
         recency_weight: float | None = None,
         mmr_lambda: float | None = None,
@@ -234,6 +237,7 @@ class AsyncRecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "layer": layer,
             "mode": mode,
             "recency_weight": recency_weight,
             "mmr_lambda": mmr_lambda,
@@ -256,6 +260,7 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        layer: str | None = None,
     ) -> MemoryPage:
         """One page of the active memories, newest first."""
         given = {
@@ -268,6 +273,7 @@ class AsyncRecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "layer": layer,
         }
         return await self._ask(MemoryPage, "inspect_memories", **given)
 
@@ -291,6 +297,21 @@ class AsyncRecallClient:
         """Restore what was forgotten not too long ago."""
         return await self._ask(Restored, "restore_memory", memory_id=memory_id)
 
+    async def list_changes(self, *, before: int | None = None) -> ChangePage:
+        """What stores, tasks, imports and calls changed, newest first."""
+        return await self._ask(ChangePage, "list_changes", before=before)
+
+    async def undo_change(
+        self,
+        change_id: str,
+        *,
+        dry_run: bool | None = None,
+        with_dependents: bool | None = None,
+    ) -> Undone:
+        """Take a change back exactly, unless something later rests on it."""
+        given = {"dry_run": dry_run, "with_dependents": with_dependents}
+        return await self._ask(Undone, "undo_change", change_id=change_id, **given)
+
     async def get_memory_stats(self) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
         return await self._ask(Stats, "get_memory_stats")
@@ -311,6 +332,7 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        layer: str | None = None,
     ) -> TextPage:
         """One page of the texts as they were handed in, what was said last first."""
         given = {
@@ -323,6 +345,7 @@ class AsyncRecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "layer": layer,
         }
         return await self._ask(TextPage, "list_texts", **given)
 

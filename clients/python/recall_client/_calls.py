@@ -61,6 +61,8 @@ ROUTES: Mapping[str, Route] = {
     "get_timeline": _get("/v1/timeline"),
     "delete_memory": Route("DELETE", "/v1/memories/{memory_id}"),
     "restore_memory": Route("POST", "/v1/memories/{memory_id}/restore"),
+    "list_changes": _get("/v1/changes"),
+    "undo_change": Route("POST", "/v1/changes/{change_id}/undo"),
     "erase": Route("POST", "/v1/erasure"),
     "collect_receipt": Route("GET", "/v1/receipts/{receipt_id}"),
     "consolidate_memories": Route("POST", "/v1/consolidations"),

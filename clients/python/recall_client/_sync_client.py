@@ -27,6 +27,7 @@ from recall_client._calls import (
 from recall_client.errors import NoAnswer, TaskEnded
 from recall_client.models import (
     AuditRecords,
+    ChangePage,
     Conflicts,
     Consolidation,
     Decided,
@@ -52,6 +53,7 @@ from recall_client.models import (
     Timeline,
     Token,
     Tokens,
+    Undone,
     Whoami,
 )
 
@@ -213,6 +215,7 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        layer: str | None = None,
         mode: str | None = None,
         recency_weight: float | None = None,
         mmr_lambda: float | None = None,
@@ -233,6 +236,7 @@ class RecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "layer": layer,
             "mode": mode,
             "recency_weight": recency_weight,
             "mmr_lambda": mmr_lambda,
@@ -255,6 +259,7 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        layer: str | None = None,
     ) -> MemoryPage:
         """One page of the active memories, newest first."""
         given = {
@@ -267,6 +272,7 @@ class RecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "layer": layer,
         }
         return self._ask(MemoryPage, "inspect_memories", **given)
 
@@ -290,6 +296,21 @@ class RecallClient:
         """Restore what was forgotten not too long ago."""
         return self._ask(Restored, "restore_memory", memory_id=memory_id)
 
+    def list_changes(self, *, before: int | None = None) -> ChangePage:
+        """What stores, tasks, imports and calls changed, newest first."""
+        return self._ask(ChangePage, "list_changes", before=before)
+
+    def undo_change(
+        self,
+        change_id: str,
+        *,
+        dry_run: bool | None = None,
+        with_dependents: bool | None = None,
+    ) -> Undone:
+        """Take a change back exactly, unless something later rests on it."""
+        given = {"dry_run": dry_run, "with_dependents": with_dependents}
+        return self._ask(Undone, "undo_change", change_id=change_id, **given)
+
     def get_memory_stats(self) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
         return self._ask(Stats, "get_memory_stats")
@@ -310,6 +331,7 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        layer: str | None = None,
     ) -> TextPage:
         """One page of the texts as they were handed in, what was said last first."""
         given = {
@@ -322,6 +344,7 @@ class RecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "layer": layer,
         }
         return self._ask(TextPage, "list_texts", **given)
 

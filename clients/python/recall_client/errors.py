@@ -232,6 +232,14 @@ class OnHold(Stale):
     code = "ON_HOLD"
 
 
+class ChangeNotFound(NotFound):
+    code = "CHANGE_NOT_FOUND"
+
+
+class NotUndoable(Stale):
+    code = "NOT_UNDOABLE"
+
+
 class NotRestorable(Stale):
     code = "NOT_RESTORABLE"
 

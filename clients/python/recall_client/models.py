@@ -197,6 +197,35 @@ class Timeline(Answer):
     cut: bool
 
 
+class Change(Answer):
+    """What one store, task, import or call did, in numbers of events."""
+
+    id: str
+    at: datetime
+    operation: str
+    accessor: str | None
+    counts: dict[str, int]
+    undone: bool
+
+
+class ChangePage(Answer):
+    """`next_before`: where to go on."""
+
+    changes: list[Change]
+    next_before: int | None
+
+
+class Undone(Answer):
+    """What an undo took back; `change_id` names the undo, which can be undone."""
+
+    undone: list[str]
+    memory_ids: list[str]
+    forgotten_ids: list[str]
+    episode_ids: list[str]
+    change_id: str | None
+    dry_run: bool
+
+
 class Erased(Answer):
     """What was erased, with a receipt and the secret that collects the final one; with `dry_run`
     what would be.

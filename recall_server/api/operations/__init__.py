@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from recall_server.api.operations import (
     audit,
+    changes,
     conflicts,
     contents,
     erasure,
@@ -33,6 +34,7 @@ OPERATIONS: tuple[Operation, ...] = (
     contents.GET_MEMORY_STATS,
     *tokens.OPERATIONS,
     contents.GET_JOB,
+    *changes.OPERATIONS,
     *texts.OPERATIONS,
     *conflicts.OPERATIONS,
     *tasks.OPERATIONS,

@@ -3,9 +3,9 @@
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
+from recall_server.api.arguments import INT64_MAX, Arguments
 from recall_server.api.operations.memories import Filtered
-from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Operation
+from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.permissions import Scope
 from recall_server.services.texts import TextPage
 

@@ -11,6 +11,7 @@ from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.memory import importance
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
 from recall_server.domain.security.screening import Decided, Held, Place, Suspect
@@ -77,6 +78,7 @@ class Episodes(BoundTable):
         await self._add_turns(episode)
 
     async def _add_turns(self, episode: Episode) -> None:
+        self._bound.note(episode.id, EventKind.ADDED, episode.recorded_at, episode_id=episode.id)
         if len(episode.text) > INLINE_CHARS_MAX:
             rows = await asyncio.to_thread(_turn_rows, episode)
         else:
@@ -128,8 +130,22 @@ class Episodes(BoundTable):
             found.setdefault(row["episode_id"], []).append(span(row))
         return found
 
-    async def forget(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
+    async def forget(
+        self,
+        item_id: str,
+        words: Collection[Citation],
+        now: datetime,
+        kind: EventKind = EventKind.FORGOTTEN,
+    ) -> None:
         """Neither find nor show these words, until the item is restored."""
+        await self.hide_words(item_id, words, now)
+        episode_id = episode_of(item_id)
+        # Of a memory its own table tells.
+        if any(one.episode_id == episode_id for one in words):
+            self._bound.note(item_id, kind, now, episode_id=episode_id)
+
+    async def hide_words(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
+        """`forget` as a part of another change, which tells of it."""
         await self._bound.many(
             "forget_words",
             [
@@ -144,9 +160,19 @@ class Episodes(BoundTable):
             ],
         )
 
-    async def remember(self, item_id: str) -> None:
+    async def remember(self, item_id: str, now: datetime) -> None:
         """Undo `forget`."""
+        await self.show_words(item_id)
+        if not item_id.startswith("mem_"):
+            self._bound.note(item_id, EventKind.RESTORED, now, episode_id=episode_of(item_id))
+
+    async def show_words(self, item_id: str) -> None:
+        """Undo `hide_words`."""
         await self._bound.send("remember_words", item_id=item_id)
+
+    async def undone(self, item_id: str, change_id: str, episode_id: str, now: datetime) -> None:
+        """Tell that a change of a text, turn or passage was taken back."""
+        self._bound.note(item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id)
 
     async def forgotten_at(self, passage_id: str) -> datetime | None:
         """When a passage was forgotten; None where it is not."""
@@ -155,9 +181,10 @@ class Episodes(BoundTable):
         )
         return moment(rows[0]["forgotten_at"]) if rows else None
 
-    async def show(self, item_id: str) -> None:
+    async def show(self, item_id: str, now: datetime) -> None:
         """Let search find a hidden turn."""
         await self._bound.send("open_turn", id=item_id)
+        self._bound.note(item_id, EventKind.RELEASED, now, episode_id=episode_of(item_id))
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The passages among `ids` that search finds."""
@@ -347,6 +374,11 @@ class Quarantine(BoundTable):
                 for item_id, why in reasons.items()
             ],
         )
+        for item_id, why in reasons.items():
+            reason = ",".join(sorted(why))
+            self._bound.note(
+                item_id, EventKind.QUARANTINED, at, episode_id=episode_id, reason=reason
+            )
 
     async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
         """The suspects in this state with their words, newest first."""
@@ -368,6 +400,9 @@ class Quarantine(BoundTable):
         rows = await self._bound.fetch(
             "decide_quarantined", item_id=item_id, state=state, decided_by=by, decided_at=at
         )
+        # That it is released is told by the turn that is shown.
+        if rows and state is Held.REJECTED:
+            self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
         return bool(rows)
 
 
