@@ -1,4 +1,4 @@
-"""schemathesis asks every route what the OpenAPI document allows, and what it forbids: no answer is a
+"""schemathesis asks every route what the OpenAPI document allows and forbids: no answer is a
 5xx, or other than the document says. The cases are the same in every run.
 """
 
