@@ -101,8 +101,8 @@ def ask(  # noqa: PLR0917  # options, each by its name
         elif found["weak_evidence"]:
             echo("The answer is likely not among what is remembered. The nearest is:")
         for hit in found["results"]:
-            echo(f"- {hit['text']}")
-            echo(f"    {_source(hit)}")
+            paragraph(hit["text"], "- ")
+            paragraph(_source(hit))
 
     on_target(name, db, url, token_file, act)
 
