@@ -286,8 +286,8 @@ def _filled(parts: Iterable[str], width: int) -> Iterator[str]:
 
 
 def paragraph(text: str, bullet: str = "") -> None:
-    """Print stored text below its heading, or behind a bullet: as wide as the terminal, and as it is
-    for programs.
+    """Print stored text below its heading, or behind a bullet: as wide as the terminal, and as it
+    is for programs.
     """
     indent = " " * INDENT
     first = bullet or indent
