@@ -82,8 +82,8 @@ async def undo(  # noqa: PLR0917  # options, each by its name
     verb = "would be" if dry_run else "are"
     for one in done.changes:
         echo(f"undone {one}")
-    echo(f"{len(done.memories)} memories {verb} as before, {len(done.forgotten)} forgotten again.")
-    echo(f"The words of {len(done.texts)} texts {verb} shown or hidden as before.")
+    echo(f"Memories that {verb} as before: {len(done.memories)}; forgotten: {len(done.forgotten)}.")
+    echo(f"Texts of which words {verb} shown or hidden as before: {len(done.texts)}.")
     if done.change_id is not None:
         echo(f"To have it again: recall undo {ns} {done.change_id}")
 

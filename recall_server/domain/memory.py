@@ -102,7 +102,9 @@ def before(status: Status) -> list[Status]:
     return [one for one, after in TRANSITIONS.items() if status in after]
 
 
-FINDABLE = frozenset({Status.ACTIVE, Status.SUPERSEDED})
+BELIEVED = frozenset({Status.ACTIVE, Status.DISPUTED})
+"""What holds now; of disputed memories, which contradict each other, nobody knows yet which."""
+FINDABLE = BELIEVED | {Status.SUPERSEDED}
 """What search finds, a superseded memory below the one in its place."""
 
 
@@ -121,7 +123,7 @@ class Memory:
     """One statement, on two time axes.
 
     `valid_from`/`valid_until`: when it was true in the world. `recorded_at`/`retired_at`: when it
-    was believed here. Active means not retired. `said_at`: when its source stated it.
+    was believed here. Active or disputed means not retired. `said_at`: when its source stated it.
     `expires_at`: when it stops being found, with the text that it came from.
     """
 

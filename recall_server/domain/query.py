@@ -43,6 +43,7 @@ class Item(NamedTuple):
     valid_until: datetime | None = None
     expires_at: datetime | None = None
     agent_id: str | None = None
+    disputed: bool = False
 
     @property
     def searchable(self) -> str:
@@ -117,8 +118,9 @@ class Said(NamedTuple):
 class Hit(NamedTuple):
     """One answer of a search: `text` is that of the memory or of the best passage, with further
     passages of the same message; `quote` the words that a memory came from. `gave_way_to` is the
-    later item about the same thing that took the better place. With what was said around it where
-    that was asked for.
+    later item about the same thing that took the better place; `disputed_with` the memories that
+    contradict it, as long as nobody has said which holds. With what was said around it where that
+    was asked for.
     """
 
     item: Item
@@ -127,3 +129,4 @@ class Hit(NamedTuple):
     quote: str = ""
     gave_way_to: str | None = None
     around: tuple[Said, ...] = ()
+    disputed_with: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Server
 from recall_server.storage.tables.audit import Audit
+from recall_server.storage.tables.disputes import Disputes, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
 from recall_server.storage.tables.erasure import Erasures, ErasureScan, Sources
 from recall_server.storage.tables.export import ExportTable
@@ -36,6 +37,7 @@ class Transaction:
 
     access = cached_property(lambda tx: Access(tx.bound))
     audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
+    disputes = cached_property(lambda tx: Disputes(tx.bound))
     episodes = cached_property(lambda tx: Episodes(tx.bound))
     events = cached_property(lambda tx: MemoryEvents(tx.bound))
     erasures = cached_property(lambda tx: Erasures(tx.bound))
@@ -48,6 +50,7 @@ class Transaction:
     quarantine = cached_property(lambda tx: Quarantine(tx.bound))
     rates = cached_property(lambda tx: Rates(tx.bound))
     tasks = cached_property(lambda tx: TaskTable(tx.bound))
+    relations = cached_property(lambda tx: Relations(tx.bound))
     server = cached_property(lambda tx: Server(tx.bound))
     sources = cached_property(lambda tx: Sources(tx.bound))
     spend = cached_property(lambda tx: Spend(tx.bound))

@@ -21,7 +21,7 @@ from recall_server.api.operations.intake import (
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
-from recall_server.domain.memory import Layer, Memory, MemoryType
+from recall_server.domain.memory import Layer, MemoryType
 from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
@@ -155,12 +155,12 @@ def _inspected(found: Page | History, _: ListMemories) -> Json:
     return presenters.page(found) if isinstance(found, Page) else presenters.history(found)
 
 
-async def get(call: Call, given: OneMemory) -> Memory:
-    found = (await history(call, given)).chain
-    memory = next((one for one in found if one.id == given.memory_id), None)
+async def get(call: Call, given: OneMemory) -> Json:
+    found = await history(call, given)
+    memory = next((one for one in found.chain if one.id == given.memory_id), None)
     if memory is None:
         raise MemoryNotFound
-    return memory
+    return presenters.with_relations(memory, found)
 
 
 async def delete(call: Call, given: DeleteMemory) -> Erased | None:
@@ -240,8 +240,7 @@ GET_MEMORY = Operation(
     "Get one memory, with the words it cites.",
     OneMemory,
     get,
-    lambda memory, _: presenters.memory(memory),
-    ("id", "text", "topic", "type", "status", "source"),
+    returns=("id", "text", "topic", "type", "status", "source", "relations"),
     http=(Http("GET", "/v1/memories/{memory_id}"),),
     read_only=True,
 )

@@ -13,7 +13,7 @@ from recall_server.domain.erasure import Digests, ErasedText, Subject, overlap, 
 from recall_server.domain.namespace import NONE, Namespace
 from recall_server.domain.text.passages import passages
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.services.memory import indexing
+from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Transaction
@@ -148,6 +148,7 @@ async def apply(
     resting = await _resting_on(tx, affected.episodes)
     await tx.vectors.remove({*affected.memories, *passages, *resting})
     await tx.erasures.remove_memories(affected.memories)
+    await commit.settle_ended(tx, now)
     await _redact_texts(tx, affected, turns, passages)
     await indexing.show(tx, await indexing.of_episodes(tx, affected.episodes))
     await tx.erasures.remove_tasks(affected.tasks)

@@ -13,7 +13,7 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
 
 -- query: memories_to_index
 -- any scope: the word index holds all items; what is shown of them is read again
-SELECT id FROM memories WHERE namespace = :namespace AND status IN ('active', 'superseded')
+SELECT id FROM memories WHERE namespace = :namespace AND status IN ('active', 'disputed', 'superseded')
   AND id > :after
 ORDER BY id LIMIT :limit
 

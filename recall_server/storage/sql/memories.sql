@@ -139,7 +139,7 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
 -- query: memory_items
 -- The columns that a hit needs, with the words that each cites first, and their turn as far as it may
 -- be read.
-SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
+SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
   m.valid_from, m.valid_until, m.superseded_by, m.expires_at, m.said_at, m.importance,
   m.access_count, m.agent_id,
   c.episode_id, c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
@@ -152,7 +152,7 @@ JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.posit
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end AND t.state <> 'hidden'
-WHERE m.namespace = :namespace AND m.status IN ('active', 'superseded')
+WHERE m.namespace = :namespace AND m.status IN ('active', 'disputed', 'superseded')
   AND (m.expires_at IS NULL OR m.expires_at > :as_of)
   AND m.id IN (:ids...)
   AND {{scope:m}}
@@ -161,8 +161,8 @@ WHERE m.namespace = :namespace AND m.status IN ('active', 'superseded')
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
--- What expires is not merged into what lasts.
-WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
+-- What expires is not merged into what lasts, nor what is disputed into anything.
+WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
   AND {{scope:m}}
 ORDER BY m.recorded_at, m.id LIMIT :limit
@@ -238,3 +238,14 @@ FROM citations c JOIN memories m
 WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
   AND m.retired_at IS NULL
 ORDER BY c.span_start, m.id
+
+-- query: memories_with_terms
+-- Those that are believed and have most of these terms.
+SELECT m.id, count(*) AS shared
+FROM postings p
+JOIN documents d ON d.namespace = :namespace AND d.slot = p.slot AND d.findable
+JOIN memories m ON m.namespace = :namespace AND m.id = d.item_id AND m.retired_at IS NULL
+WHERE p.namespace = :namespace AND p.term IN (:terms...)
+  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
+  AND {{scope:m}}
+GROUP BY m.id, m.recorded_at ORDER BY shared DESC, m.recorded_at DESC, m.id LIMIT :limit

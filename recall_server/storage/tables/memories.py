@@ -292,6 +292,12 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
+    async def with_terms(self, terms: Sequence[str], limit: int) -> list[Memory]:
+        """The memories that are believed and have most of these terms, with the words they cite."""
+        rows = await self._bound.fetch("memories_with_terms", terms=list(terms), limit=limit)
+        found = await self.get([row["id"] for row in rows])
+        return [found[row["id"]] for row in rows]
+
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """The active memories that were first found in an episode."""
         rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
@@ -432,6 +438,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         valid_until=moment_or_none(row["valid_until"]),
         expires_at=moment_or_none(row["expires_at"]),
         agent_id=row["agent_id"],
+        disputed=row["status"] == Status.DISPUTED,
     )
 
 
