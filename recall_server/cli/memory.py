@@ -230,6 +230,28 @@ def show(  # noqa: PLR0917  # options, each by its name
     on_target(name, db, url, token_file, act)
 
 
+def edit(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    memory_id: MemoryId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is right; -: standard input.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
+    said = _standard_input() if text == "-" else text
+
+    async def act(target: Target) -> None:
+        done = await target.ask(
+            operations.intents.UPDATE_MEMORY, memory_id=memory_id, text=said, dry_run=dry_run
+        )
+        print_done(done, done["message"], as_json=as_json)
+
+    on_target(name, db, url, token_file, act)
+
+
 def forget(  # noqa: PLR0917  # options, each by its name
     name: Whose,
     memory_id: MemoryId,

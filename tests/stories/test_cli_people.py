@@ -94,6 +94,20 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
     assert again.out == listed.out
 
 
+async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
+    added = (await alice("add", "Ana: I live in Porto.", "--json")).json()
+    [memory_id] = added["memory_ids"]
+    shown = await alice("edit", memory_id, "Ana lives in Lisbon.", "--dry-run")
+    edited = await alice("edit", memory_id, "Ana lives in Lisbon.")
+    listed = await alice("list")
+
+    if edited.code:  # on a server the token must have memory:admin
+        refused(edited, "INSUFFICIENT_SCOPE", "memory:admin")
+    else:
+        assert shown.code == 0
+        assert "Ana lives in Lisbon." in listed.out
+
+
 async def test_an_error_is_one_line_with_its_code(alice: Any) -> None:
     refused(await alice("show", "mem_unknown"), "MEMORY_NOT_FOUND")
     refused(await alice("add", " "), "EMPTY_TEXT")

@@ -23,7 +23,7 @@ from recall_server.services.transfer.export import Reader
 Json = dict[str, Any]
 
 # All others have their arguments in the query.
-BODY_METHODS = frozenset({"POST", "PATCH"})
+BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 
 
 _KEY = "recall.caller"
