@@ -9,6 +9,7 @@ from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.errors import RecallError
 from recall_server.domain.memory import Memory
+from recall_server.domain.memory_event import MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
 from recall_server.domain.plan import (
     Choice,
@@ -207,11 +208,29 @@ def with_relations(one: Memory, found: History) -> Json:
 
 
 def history(found: History) -> Json:
+    """Each memory with its relations, and what became of it."""
     return {
-        "memories": [with_relations(m, found) for m in found.chain],
+        "memories": [
+            with_relations(m, found)
+            | {"events": [event(one) for one in found.events if one.item_id == m.id]}
+            for m in found.chain
+        ],
         "total": len(found.chain),
         "has_more": False,
         "next_offset": None,
+    }
+
+
+def event(one: MemoryEvent) -> Json:
+    """What happened to a memory, when, by whom and why; `change` is its job, task or call."""
+    return {
+        "at": moment(one.at),
+        "event": str(one.kind),
+        "rule": one.reason or None,
+        "by": one.accessor,
+        "operation": one.operation or None,
+        "change": one.change_id or None,
+        "status": str(one.state.status) if one.state else None,
     }
 
 

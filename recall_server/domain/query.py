@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import MemoryType, searchable
+from recall_server.domain.moments import PRESENT, Past
 
 
 class ItemKind(StrEnum):
@@ -49,6 +50,15 @@ class Item(NamedTuple):
     def searchable(self) -> str:
         return searchable(self.text, self.attribute)
 
+    def as_of(self, at: datetime) -> Self | None:
+        """The item as it was true at a moment: what gave way later holds still. None of a memory
+        that was not true then, and of a passage that was not said yet.
+        """
+        ended = self.valid_until is not None and self.valid_until <= at
+        if self.valid_from > at or (ended and self.kind is ItemKind.MEMORY):
+            return None
+        return self if ended else self._replace(superseded_by=None)
+
 
 class SearchMode(StrEnum):
     """The ranking of a search: by all signals of the default order, by those without
@@ -81,6 +91,7 @@ class Query:
     """A question and how to answer it. With `neighbours`, each hit comes with as many turns before
     and after it, as far as the budget goes. Without `score_threshold` what is noise beside the
     first hit is left out. `without` names signals and steps to leave out (`signals.PARTS`).
+    `past` is the moment that it asks for.
     """
 
     text: str
@@ -92,6 +103,7 @@ class Query:
     max_tokens: int | None = None
     neighbours: int = 0
     without: frozenset[str] = frozenset()
+    past: Past = PRESENT
 
 
 class Scores(NamedTuple):

@@ -138,7 +138,7 @@ class Sources:
         now = self.runtime.now()
         turns = await tx.sources.turns(purged.episodes)
         # As long as the words are there: by them an item is taken out of the index.
-        await indexing.hide(tx, purged.removed)
+        await indexing.erase_memories(tx, purged.removed)
 
         async def reject() -> None:
             await tx.sources.reject(turns, REASON, by, now)

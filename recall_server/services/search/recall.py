@@ -9,7 +9,8 @@ from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, Memory, MemoryType, Status
-from recall_server.domain.moments import passed
+from recall_server.domain.memory_event import MemoryEvent
+from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
 from recall_server.domain.relations import Reason, Relation, RelationKind
@@ -65,13 +66,14 @@ class Page:
 @dataclass(frozen=True)
 class History:
     """A chain of supersession, and of each of its memories what was decided about it, what
-    contradicts it while it is disputed, and its relations.
+    contradicts it while it is disputed, its relations, and what became of it.
     """
 
     chain: tuple[Memory, ...]
     decisions: Mapping[str, Sequence[Resolution]]
     disputed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     relations: tuple[Relation, ...] = ()
+    events: Sequence[MemoryEvent] = ()
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,12 @@ class Recall:
         clean_text(query.text, chars_max=self.query_chars_max)
         # No transaction: the index in memory is told by versions what it lacks, and the texts come
         # last, of what can still be read.
-        tx = self.store.autocommit(context.namespace, access_scope=context.scope)
+        tx = self.store.autocommit(context.namespace, access_scope=context.scope, past=query.past)
         limited = not context.caller_scope.everything
         prepared = await search.prepare(
             tx, self.embedder, context.namespace, query, limited=limited
         )
-        now = self.runtime.now()
+        now = query.past.known_at or self.runtime.now()
         reranking = None if Step.RERANK in query.without else self.reranking
         degraded = prepared.degraded
         await self.store.turns.yield_to_others(context.namespace)
@@ -140,8 +142,9 @@ class Recall:
         if any(hit.item.disputed for hit in answer.hits):
             answer = replace(answer, hits=await self._disputed(context, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
-        context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
-        context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
+        if query.past == PRESENT:
+            context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
+            context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
         context.entry.counts["hits"] = len(answer.hits)
         context.entry.details["mode"] = prepared.query.mode
         return replace(answer, degraded=degraded)
@@ -176,14 +179,23 @@ class Recall:
         offset: int,
         type_: str,
         topic: str,
+        status: Status | None = None,
+        past: Past = PRESENT,
     ) -> Page:
-        """One page of the active memories, newest first."""
+        """One page of the memories of a state, newest first: the active ones, where no state is
+        asked for; as of a moment those that were true then.
+        """
         storable(topic)
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
-            memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
-            total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
+        only = {"type_": type_, "topic": topic}
+        async with self.store.view(context, past) as tx:
+            if status is None and past == PRESENT:
+                memories = await tx.memories.page(limit=limit, offset=offset, **only)
+                total = sum((await tx.memories.counts(**only)).values())
+            else:
+                memories = await tx.memories.page_then(
+                    limit=limit, offset=offset, status=status, **only
+                )
+                total = sum((await tx.memories.counts_then(status=status, **only)).values())
             disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)
         reached = offset + len(memories)
@@ -193,24 +205,32 @@ class Recall:
         self,
         context: Context,
         memory_id: str,
+        past: Past = PRESENT,
     ) -> History:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
-        words it cites, and who decided what no rule could. What took the place of one beyond the
-        access scope is not named, nor when it did. Raises `MemoryNotFound`.
+        words it cites, what became of it, and who decided what no rule could. What took the place
+        of one beyond the access scope is not named, nor when it did. Raises `MemoryNotFound`.
         """
         storable(memory_id)
-        async with self.store.view(context) as tx:
+        async with self.store.view(context, past) as tx:
             chain = await tx.memories.lineage(memory_id)
             ids = [memory.id for memory in chain]
             decisions = await tx.memories.decisions(ids)
             disputed = await _disputes(tx, _disputed_ids(chain))
             relations = await _relations(tx, chain)
+            events = await tx.events.of_items(ids)
         if not chain:
             raise MemoryNotFound
         context.entry.ids.append(memory_id)
+        if past.as_of:
+            chain = [one for one in chain if one.true_at(past.as_of)]
         if not context.scope.everything:
             chain = _without_others(chain)
-        return History(tuple(chain), decisions, disputed, relations)
+            named = {None, *ids}
+            events = [one for one in events if not one.state or one.state.superseded_by in named]
+        if past.known_at:
+            events = [one for one in events if one.at <= past.known_at]
+        return History(tuple(chain), decisions, disputed, relations, tuple(events))
 
     async def timeline(self, context: Context, entity: str, attribute: str) -> Timeline:
         """What was said of an attribute of an entity, what began first first: the newest
@@ -229,13 +249,13 @@ class Recall:
             memories = _without_others(memories)
         return Timeline(entity, attribute, tuple(memories), cut=len(found) > TIMELINE_MAX)
 
-    async def stats(
-        self,
-        context: Context,
-    ) -> Counts:
-        """Active memories by type, and what is still to be extracted."""
-        async with self.store.view(context) as tx:
-            by_type = await tx.memories.counts()
+    async def stats(self, context: Context, past: Past = PRESENT) -> Counts:
+        """Active memories by type, as of a moment those that were true then; and what is still to
+        be extracted.
+        """
+        async with self.store.view(context, past) as tx:
+            counting = tx.memories.counts if past == PRESENT else tx.memories.counts_then
+            by_type = await counting()
             jobs = await tx.jobs.counts()
         counts = Counts({**dict.fromkeys(EXTRACTED_TYPES, 0), **by_type}, Backlog.count(jobs))
         context.entry.counts["memories"] = counts.total
@@ -331,7 +351,8 @@ async def _finalized(
     ranked = candidates.hits(explain=cite)
     hits = await search.current_first(tx, ranked, query.limit)
     hits = ranking.fit_budget(search.quoted_once(hits), query.max_tokens)
-    candidates.count_accesses(hits)
+    if query.past == PRESENT:
+        candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}
     best = zip(candidates.best, ranked, strict=True)
     evidence = calibration.evidence(

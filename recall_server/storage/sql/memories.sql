@@ -152,8 +152,10 @@ JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.posit
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end AND t.state <> 'hidden'
-WHERE m.namespace = :namespace AND m.status IN ('active', 'disputed', 'superseded')
-  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
+WHERE m.namespace = :namespace
+  -- Of the past the events tell.
+  AND (:past OR (m.status IN ('active', 'disputed', 'superseded')
+    AND (m.expires_at IS NULL OR m.expires_at > :as_of)))
   AND m.id IN (:ids...)
   AND {{scope:m}}
 
@@ -213,6 +215,35 @@ WHERE NOT {{counted_scope}} AND namespace = :namespace AND retired_at IS NULL
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
   AND {{scope}}
 GROUP BY type
+
+-- query: page_then
+-- Ids of memories in these states, as of a moment: by the last event of each before or at it.
+SELECT m.id FROM memories m
+JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
+  SELECT max(l.seq) FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
+WHERE m.namespace = :namespace AND e.status IN (:statuses...)
+  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
+  AND (:any_truth OR (m.valid_from <= :true_at
+    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
+  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+  AND {{scope:m}}
+ORDER BY m.recorded_at DESC, m.id DESC
+LIMIT :limit OFFSET :offset
+
+-- query: counts_then
+-- Of the same.
+SELECT m.type, count(*) AS memories FROM memories m
+JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
+  SELECT max(l.seq) FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
+WHERE m.namespace = :namespace AND e.status IN (:statuses...)
+  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
+  AND (:any_truth OR (m.valid_from <= :true_at
+    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
+  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+  AND {{scope:m}}
+GROUP BY m.type
 
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id

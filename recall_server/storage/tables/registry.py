@@ -302,10 +302,10 @@ TABLES = (
     ),
     Table(
         "embeddings",
-        key=("model", "item_id"),
+        key=("model", "item_id", "document"),
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
-        inner=_words("vector version slot code document"),
+        inner=_words("vector version slot code"),
     ),
     Table(
         "documents",
@@ -314,6 +314,7 @@ TABLES = (
         not_exported="made again of the texts",
         inner=_words(
             "item_id findable version turn_id span_start span_end heading_start heading_end"
+            " length added_at hidden_at"
         ),
     ),
     Table(
