@@ -23,7 +23,7 @@ from recall_server.cli.erase import (
     verify_erasure,
     verify_receipt,
 )
-from recall_server.cli.memory import add, ask, forget, list_, restore, search, show
+from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.shared import (
@@ -167,6 +167,7 @@ for name_, command_ in (
     ("search", search),
     ("list", list_),
     ("show", show),
+    ("edit", edit),
     ("forget", forget),
     ("restore", restore),
 ):

@@ -106,8 +106,8 @@ def ask(  # noqa: PLR0917  # options, each by its name
         elif found["weak_evidence"]:
             echo("The answer is likely not among what is remembered. The nearest is:")
         for hit in found["results"]:
-            echo(f"- {hit['text']}")
-            echo(f"    {_source(hit)}")
+            paragraph(hit["text"], "- ")
+            paragraph(_source(hit))
 
     on_target(name, db, url, token_file, act)
 
@@ -247,6 +247,28 @@ def show(  # noqa: PLR0917  # options, each by its name
                 paragraph(_event(one))
             for one in memory["decisions"]:
                 paragraph(f"{one['choice']} by {one['decided_by']} at {one['decided_at']}")
+
+    on_target(name, db, url, token_file, act)
+
+
+def edit(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    memory_id: MemoryId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is right; -: standard input.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
+    said = _standard_input() if text == "-" else text
+
+    async def act(target: Target) -> None:
+        done = await target.ask(
+            operations.intents.UPDATE_MEMORY, memory_id=memory_id, text=said, dry_run=dry_run
+        )
+        print_done(done, done["message"], as_json=as_json)
 
     on_target(name, db, url, token_file, act)
 

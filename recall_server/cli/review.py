@@ -68,7 +68,7 @@ async def list_reviews(
 
 @reviews.command("answer")
 @with_application
-async def answer_review(
+async def answer_review(  # noqa: PLR0917  # options, each by its name
     built: Application,
     name: Name,
     review_id: Listed,
@@ -78,6 +78,7 @@ async def answer_review(
     text: Annotated[
         str | None, typer.Option(help="With merge: the text that replaces both.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Answer what waits, once."""
     ns = await existing(built, name)
@@ -88,7 +89,8 @@ async def answer_review(
     done = await built.services.reviews.answer(
         begin(built, ns, operation), given.id, given.decision, given.text
     )
-    echo(f"Answered {done.id}." + _of_task(done.task))
+    said = f"Answered {done.id}." + _of_task(done.task)
+    print_done(presenters.answered(done), said, as_json=as_json)
 
 
 def _sides(about: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -285,12 +285,18 @@ def _filled(parts: Iterable[str], width: int) -> Iterator[str]:
         yield line
 
 
-def paragraph(text: str) -> None:
-    """Print stored text below its heading, as wide as the terminal; as it is for programs."""
+def paragraph(text: str, bullet: str = "") -> None:
+    """Print stored text below its heading, or behind a bullet: as wide as the terminal, and as it
+    is for programs.
+    """
+    indent = " " * INDENT
+    first = bullet or indent
     for line in visible(text).splitlines():
-        width = Console().width - INDENT if sys.stdout.isatty() else len(line) + 1
-        for part in textwrap.wrap(line, width) or [""]:
-            typer.echo(" " * INDENT + part)
+        width = Console().width if sys.stdout.isatty() else len(first) + len(line) + 1
+        parts = textwrap.wrap(line, width, initial_indent=first, subsequent_indent=indent)
+        for part in parts or [""]:
+            typer.echo(part)
+        first = indent
 
 
 def _cell(value: Any) -> str:

@@ -114,7 +114,7 @@ class Server(Target):
         path = route.path
         for name in [name for name in rest if f"{{{name}}}" in path]:
             path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
-        in_body = route.method in ("POST", "PATCH")
+        in_body = route.takes_body
         try:
             answer = await self._http.request(
                 route.method,

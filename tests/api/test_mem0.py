@@ -69,6 +69,22 @@ async def test_memories_are_added_listed_found_and_deleted_by_user(mem0: Running
     assert nothing["results"] == []
 
 
+async def test_an_update_is_a_new_version_and_shows_in_the_history(mem0: Running) -> None:
+    async with mem0.http(await mem0.token()) as http:
+        await asked(http, "POST", "/memories", json={"messages": SAID, "user_id": "ana"})
+        await mem0.extract()
+        [memory] = (await asked(http, "GET", "/memories"))["results"]
+        updated = await asked(
+            http, "PUT", f"/memories/{memory['id']}", json={"text": "User lives in Rome."}
+        )
+        [newer] = (await asked(http, "GET", "/memories"))["results"]
+        history = await asked(http, "GET", f"/memories/{newer['id']}/history")
+
+    assert updated["changes"]
+    assert newer["memory"] == "User lives in Rome."
+    assert [change["event"] for change in history] == ["ADD", "UPDATE"]
+
+
 async def test_a_user_beyond_the_token_is_forbidden(mem0: Running) -> None:
     scope = AccessScope(containers=frozenset({"ana"}))
     wanted = TokenRequest(Rights(frozenset({Scope.READ, Scope.WRITE, Scope.ERASE}), scope))

@@ -78,6 +78,20 @@ async def test_a_forgotten_text_takes_its_memories_along_and_can_be_restored(
     assert found_again
 
 
+async def test_a_forgotten_text_is_taken_back_as_one_change(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        await store(http, "Ann: I live in Lisbon.")
+        await running.extract()
+        before = await texts(http), (await http.get("/v1/memories")).json()
+        await http.delete(f"/v1/texts/{before[0][0]['id']}")
+        listed = (await http.get("/v1/changes")).json()["changes"]
+        undone = await http.post(f"/v1/changes/{listed[0]['id']}/undo")
+        after = await texts(http), (await http.get("/v1/memories")).json()
+
+    assert undone.status_code == 200, undone.text
+    assert after == before
+
+
 async def test_a_memory_that_another_text_states_too_stays(running: Running) -> None:
     async with running.http(await running.token()) as http:
         await store(http, "Ann: I live in Lisbon.")

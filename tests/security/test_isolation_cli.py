@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "quarantine release": ("suspect",),
     "quarantine reject": ("suspect to reject",),
     "show": ("memory",),
+    "edit": ("memory", "User: My favourite colour is red."),
     "restore": ("forgotten",),
     "undo": ("change", "--dry-run", "--with-dependents"),
     "forget": ("memory to forget",),

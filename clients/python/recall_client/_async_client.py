@@ -41,12 +41,16 @@ from recall_client.models import (
     NewToken,
     PushConfigs,
     Receipt,
+    Relation,
     Resolved,
     Restored,
+    ReviewAnswered,
+    Reviews,
     Revoked,
     SearchResult,
     Stats,
     Stored,
+    Submitted,
     Suspects,
     Task,
     TaskEvent,
@@ -289,6 +293,73 @@ class AsyncRecallClient:
         """The values of an attribute over time."""
         return await self._ask(Timeline, "get_timeline", entity=entity, attribute=attribute)
 
+    async def submit_memory(
+        self,
+        text: str | None = None,
+        *,
+        intent: str | None = None,
+        memory_id: str | None = None,
+        type: str | None = None,
+        container: str | None = None,
+        dry_run: bool | None = None,
+        topic: str | None = None,
+        confidence: float | None = None,
+        evidence: str | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
+        trace_id: str | None = None,
+        expires_at: Moment | None = None,
+    ) -> Submitted:
+        """Remember, correct or forget something at once; the answer says what was decided."""
+        given = {
+            "text": text,
+            "intent": intent,
+            "memory_id": memory_id,
+            "type": type,
+            "container": container,
+            "dry_run": dry_run,
+            "topic": topic,
+            "confidence": confidence,
+            "evidence": evidence,
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "tags": tags,
+            "metadata": metadata,
+            "source": source,
+            "trace_id": trace_id,
+            "expires_at": expires_at,
+        }
+        return await self._ask(Submitted, "submit_memory", **given)
+
+    async def update_memory(
+        self,
+        memory_id: str,
+        *,
+        text: str | None = None,
+        type: str | None = None,
+        confidence: float | None = None,
+        dry_run: bool | None = None,
+    ) -> Submitted:
+        """Change a memory by hand: a new version takes its place."""
+        given = {
+            "memory_id": memory_id,
+            "text": text,
+            "type": type,
+            "confidence": confidence,
+            "dry_run": dry_run,
+        }
+        return await self._ask(Submitted, "update_memory", **given)
+
+    async def relate_memories(
+        self, from_id: str, relation: str, to_id: str, *, confidence: float | None = None
+    ) -> Relation:
+        """State what one memory is to another."""
+        given = {"from_id": from_id, "relation": relation, "to_id": to_id, "confidence": confidence}
+        return await self._ask(Relation, "relate_memories", **given)
+
     async def delete_memory(self, memory_id: str, *, erase: bool | None = None) -> Deleted:
         """Forget a memory or a passage; with `erase` destroy it."""
         return await self._ask(Deleted, "delete_memory", memory_id=memory_id, erase=erase)
@@ -475,6 +546,16 @@ class AsyncRecallClient:
     async def list_push_configs(self, task_id: str) -> PushConfigs:
         """The push configurations of a task."""
         return await self._ask(PushConfigs, "list_push_configs", task_id=task_id)
+
+    async def list_reviews(self, *, kind: str | None = None, limit: int | None = None) -> Reviews:
+        """What waits for a decision, the oldest first."""
+        return await self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
+
+    async def answer_review(
+        self, id: str, choice: str, *, text: str | None = None
+    ) -> ReviewAnswered:
+        """Answer what waits for a decision; `text` goes with the choice merge."""
+        return await self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
     async def list_conflicts(self) -> Conflicts:
         """The questions that wait for an answer, the oldest first."""

@@ -59,6 +59,9 @@ ROUTES: Mapping[str, Route] = {
     "get_memory": _get("/v1/memories/{memory_id}"),
     "get_memory_history": _get("/v1/memories/{memory_id}/history"),
     "get_timeline": _get("/v1/timeline"),
+    "submit_memory": Route("POST", "/v1/memories:submit"),
+    "update_memory": Route("PATCH", "/v1/memories/{memory_id}"),
+    "relate_memories": Route("POST", "/v1/relations"),
     "delete_memory": Route("DELETE", "/v1/memories/{memory_id}"),
     "restore_memory": Route("POST", "/v1/memories/{memory_id}/restore"),
     "list_changes": _get("/v1/changes"),
@@ -81,6 +84,8 @@ ROUTES: Mapping[str, Route] = {
     "forget_text": Route("DELETE", "/v1/texts/{text_id}"),
     "list_conflicts": _get("/v1/conflicts"),
     "resolve_conflict": Route("POST", "/v1/conflicts"),
+    "list_reviews": _get("/v1/reviews"),
+    "answer_review": Route("POST", "/v1/reviews/{id}"),
     "create_task": Route("POST", "/a2a"),
     "get_task": _get("/v1/consolidations/{task_id}"),
     "resume_task": Route("POST", "/a2a/{task_id}/resume"),
@@ -120,8 +125,8 @@ def call(operation: str, given: Mapping[str, Any]) -> Call:
             headers[SECRET_HEADER] = str(value)
         elif value is not None:
             rest[name] = _plain(value)
-    if route.method == "POST":
-        return Call("POST", path, route.repeatable, rest, {}, headers)
+    if route.method in {"POST", "PATCH"}:
+        return Call(route.method, path, route.repeatable, rest, {}, headers)
     query = {name: json.dumps(one) if isinstance(one, dict) else one for name, one in rest.items()}
     return Call(route.method, path, route.repeatable, None, query, headers)
 

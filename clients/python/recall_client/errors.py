@@ -204,6 +204,10 @@ class MemoryNotFound(NotFound):
     code = "MEMORY_NOT_FOUND"
 
 
+class MatchNotFound(NotFound):
+    code = "MATCH_NOT_FOUND"
+
+
 class TaskNotFound(NotFound):
     code = "TASK_NOT_FOUND"
 
@@ -214,6 +218,14 @@ class TokenNotFound(NotFound):
 
 class PushConfigNotFound(NotFound):
     code = "PUSH_CONFIG_NOT_FOUND"
+
+
+class MatchAmbiguous(Stale):
+    code = "MATCH_AMBIGUOUS"
+
+
+class MemorySuperseded(Stale):
+    code = "MEMORY_SUPERSEDED"
 
 
 class PlanOutdated(Stale):

@@ -52,6 +52,7 @@ class Memory(Answer):
     source: Citation | None = None
     trust: str | None = None
     decisions: list[Decision] = []
+    relations: list["Relation"] = []
 
 
 class MemoryPage(Answer):
@@ -278,14 +279,60 @@ class Question(Answer):
     expires_at: datetime | None = None
 
 
+class Submitted(Answer):
+    """What became of what was submitted, and why: by which rules, and what else was considered."""
+
+    outcome: str
+    intent: str
+    dry_run: bool
+    message: str
+    changes: list[dict[str, Any]]
+    rules: list[Any]
+    considered: list[Any]
+
+
+class Relation(Answer):
+    from_id: str
+    relation: str
+    to_id: str
+    reason: str | None = None
+    confidence: float = 0.0
+    made_by: str | None = None
+    made_at: datetime | None = None
+
+
+class Review(Answer):
+    """What waits for a decision, and what can be answered."""
+
+    id: str
+    kind: str
+    choices: list[str]
+    about: dict[str, Any]
+    asked_at: datetime | None = None
+
+
+class Reviews(Answer):
+    reviews: list[Review]
+
+
+class ReviewAnswered(Answer):
+    id: str
+    kind: str
+    task_id: str | None = None
+    status: str | None = None
+    open: int = 0
+
+
 class Conflicts(Answer):
     conflicts: list[Question]
 
 
 class Resolved(Answer):
-    task_id: str
-    status: str
-    open: int
+    """`task_id`: None where no task has asked."""
+
+    task_id: str | None = None
+    status: str | None = None
+    open: int = 0
 
 
 class Outcome(Answer):

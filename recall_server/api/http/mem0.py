@@ -8,13 +8,13 @@ A `user_id` is a container. `agent_id`, `run_id` and `app_id` are metadata of th
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
-from recall_server.api import presenters
+from recall_server.api import presenters, reports
 from recall_server.api.arguments import Arguments
-from recall_server.api.operations import erasure, memories, search, tokens
+from recall_server.api.operations import erasure, intents, memories, search, tokens
 from recall_server.api.operations.intake import Message, StoreMemory
 from recall_server.api.operations.operation import Call, Caller, Http, Json, Operation
 from recall_server.domain.context import Context
@@ -24,6 +24,7 @@ from recall_server.domain.memory import Memory, MemoryType, Status
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Query
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Report
 from recall_server.services.search.recall import Found, History, Page
 
 PREFIX = "/mem0"
@@ -116,6 +117,21 @@ class One(Arguments):
 class Forget(One):
     delete_linked: bool = False
     erase: ClassVar[bool] = False
+
+
+class Update(One):
+    """The text alone can be changed, which the older clients send as `data`."""
+
+    text: str = ""
+    data: str = ""
+    type: ClassVar[MemoryType | None] = None
+    confidence: ClassVar[float | None] = None
+    dry_run: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _one_text(self) -> "Update":
+        self.text = self.text or self.data
+        return self
 
 
 class DeleteAll(Mem0Arguments):
@@ -214,6 +230,12 @@ def _ping(caller: Caller, _: Arguments) -> Json:
     return {"status": "ok", **ids, "user_email": None}
 
 
+def _updated(report: Report, _: Update) -> Json:
+    """A new version has an id of its own."""
+    shown = reports.report(report)
+    return {"message": shown["message"], "changes": shown["changes"]}
+
+
 def _said(message: str) -> Any:
     return lambda *_: {"message": message}
 
@@ -229,7 +251,7 @@ def routes() -> Iterator[tuple[Operation, Http]]:
         yield operation, Http(hosted_method, PREFIX + hosted_path, **given)
 
     one, hosted_one = "/memories/{memory_id}", "/v1/memories/{memory_id}/"
-    yield tokens.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=())
+    yield tokens.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=("status",))
     yield from both(
         memories.STORE_MEMORY, "POST", "/memories", "POST /v3/memories/add/",
         arguments=Add, present=_added, returns=("results", "status", "event_id"),
@@ -244,11 +266,15 @@ def routes() -> Iterator[tuple[Operation, Http]]:
     )  # fmt: skip
     yield from both(
         memories.GET_MEMORY, "GET", one, f"GET {hosted_one}",
-        present=lambda found, _: _memory(presenters.memory(found)), returns=("id", "memory"),
+        present=lambda found, _: _memory(found), returns=("id", "memory"),
     )  # fmt: skip
     yield from both(
         memories.GET_MEMORY_HISTORY, "GET", f"{one}/history", f"GET {hosted_one}history/",
         present=_changes, returns=(),
+    )  # fmt: skip
+    yield from both(
+        intents.UPDATE_MEMORY, "PUT", one, f"PUT {hosted_one}", arguments=Update,
+        present=_updated, returns=("message", "changes"),
     )  # fmt: skip
     yield from both(
         memories.DELETE_MEMORY, "DELETE", one, f"DELETE {hosted_one}", arguments=Forget,

@@ -88,6 +88,13 @@ def _described(endpoint: Endpoint, schemas: Json) -> Json:
         else [{BEARER: [operation.scope] if operation.scope else []}],
         "responses": {
             str(route.status): _answer(endpoint),
+            **{
+                str(status): {
+                    "description": why,
+                    "content": {"application/json": {"schema": {"type": "object"}}},
+                }
+                for status, why in route.besides.items()
+            },
             "default": {
                 "description": "The call was refused, or failed.",
                 "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -142,6 +149,8 @@ def _answer(endpoint: Endpoint) -> Json:
     content: Json = {"application/x-ndjson": {"schema": {"type": "string"}}}
     if returns:
         content = {"application/json": {"schema": {"type": "object", "required": [*returns]}}}
+    elif operation.returns:  # the route has another form of it, which is no object
+        content = {"application/json": {"schema": {}}}
     return {"description": HTTPStatus(route.status).phrase, "content": content}
 
 

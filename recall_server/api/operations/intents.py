@@ -170,6 +170,7 @@ UPDATE_MEMORY = Operation(
     _report,
     _RETURNS,
     http=(Http("PATCH", "/v1/memories/{memory_id}"),),
+    cli="recall edit",
 )
 RELATE_MEMORIES = Operation(
     "relate_memories",

@@ -23,7 +23,7 @@ from recall_server.services.transfer.export import Reader
 Json = dict[str, Any]
 
 # All others have their arguments in the query.
-BODY_METHODS = frozenset({"POST", "PATCH"})
+BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 
 
 _KEY = "recall.caller"
@@ -118,7 +118,8 @@ class Http:
     or in the query of any other method, and in `headers` by the names of their arguments.
 
     `arguments`, `present` and `returns` are given where they differ from those of the operation;
-    `holder` finds the caller of a request that needs no token.
+    `holder` finds the caller of a request that needs no token. `besides` are answers of another
+    protocol at the same path, by their statuses.
     """
 
     method: str
@@ -129,6 +130,7 @@ class Http:
     returns: tuple[str, ...] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     holder: Callable[[Services, Any], Awaitable[Caller]] | None = None
+    besides: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def takes_body(self) -> bool:

@@ -211,7 +211,9 @@ CREATE_TASK = Operation(
     create,
     _plain,
     ("id", "status"),
-    http=(Http("POST", "/a2a", ACCEPTED),),
+    http=(
+        Http("POST", "/a2a", ACCEPTED, besides={200: "The answer to a request of A2A's JSON-RPC."}),
+    ),
 )
 GET_TASK = Operation(
     "get_task",

@@ -39,6 +39,7 @@ SUITES = {
     "langgraph": Suite("langgraph_store.py", ("langgraph>=1.2,<2",), "langgraph"),
     "mem0": Suite("mem0_client.py", ("mem0ai>=2.2,<3",), ""),
     "openai-agents": Suite("agents_session.py", ("openai-agents>=0.24,<1",), "openai-agents"),
+    "openapi-python-client": Suite("generated.py", ("openapi-python-client>=0.29,<1", "ruff")),
 }
 
 
@@ -65,7 +66,8 @@ async def check(name: str, suite: Suite, server: Server, report: Report) -> None
     with report.check(f"{name}: {', '.join(suite.requirements)}"):
         python = await installed(name, suite)
         token = await server.issued(name)
-        given = {"RECALL_URL": server.address, "RECALL_TOKEN": token, "PATH": os.environ["PATH"]}
+        path = f"{python.parent}:{os.environ['PATH']}"
+        given = {"RECALL_URL": server.address, "RECALL_TOKEN": token, "PATH": path}
         with tempfile.TemporaryDirectory() as home:
             done = await run(
                 [str(python), str(HERE / suite.program)],
