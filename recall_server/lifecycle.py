@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from recall_server.api.probes import answers, probing
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
@@ -46,6 +47,17 @@ def stop_signal() -> asyncio.Event:
 async def work(settings: Settings) -> None:
     """Run jobs only, until SIGTERM or SIGINT."""
     stop = stop_signal()
-    async with open_application(settings) as built, checked_and_loaded(built), working(built):
-        log.info("worker_started", engine=built.store.engine, jobs=settings.worker_jobs)
+    async with (
+        open_application(settings) as built,
+        checked_and_loaded(built),
+        working(built),
+        probing(settings, answers(built)) as port,
+    ):
+        log.info(
+            "worker_started",
+            engine=built.store.engine,
+            jobs=settings.worker_jobs,
+            probe_port=port,
+        )
         await stop.wait()
+        built.stopping = True

@@ -5,7 +5,7 @@ import gc
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from recall_server.api.app import create_app
 from recall_server.api.listener import Connections, ConnectionTimeouts, Listener, TimedProtocol
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
+from recall_server.api.probes import answers, probing
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
@@ -52,6 +53,8 @@ def only_server(settings: Settings) -> Any:
     try:
         yield
     finally:
+        # While it is locked: whoever has opened this file sees that it has no name any more.
+        Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
@@ -146,10 +149,17 @@ async def serve(
             checked_and_loaded(built),
             working(built),
             listening(app(built), settings, listener) as address,
+            probing(settings, answers(built)),
         ):
             # Objects made so far live as long as the server: nothing to collect there.
             gc.freeze()
             announce(address, built)
             await stop.wait()
+            built.stopping = True
+            log.info("stopping", delay_s=settings.stop_delay_s, drain_s=settings.drain_s)
+            # A second signal ends the delay.
+            stop.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(settings.stop_delay_s):
+                    await stop.wait()
             built.stop()
-            log.info("stopping", seconds=settings.drain_s)

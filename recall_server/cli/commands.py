@@ -28,9 +28,11 @@ from recall_server.cli.review import conflicts, quarantine
 from recall_server.cli.search import reembed, search
 from recall_server.cli.shared import (
     AsJson,
+    Create,
     Db,
     existing_settings,
     fail,
+    new_settings,
     print_json,
     run,
     settings,
@@ -95,12 +97,13 @@ def serve_(
         bool | None,
         typer.Option("--allow-public", help="Listen on a public address without TLS."),
     ] = None,
+    create: Create = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
     with importing():
         from recall_server.server import serve  # noqa: PLC0415  # loads every protocol
 
-    chosen = settings(db, host=host, port=port, allow_public=allow_public)
+    chosen = new_settings(db, create=create, host=host, port=port, allow_public=allow_public)
     run(serve(chosen, _announce))
 
 

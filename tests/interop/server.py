@@ -45,7 +45,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
     """The server, for as long as the block lasts; then it must end by itself when told to."""
     database = folder / "interop.db"
     token = await _issued("interop", database)
-    child = await _recall("serve", "--port", "0", "--db", str(database))
+    child = await _recall("serve", "--port", "0", "--db", str(database), "--create")
     try:
         url = await asyncio.wait_for(_address(child), START_S)
         reader = asyncio.create_task(_drain(child))
@@ -61,7 +61,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
 
 
 async def _issued(namespace: str, database: Path) -> str:
-    made = await _recall("create-token", namespace, "--json", "--db", str(database))
+    made = await _recall("create-token", namespace, "--json", "--db", str(database), "--create")
     out, err = await made.communicate()
     demand(made.returncode == 0, f"create-token failed: {err.decode()}")
     token: str = json.loads(out)["token"]

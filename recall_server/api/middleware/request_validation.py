@@ -100,11 +100,14 @@ class RequestValidation:
         app: ASGIApp,
         *,
         hosts: Iterable[str],
+        any_host: frozenset[str],
         origins: Iterable[str],
         body_bytes_max: int,
         refusal: Refusal,
     ) -> None:
+        """`any_host`: the paths that may be asked for by any name, or none."""
         self._app = app
+        self._any_host = any_host
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
         self._body_bytes_max = body_bytes_max
@@ -138,9 +141,11 @@ class RequestValidation:
             )
         hosts = headers.get(b"host", [])
         match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
-        if match is None or match[1].strip("[]") not in self._hosts:
+        if scope["path"] not in self._any_host and (
+            match is None or match[1].strip("[]") not in self._hosts
+        ):
             raise HostNotAllowed
-        own = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
+        own = {f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts}
         for origin in headers.get(b"origin", []):
             if origin not in self._origins and origin not in own:
                 raise OriginNotAllowed
