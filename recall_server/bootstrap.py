@@ -77,9 +77,11 @@ async def open_application(
     random_bytes: Callable[[int], bytes] = os.urandom,
     erasure_limits: Limits = DEFAULT_LIMITS,
     restored: bool = False,
+    migrating: bool = True,
 ) -> AsyncIterator[Application]:
-    """Open and migrate the database and build everything on it. A database that lacks recorded
-    erasures is refused, unless it is known to be `restored` from a backup.
+    """Open the database and build everything on it; unless it is `migrating`, only a new database
+    is given its tables. A database that lacks recorded erasures is refused, unless it is known to
+    be `restored` from a backup.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
@@ -92,7 +94,7 @@ async def open_application(
     )
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
-        store, key = await _opened(stack, settings, now)
+        store, key = await _opened(stack, settings, now, migrating=migrating)
         ledger = await factories.ledger(store, key, settings, restored=restored)
         await indexing.renew(store)
         issuers = factories.issuers(settings)
@@ -299,7 +301,7 @@ async def open_application(
 
 
 async def _opened(
-    stack: AsyncExitStack, settings: Settings, now: Callable[[], datetime]
+    stack: AsyncExitStack, settings: Settings, now: Callable[[], datetime], *, migrating: bool
 ) -> tuple[Store, ServerKey]:
     """Return the migrated database, and the key of this server."""
     driver = driver_for(
@@ -307,7 +309,7 @@ async def _opened(
     )
     stack.push_async_callback(driver.close)
     await driver.open()
-    await migrate(driver, shipped("migrations"), now())
+    await migrate(driver, shipped("migrations"), now(), only_new=not migrating)
     key = await factories.server_key(Store(driver, cache_bytes_max=0), settings, now())
     store = Store(
         driver,

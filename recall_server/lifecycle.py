@@ -4,16 +4,19 @@ protocol.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import structlog
+from filelock import FileLock, Timeout
 
 from recall_server.api.probes import answers, probing
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
+from recall_server.domain.errors import DatabaseUnusable
 
 log = structlog.get_logger()
 
@@ -33,6 +36,33 @@ async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
     if built.services.recall.reranking is not None:
         await built.services.recall.reranking.reranker.load()
     yield
+
+
+@contextmanager
+def only_server(settings: Settings) -> Iterator[None]:
+    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` if another server holds it."""
+    if not isinstance(settings.database, Path):
+        yield
+        return
+    path = settings.database.resolve()
+    lock = FileLock(path.with_name(path.name + ".lock"), mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DatabaseUnusable(
+            f"Another recall server is running on {path}. Stop it, or give this one a file of its "
+            "own with --db."
+        ) from None
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"{path.parent} cannot be written ({error.strerror}). Check its owner and mode."
+        ) from None
+    try:
+        yield
+    finally:
+        # While it is locked: whoever has opened this file sees that it has no name any more.
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def stop_signal() -> asyncio.Event:

@@ -5,14 +5,11 @@ import gc
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import structlog
 import uvicorn
-from filelock import FileLock, Timeout
 from starlette.types import ASGIApp
 
 from recall_server.api.app import create_app
@@ -22,40 +19,13 @@ from recall_server.api.probes import answers, probing
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
-from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.lifecycle import checked_and_loaded, stop_signal
+from recall_server.domain.errors import Invalid
+from recall_server.lifecycle import checked_and_loaded, only_server, stop_signal
 
 log = structlog.get_logger()
 
 # Open files besides the clients' connections: databases, models, logs.
 OTHER_FILES = 256
-
-
-@contextmanager
-def only_server(settings: Settings) -> Any:
-    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` if another server holds it."""
-    if not isinstance(settings.database, Path):
-        yield
-        return
-    path = settings.database.resolve()
-    lock = FileLock(path.with_name(path.name + ".lock"), mode=0o600)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DatabaseUnusable(
-            f"Another recall server is running on {path}. Stop it, or give this one a file of its "
-            "own with --db."
-        ) from None
-    except OSError as error:
-        raise DatabaseUnusable(
-            f"{path.parent} cannot be written ({error.strerror}). Check its owner and mode."
-        ) from None
-    try:
-        yield
-    finally:
-        # While it is locked: whoever has opened this file sees that it has no name any more.
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()
 
 
 def check_address(settings: Settings) -> None:
@@ -142,8 +112,7 @@ async def serve(
     """
     check_address(settings)
     stop = stop_signal()
-    with only_server(settings):
-        listener = bound(settings)
+    with only_server(settings), closing(bound(settings)) as listener:
         async with (
             open_application(settings) as built,
             checked_and_loaded(built),

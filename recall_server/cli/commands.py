@@ -10,7 +10,7 @@ import typer
 from recall_server import __version__, doctor, logs
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, tokens
+from recall_server.cli import importing, maintenance, tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
@@ -64,7 +64,7 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
 
 async def _examined(chosen: Settings) -> list[Finding]:
     try:
-        async with open_application(chosen) as built:
+        async with open_application(chosen, migrating=False) as built:
             return [*await doctor.examine(built), await doctor.secrets(built)]
     except RecallError as error:
         return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]
@@ -175,6 +175,9 @@ app.command("verify-receipt")(verify_receipt)
 app.command("restore")(restore)
 app.command("purge-source")(purge_source)
 app.command("key")(key)
+app.command("migrate")(maintenance.migrate)
+app.command("backup")(maintenance.backup)
+app.command("restore-backup")(maintenance.restore_backup)
 app.command("export")(export_)
 app.command("import")(import_)
 app.command("doctor")(doctor_)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn
+from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -26,6 +26,8 @@ from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.crypto.keys import Jwk
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -159,7 +161,7 @@ def in_application(
     chosen = existing_settings(db) if create is None else new_settings(db, create=create)
 
     async def inside() -> None:
-        async with open_application(chosen, restored=restored) as built:
+        async with open_application(chosen, restored=restored, migrating=False) as built:
             await act(built)
 
     run(inside())
@@ -219,10 +221,10 @@ async def existing(built: Application, name: str) -> Namespace:
     return ns
 
 
-def run(main_: Coroutine[Any, Any, None]) -> None:
+def run(main_: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; an error of ours is printed as one line."""
     try:
-        asyncio.run(main_)
+        return asyncio.run(main_)
     except RecallError as error:
         fail(error.message, error.code)
     except KeyboardInterrupt:

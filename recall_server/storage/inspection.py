@@ -79,6 +79,14 @@ SELECT name, setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
 ORDER BY name
 """
+# Who can read the rows of all namespaces, as a dump has to: the user itself, then whoever has the
+# fewest rights.
+_DUMPERS = """
+SELECT r.rolname FROM pg_roles r
+WHERE r.rolcanlogin AND (r.rolsuper
+  OR (r.rolbypassrls AND pg_has_role(r.oid, 'pg_read_all_data', 'MEMBER')))
+ORDER BY r.rolname <> session_user, r.rolsuper, r.rolname
+"""
 # Never looked at: Postgres takes a namespace for a row or two, and reads all of it for a few keys.
 _UNSEEN = """
 SELECT relname FROM pg_class
@@ -129,6 +137,15 @@ async def _sqlite(connection: Connection) -> list[Finding]:
     ]
 
 
+BACKUP_ROLE = "CREATE ROLE recall_backup LOGIN BYPASSRLS; GRANT pg_read_all_data TO recall_backup;"
+
+
+async def dumper(connection: Connection) -> str | None:
+    """The Postgres user that can dump this database; None where there is none."""
+    rows = await connection.fetch(_DUMPERS, {})
+    return str(rows[0]["rolname"]) if rows else None
+
+
 async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     roles = await connection.fetch(_ROLES, {})
     ours = [row for row in roles if row["rolname"] in ("recall_app", "recall_system")]
@@ -141,6 +158,7 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     lossy = [f"{r['name']}={r['setting']}" for r in await connection.fetch(_LOSSY, {})]
     unseen = [r["relname"] for r in await connection.fetch(_UNSEEN, {"bytes": UNSEEN_BYTES})]
     oldest = (await connection.fetch(_OLDEST, {}))[0]["seconds"]
+    dumps = await dumper(connection)
     clock = moment((await connection.fetch("SELECT clock_timestamp() AS at", {}))[0]["at"])
     apart = abs((clock - now).total_seconds())
     says = f"the clock of the database is {apart:.0f} s from ours. Set both by NTP."
@@ -172,6 +190,13 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
             fail=f"the roles may TRUNCATE {', '.join(truncates)}, which no policy stops. "
             "REVOKE it.",
             when=bool(truncates),
+        ),
+        judged(
+            "backup_role",
+            f"{dumps} can dump the database",
+            warn="nobody can dump the database, as row-level security is forced on its owner. A "
+            f"superuser makes a user for it: {BACKUP_ROLE}",
+            when=dumps is None,
         ),
         judged(
             "database_log",
