@@ -1,11 +1,12 @@
 """The composition root: builds an `Application` from settings. Tests pass other parts."""
 
 import asyncio
+import hmac
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 
 from recall_server import factories, shipped
 from recall_server.application import Application
@@ -14,6 +15,7 @@ from recall_server.domain.context import Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.moments import utc_now
+from recall_server.domain.namespace import Namespace
 from recall_server.integrations.crypto.keys import Sealer, ServerKey
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Merger
@@ -39,6 +41,7 @@ from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedd
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.metrics import Metrics
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
@@ -103,7 +106,8 @@ async def open_application(
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
-        model_keys = ModelKeys(store, now, EXTRACT)
+        metrics, log_name = Metrics(), _log_name(key)
+        model_keys = ModelKeys(store, now, EXTRACT, metrics.used)
         rules = settings.model_fallback == "rules"
         keyed = KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None)
         embedder = embedder or factories.embedder(settings)
@@ -123,8 +127,11 @@ async def open_application(
             verification, factories.checkpoint_places(settings), settings.checkpoint_s
         )
         stack.push_async_callback(checkpoints.close)
-        digests, redaction = Digests(key.derive("erased")), factories.redaction(settings)
-        budget = Budget(store, now, settings.model_tokens_per_day)
+        digests, redaction, budget = (
+            Digests(key.derive("erased")),
+            factories.redaction(settings),
+            Budget(store, now, settings.model_tokens_per_day),
+        )
         ingest = Ingest(
             store,
             runtime,
@@ -231,6 +238,7 @@ async def open_application(
                     per_namespace=settings.namespace_push_jobs,
                 ),
             ),
+            log_name=log_name,
             on_give_up={CONSOLIDATE: consolidate.give_up},
         )
         yield Application(
@@ -276,6 +284,8 @@ async def open_application(
                 ingest=ingest,
                 ledger=ledger,
                 model_keys=model_keys,
+                metrics=metrics,
+                log_name=log_name,
                 verification=verification,
                 purge=purge,
                 push=push,
@@ -298,6 +308,17 @@ async def open_application(
             supervisor,
             issuers,
         )
+
+
+def _log_name(key: ServerKey) -> Callable[[Namespace], str]:
+    """Digests of the names of namespaces, which nobody without the key can guess."""
+    secret = key.derive("log")
+
+    @lru_cache(10_000)
+    def named(namespace: Namespace) -> str:
+        return hmac.digest(secret, namespace.encode(), "sha256").hex()[:16]
+
+    return named
 
 
 async def _opened(

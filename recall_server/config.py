@@ -60,8 +60,8 @@ class Settings(BaseSettings):
         None,
         ge=0,
         le=65535,
-        description="a further port of a server or worker, for /health and /ready alone; 0: a free "
-        "one",
+        description="a further port of a server or worker, for /health, /ready and /metrics alone; "
+        "0: a free one",
     )
     probe_host: str = Field("127.0.0.1", description="the address of that port")
     allow_public: bool = Field(
@@ -347,6 +347,11 @@ class Settings(BaseSettings):
     cache_bytes_max: int = Field(
         268_435_456, ge=0, description="bytes of indexes kept in memory for search"
     )
+    otlp_endpoint: str | None = Field(
+        None,
+        description="the address that spans are sent to (OTLP over HTTP), such as "
+        "http://127.0.0.1:4318; needs the extra [tracing]",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least level of log lines"
     )
@@ -395,6 +400,7 @@ class Settings(BaseSettings):
         "checkpoint_file",
         "erasure_file",
         "checkpoint_url",
+        "otlp_endpoint",
         "embedder_url",
         "embedder_api_key",
         "anthropic_api_key",
@@ -417,7 +423,7 @@ class Settings(BaseSettings):
             raise ValueError("it must name a file")
         return value
 
-    @field_validator("public_url", "checkpoint_url", "embedder_url")
+    @field_validator("public_url", "checkpoint_url", "embedder_url", "otlp_endpoint")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
         if value is not None and not is_address(value):

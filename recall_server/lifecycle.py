@@ -11,12 +11,14 @@ from pathlib import Path
 import structlog
 from filelock import FileLock, Timeout
 
-from recall_server.api.probes import answers, probing
+from recall_server import __version__
+from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable
+from recall_server.tracing import send_spans
 
 log = structlog.get_logger()
 
@@ -35,7 +37,13 @@ async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
         await built.embedder.load()
     if built.services.recall.reranking is not None:
         await built.services.recall.reranking.reranker.load()
-    yield
+    endpoint = built.settings.otlp_endpoint
+    send_rest = send_spans(endpoint, __version__) if endpoint else None
+    try:
+        yield
+    finally:
+        if send_rest is not None:
+            await asyncio.to_thread(send_rest)
 
 
 @contextmanager
@@ -81,7 +89,7 @@ async def work(settings: Settings) -> None:
         open_application(settings) as built,
         checked_and_loaded(built),
         working(built),
-        probing(settings, answers(built)) as port,
+        probing(settings, with_metrics(built)) as port,
     ):
         log.info(
             "worker_started",

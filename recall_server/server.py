@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from recall_server.api.app import create_app
 from recall_server.api.listener import Connections, ConnectionTimeouts, Listener, TimedProtocol
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
-from recall_server.api.probes import answers, probing
+from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
@@ -118,7 +118,7 @@ async def serve(
             checked_and_loaded(built),
             working(built),
             listening(app(built), settings, listener) as address,
-            probing(settings, answers(built)),
+            probing(settings, with_metrics(built)),
         ):
             # Objects made so far live as long as the server: nothing to collect there.
             gc.freeze()

@@ -31,6 +31,7 @@ from recall_server.api.middleware.limits import (
     CallsPerMinute,
     Streams,
 )
+from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     EscapeControlCharacters,
@@ -107,7 +108,9 @@ def create_app(
     open_under = tuple(
         one.route.path.partition("{")[0] for one in endpoints if one.route.holder is not None
     )
-    return _behind_middleware(app, application, challenges, rates, open_under)
+    behind = _behind_middleware(app, application, challenges, rates, open_under)
+    paths = [one.path for one in app.routes if isinstance(one, Route)]
+    return Observation(behind, lambda: application.runtime.new_id("req"), paths)
 
 
 def _routes(
@@ -163,6 +166,7 @@ def _behind_middleware(
         open_paths=OPEN_PATHS,
         open_under=open_under,
         probes=PROBES,
+        refused=application.services.metrics.refused,
     )
     app = RequestValidation(
         app,
@@ -171,6 +175,7 @@ def _behind_middleware(
         origins=settings.allowed_origins,
         body_bytes_max=settings.body_bytes_max,
         refusal=refusal,
+        refused=application.services.metrics.refused,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app
 

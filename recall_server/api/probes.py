@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from recall_server import __version__
@@ -19,6 +20,7 @@ from recall_server.domain.errors import Invalid, NotFound, RecallError
 
 HEALTH_PATH = "/health"
 READY_PATH = "/ready"
+METRICS_PATH = "/metrics"
 PROBES = frozenset({HEALTH_PATH, READY_PATH})
 """Never refused: else anybody behind the same proxy could have a supervisor restart the server."""
 
@@ -47,6 +49,18 @@ def answers(application: Application) -> Mapping[str, Answer]:
         return JSONResponse({"status": "ready", **({"warnings": warnings} if warnings else {})})
 
     return {HEALTH_PATH: health, READY_PATH: ready}
+
+
+def with_metrics(application: Application) -> Mapping[str, Answer]:
+    """`answers`, and the metrics, which are for the operator's network only."""
+
+    async def metrics() -> Response:
+        found = await application.services.metrics.exposed(
+            application.store, application.runtime.now()
+        )
+        return Response(found, media_type=CONTENT_TYPE_LATEST)
+
+    return {**answers(application), METRICS_PATH: metrics}
 
 
 @asynccontextmanager

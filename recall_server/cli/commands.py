@@ -1,10 +1,12 @@
 """All commands by name."""
 
 import asyncio
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
 from recall_server import __version__, doctor, logs
@@ -43,6 +45,8 @@ from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
 from recall_server.storage.inspection import Finding, Level
+
+log = structlog.get_logger()
 
 
 def doctor_(db: Db = None, as_json: AsJson = False) -> None:
@@ -188,6 +192,17 @@ app.add_typer(quarantine, name="quarantine")
 
 
 def _announce(address: str, built: Application) -> None:
+    """For a person at a terminal in words; else as a line of the log."""
+    if not sys.stderr.isatty():
+        log.info(
+            "serving",
+            address=f"{address}/mcp",
+            version=__version__,
+            engine=built.store.engine,
+            extractor=built.extractor.name,
+            embedder=built.embedder.model if built.embedder else "none",
+        )
+        return
     where = built.settings.db_path if built.store.engine == "sqlite" else "Postgres"
     typer.echo(
         f"recall {__version__} serves {address}/mcp from {where}\n"

@@ -1,7 +1,9 @@
 """The operations; no protocol, no SQL, no environment."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from recall_server.domain.namespace import Namespace
 from recall_server.services.audit.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
 from recall_server.services.auth.access import Access
@@ -14,6 +16,7 @@ from recall_server.services.limits.model_keys import ModelKeys
 from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.metrics import Metrics
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
@@ -39,6 +42,9 @@ class Services:
     ingest: Ingest
     ledger: Ledger
     model_keys: ModelKeys
+    metrics: Metrics
+    # Of a namespace, the digest by which lines of the log name it.
+    log_name: Callable[[Namespace], str]
     verification: Verification
     purge: Purge
     push: Push

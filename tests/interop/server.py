@@ -87,7 +87,7 @@ async def _address(child: Process) -> str:
     said = ""
     while line := (await child.stderr.readline()).decode():
         said += line
-        if found := re.search(r"serves (http://\S+/mcp)", line):
+        if found := re.search(r'"address": "(http://\S+/mcp)"', line):
             return found[1]
     raise RuntimeError(f"the server did not start: {said[-1000:]}")
 

@@ -5,7 +5,7 @@ body once the token is known.
 import asyncio
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -104,8 +104,10 @@ class RequestValidation:
         origins: Iterable[str],
         body_bytes_max: int,
         refusal: Refusal,
+        refused: Callable[[str], None],
     ) -> None:
-        """`any_host`: the paths that may be asked for by any name, or none."""
+        """`any_host`: the paths that may be asked for by any name, or none. `refused` counts."""
+        self._refused = refused
         self._app = app
         self._any_host = any_host
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -120,6 +122,8 @@ class RequestValidation:
         try:
             self._check_head(scope)
         except RecallError as error:
+            log.info("refused", code=error.code)
+            self._refused(error.code)
             await _refused(self._refusal(scope, error), scope, receive, send)
             return
         if any(name == b"transfer-encoding" for name, _ in scope["headers"]):

@@ -56,9 +56,12 @@ class SearchContainers(SearchMemories):
 
 
 async def search(call: Call, given: SearchMemories) -> Found:
-    return await call.services.recall.search(
+    found = await call.services.recall.search(
         given.context(call), given.to_query(), cite=given.explain
     )
+    if found.degraded is not None:
+        call.services.metrics.degraded()
+    return found
 
 
 SEARCH_MEMORIES = Operation(

@@ -54,8 +54,8 @@ class Checkpoint:
     at: str
 
 
-# The operation whose record says that an operator has put a backup back: what a checkpoint of before
-# confirms from there on is gone because it was meant to be.
+# The operation whose record says that an operator has put a backup back: what a checkpoint of
+# before that confirms is gone because it was meant to be.
 RESTORE = "restore_backup"
 
 
