@@ -480,9 +480,9 @@ class _SecretFiles(PydanticBaseSettingsSource):
         self._variables = source.env_vars
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        variable = _variable(field_name, field)
+        variable = variable_of(field_name, field)
         path = self._variables.get(f"{variable}_FILE".lower())
-        if not path or not _is_secret(field):
+        if not path or not is_secret(field):
             return None, field_name, False
         if self._variables.get(variable.lower()):
             raise Invalid(f"{variable} and {variable}_FILE are both set. Keep one of them.")
@@ -500,13 +500,13 @@ class _SecretFiles(PydanticBaseSettingsSource):
         return {name: value for name, value in found.items() if value is not None}
 
 
-def _variable(name: str, field: FieldInfo) -> str:
+def variable_of(name: str, field: FieldInfo) -> str:
     """The environment variable of a setting."""
     alias = field.validation_alias
     return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"RECALL_{name.upper()}"
 
 
-def _is_secret(field: FieldInfo) -> bool:
+def is_secret(field: FieldInfo) -> bool:
     return "SecretStr" in str(field.annotation)
 
 
@@ -526,8 +526,8 @@ def is_address(value: str) -> bool:
 def unknown_settings() -> list[UnknownSetting]:
     """The variables of the environment and of `.env` that begin with RECALL_ and change nothing."""
     fields = Settings.model_fields.items()
-    variables = {_variable(name, field) for name, field in fields}
-    files = {f"{_variable(name, field)}_FILE" for name, field in fields if _is_secret(field)}
+    variables = {variable_of(name, field) for name, field in fields}
+    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
     known = _OF_CLIENTS | variables | files
     names = sorted(
         name
