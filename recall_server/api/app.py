@@ -19,7 +19,7 @@ from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, SKILL, Card
 from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
-from recall_server.api.http import endpoint, openapi
+from recall_server.api.http import endpoint, mem0, openapi
 from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.http.endpoint import routes as routes_of
 from recall_server.api.http.openapi import OPENAPI_PATH
@@ -97,6 +97,8 @@ def create_app(
             yield
 
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
+    if settings.mem0:
+        endpoints += [Endpoint(calls, one, route) for one, route in mem0.routes()]
     protocols = [Route("/mcp", mcp), *_routes(application, calls, card, endpoints)]
     about = openapi.routes(endpoints, operations, settings.public_url)
     app = Starlette(
@@ -168,6 +170,8 @@ def _behind_middleware(
         probes=PROBES,
         refused=application.services.metrics.refused,
     )
+    if settings.mem0:
+        app = mem0.KeysAsTokens(app)
     app = RequestValidation(
         app,
         hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],

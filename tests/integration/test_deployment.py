@@ -103,7 +103,11 @@ def test_the_unit_leaves_time_to_stop_and_has_no_rights() -> None:
 
 def lacks(program: str, command: str) -> bool:
     """Docker comes without its plugin too."""
-    asked = subprocess.run([program, *([command] if program == "docker" else []), "version"], capture_output=True, check=False)
+    asked = subprocess.run(
+        [program, *([command] if program == "docker" else []), "version"],
+        capture_output=True,
+        check=False,
+    )
     return asked.returncode != 0
 
 

@@ -111,7 +111,11 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /v1/memories/{memory_id}": (_route("memory", "GET", "/v1/memories/{}"),),
     "GET /v1/memories/{memory_id}/history": (_route("memory", "GET", "/v1/memories/{}/history"),),
     "GET /v1/timeline": (_route("subject", "GET", "/v1/timeline?entity={}&attribute=lives_in"),),
+    "GET /v1/texts": (_route("container", "GET", "/v1/texts?container={}"),),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
+    "POST /v1/changes/{change_id}/undo": (
+        _route("job", "POST", "/v1/changes/{}/undo", {"dry_run": True}),
+    ),
     "GET /v1/consolidations/{task_id}": (_route("task", "GET", "/v1/consolidations/{}"),),
     "GET /v1/consolidations/{task_id}/push_configs": (
         _route("task", "GET", "/v1/consolidations/{}/push_configs"),
@@ -190,6 +194,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/memories/{memory_id}/restore": (
         _route("forgotten", "POST", "/v1/memories/{}/restore", {}),
     ),
+    "DELETE /v1/texts/{text_id}": (_route("text", "DELETE", "/v1/texts/{}"),),
     "DELETE /v1/memories/{memory_id}": (
         _route("memory to delete over HTTP", "DELETE", "/v1/memories/{}"),
         _route("memory to erase over HTTP", "DELETE", "/v1/memories/{}?erase=true"),
@@ -222,6 +227,7 @@ WITHOUT_ID = {
     "GET /v1/memories",
     "POST /v1/search",
     "GET /v1/stats",
+    "GET /v1/changes",
     "GET /v1/conflicts",
     "GET /v1/tokens",
     "POST /v1/tokens",
@@ -278,6 +284,9 @@ async def furnished(running: Running) -> Alice:
         await store(http, f"Nobody knows what the {WORD} thinks.", topic="open")
         stored = await store(http, f"Nobody knows where the {WORD} lives.", topic="open")
         ids["job"] = stored["job_id"]
+        await store(http, f"Nobody knows when the {WORD} sleeps.", topic="text")
+        listed = (await http.get("/v1/texts", params={"topic": "text"})).json()
+        ids["text"] = listed["texts"][0]["id"]
         found = await call(http, "search_memories", query=f"nobody knows {WORD}", mode="keyword")
         turns = [hit["id"] for hit in found["results"] if hit["id"].startswith("ep_")]
         ids["turn"], ids["episode's turn"] = turns[:2]
