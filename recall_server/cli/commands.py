@@ -36,6 +36,7 @@ from recall_server.cli.shared import (
     fail,
     new_settings,
     print_json,
+    print_table,
     run,
     settings,
     with_application,
@@ -46,7 +47,7 @@ from recall_server.cli.vectors import reembed
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
-from recall_server.storage.inspection import Finding, Level
+from recall_server.storage.inspection import Finding, Level, bytes_by_kind
 
 log = structlog.get_logger()
 
@@ -126,10 +127,32 @@ app.command("create-token")(tokens.create_token)
 
 @app.command()
 @with_application
-async def status(built: Application, as_json: AsJson = False) -> None:
+async def status(
+    built: Application,
+    namespaces: Annotated[
+        bool,
+        typer.Option("--namespaces", help="What each keeps of its quota, and its name in logs."),
+    ] = False,
+    disk: Annotated[
+        bool, typer.Option("--disk", help="Bytes by kind; of SQLite every page is looked at.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show counts, queue, engine, models, which keys of models are rejected, and which background
-    work fails.
+    work fails; or what fills the database.
     """
+    if namespaces:
+        await _namespaces(built, as_json=as_json)
+        return
+    if disk:
+        async with built.store.driver.migration() as connection:
+            sizes = await bytes_by_kind(connection, built.store.engine)
+        if as_json:
+            print_json(sizes)
+        else:
+            for kind, size in sizes.items():
+                typer.echo(f"{kind:12}{size:>16,}")
+        return
     found = await server_stats(built.store)
     keys = await built.services.model_keys.rejected()
     row = {
@@ -150,6 +173,27 @@ async def status(built: Application, as_json: AsJson = False) -> None:
         for key, value in row.items():
             shown = ", ".join(value) or "none" if isinstance(value, list) else value
             typer.echo(f"{key.replace('_', ' '):22}{shown}")
+
+
+async def _namespaces(built: Application, *, as_json: bool) -> None:
+    async with built.store.transaction(None, write=False) as tx:
+        usage = await tx.access.usage()
+    quota = built.settings.namespace_bytes_max
+    rows = [
+        {
+            "namespace": one.namespace,
+            "in_logs": built.services.log_name(one.namespace),
+            "bytes": one.kept,
+            "quota": f"{100 * one.kept / quota:.1f} %" if quota else "none",
+            "findable_items": one.findable_items,
+            "audit_records": one.audit_records,
+        }
+        for one in usage
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, "There is no namespace.")
 
 
 @app.command()

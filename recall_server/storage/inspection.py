@@ -240,6 +240,40 @@ def _above(row: Row) -> bool:
     return bool(row["rolsuper"] or row["rolbypassrls"])
 
 
+# Tables by what fills them; the rest is `other`.
+_KINDS = {
+    "texts": ("episodes", "turns", "forgotten", "quarantine"),
+    "memories": ("memories", "citations", "decisions", "memory_counts", "memory_events"),
+    "embeddings": ("embeddings",),
+    "words": ("documents", "postings", "terms"),
+    "audit": ("tool_call_records", "audit_details", "audit_heads"),
+    "jobs": ("operations",),
+    "tasks": ("runs", "run_events", "push_configs"),
+}
+_SIZES = {
+    "sqlite": """
+        SELECT m.tbl_name AS name, sum(d.pgsize) AS bytes
+        FROM dbstat d JOIN sqlite_master m ON m.name = d.name
+        GROUP BY m.tbl_name
+    """,
+    "postgres": """
+        SELECT relname AS name, pg_total_relation_size(oid) AS bytes FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+    """,
+}
+
+
+async def bytes_by_kind(connection: Connection, engine: Engine) -> dict[str, int]:
+    """The bytes on the disk that each kind of data takes, with its indexes. Of SQLite every page is
+    looked at.
+    """
+    kind_of = {table: kind for kind, tables in _KINDS.items() for table in tables}
+    found = dict.fromkeys((*_KINDS, "other"), 0)
+    for row in await connection.fetch(_SIZES[engine], {}):
+        found[kind_of.get(row["name"], "other")] += int(row["bytes"])
+    return found
+
+
 # A journal grows this long only where somebody reads an old state for minutes.
 JOURNAL_WARN_BYTES = 268_435_456
 # A purge writes the file anew, and an erasure without disk space for its records erases nothing.

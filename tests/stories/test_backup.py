@@ -158,3 +158,19 @@ def test_the_command_names_host_port_and_role_and_never_a_password() -> None:
         *("--host", "db.internal", "--port", "6432", "--dbname", "recall"),
         *("--username", "backup"),
     ]
+
+
+def test_status_says_what_fills_the_database_and_whose_it_is(url: str) -> None:
+    for name in ("alice", "bob"):
+        recall("create-token", name, "--db", url)
+    of_names = recall("status", "--namespaces", "--db", url, "--json").json()
+    of_disk = recall("status", "--disk", "--db", url, "--json").json()
+    table = recall("status", "--namespaces", "--db", url)
+
+    assert isinstance(of_names, list)
+    assert isinstance(of_disk, dict)
+    assert [one["namespace"] for one in of_names] == ["alice", "bob"]
+    assert len({one["in_logs"] for one in of_names}) == 2
+    assert of_disk["audit"] > 0
+    assert {"texts", "memories", "embeddings", "words", "jobs", "tasks", "other"} < of_disk.keys()
+    assert "bob" in table.out
