@@ -186,7 +186,7 @@ def print_erased(shown: dict[str, Any], file: Path | None) -> None:
         return
     typer.echo(
         f"In files: {shown['physical']}.\n"
-        f"Receipt {shown['receipt_id']}, opened once over HTTP by {shown['receipt_secret']}.",
+        f"Receipt {shown['receipt_id']}, opened over HTTP by {shown['receipt_secret']}.",
         err=True,
     )
     if file is None:
