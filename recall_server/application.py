@@ -1,10 +1,14 @@
 """The running server as one value: settings, store, services and worker."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import structlog
 
 from recall_server.config import Settings
 from recall_server.domain.context import Runtime
+from recall_server.domain.errors import DatabaseUnavailable
 from recall_server.integrations.crypto.issuers import Issuer
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.extraction.extractor import Extractor
@@ -15,10 +19,15 @@ from recall_server.storage.inspection import Finding, Level, space_findings
 from recall_server.storage.store import Store
 from recall_server.worker import Worker
 
+log = structlog.get_logger()
+
+# A probe is answered within a second, whatever the database does.
+READY_S = 0.8
+
 
 @dataclass
 class Application:
-    """All parts of a running server. `stopping` turns `/ready` off while open calls finish."""
+    """All parts of a running server or worker. `stopping`: `/ready` says no."""
 
     settings: Settings
     runtime: Runtime
@@ -31,11 +40,37 @@ class Application:
     supervisor: Supervisor
     issuers: tuple[Issuer, ...] = ()
     stopping: bool = False
+    _look: "asyncio.Task[list[Finding]] | None" = field(default=None, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
 
     def stop(self) -> None:
-        """Turn `/ready` off and release every call that waits for a task."""
+        """Say no at `/ready`, and release every call that waits for a task."""
         self.stopping = True
         self.services.tasks.transitions.events.close()
+
+    async def ready(self) -> list[Finding]:
+        """Return the warnings of an operator, within a second; each is logged once. However many
+        ask, one look at a time. Raises `Unavailable` where the server cannot serve.
+        """
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._looked())
+        try:
+            async with asyncio.timeout(READY_S):
+                found = await asyncio.shield(self._look)
+        except TimeoutError:
+            raise DatabaseUnavailable(
+                f"The database has not answered within {READY_S:g} s. See whether it runs, and "
+                "what keeps it busy."
+            ) from None
+        for one in found:
+            if one.check not in self._warned:
+                log.warning("unsafe", check=one.check, text=one.text)
+        self._warned = {one.check for one in found}
+        return found
+
+    async def _looked(self) -> list[Finding]:
+        await self.check()
+        return await self.warnings()
 
     async def check(self) -> None:
         """Raise `Unavailable` where the database does not answer, or reads cannot be recorded."""

@@ -1,11 +1,12 @@
 """The composition root: builds an `Application` from settings. Tests pass other parts."""
 
 import asyncio
+import hmac
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 
 from recall_server import factories, shipped
 from recall_server.application import Application
@@ -14,6 +15,7 @@ from recall_server.domain.context import Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.moments import utc_now
+from recall_server.domain.namespace import Namespace
 from recall_server.integrations.crypto.keys import Sealer, ServerKey
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Merger
@@ -42,6 +44,7 @@ from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.undo import Changes
+from recall_server.services.metrics import Metrics
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
@@ -82,9 +85,11 @@ async def open_application(
     random_bytes: Callable[[int], bytes] = os.urandom,
     erasure_limits: Limits = DEFAULT_LIMITS,
     restored: bool = False,
+    migrating: bool = True,
 ) -> AsyncIterator[Application]:
-    """Open and migrate the database and build everything on it. A database that lacks recorded
-    erasures is refused, unless it is known to be `restored` from a backup.
+    """Open the database and build everything on it; unless it is `migrating`, only a new database
+    is given its tables. A database that lacks recorded erasures is refused, unless it is known to
+    be `restored` from a backup.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
@@ -97,7 +102,7 @@ async def open_application(
     )
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
-        store, key = await _opened(stack, settings, now)
+        store, key = await _opened(stack, settings, now, migrating=migrating)
         ledger = await factories.ledger(store, key, settings, restored=restored)
         await indexing.renew(store)
         issuers = factories.issuers(settings)
@@ -106,7 +111,8 @@ async def open_application(
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
-        model_keys = ModelKeys(store, now, EXTRACT)
+        metrics, log_name = Metrics(), _log_name(key)
+        model_keys = ModelKeys(store, now, EXTRACT, metrics.used)
         rules = settings.model_fallback == "rules"
         keyed = KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None)
         embedder = embedder or factories.embedder(settings)
@@ -126,8 +132,11 @@ async def open_application(
             verification, factories.checkpoint_places(settings), settings.checkpoint_s
         )
         stack.push_async_callback(checkpoints.close)
-        digests, redaction = Digests(key.derive("erased")), factories.redaction(settings)
-        budget = Budget(store, now, settings.model_tokens_per_day)
+        digests, redaction, budget = (
+            Digests(key.derive("erased")),
+            factories.redaction(settings),
+            Budget(store, now, settings.model_tokens_per_day),
+        )
         ingest = Ingest(
             store,
             runtime,
@@ -234,6 +243,7 @@ async def open_application(
                     per_namespace=settings.namespace_push_jobs,
                 ),
             ),
+            log_name=log_name,
             on_give_up={CONSOLIDATE: consolidate.give_up},
         )
         yield Application(
@@ -283,6 +293,8 @@ async def open_application(
                 ),
                 ledger=ledger,
                 model_keys=model_keys,
+                metrics=metrics,
+                log_name=log_name,
                 verification=verification,
                 purge=purge,
                 push=push,
@@ -319,8 +331,19 @@ async def open_application(
         )
 
 
+def _log_name(key: ServerKey) -> Callable[[Namespace], str]:
+    """Digests of the names of namespaces, which nobody without the key can guess."""
+    secret = key.derive("log")
+
+    @lru_cache(10_000)
+    def named(namespace: Namespace) -> str:
+        return hmac.digest(secret, namespace.encode(), "sha256").hex()[:16]
+
+    return named
+
+
 async def _opened(
-    stack: AsyncExitStack, settings: Settings, now: Callable[[], datetime]
+    stack: AsyncExitStack, settings: Settings, now: Callable[[], datetime], *, migrating: bool
 ) -> tuple[Store, ServerKey]:
     """Return the migrated database, and the key of this server."""
     driver = driver_for(
@@ -328,7 +351,7 @@ async def _opened(
     )
     stack.push_async_callback(driver.close)
     await driver.open()
-    await migrate(driver, shipped("migrations"), now())
+    await migrate(driver, shipped("migrations"), now(), only_new=not migrating)
     key = await factories.server_key(Store(driver, cache_bytes_max=0), settings, now())
     store = Store(
         driver,

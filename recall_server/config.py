@@ -1,4 +1,6 @@
-"""Every setting, read once. Precedence: command line, then environment, then these defaults."""
+"""Every setting, read once. Precedence: command line, then environment, then the file `.env`, then
+these defaults.
+"""
 
 import os
 import re
@@ -6,11 +8,26 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
+from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from recall_server.domain.errors import Invalid
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+ENV_FILE = Path(".env")
+"""Read by the command line from the folder that it is run in, and by nothing else."""
 
 # Variables of the examples for clients and of the test suite, which are no settings.
 _OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
@@ -44,8 +61,19 @@ class Settings(BaseSettings):
 
     db_path: Path = Field(Path("recall.db"), description="the SQLite file")
     db_url: SecretStr | None = Field(None, description="a Postgres URL; if set, it is used instead")
+    db_password: SecretStr | None = Field(
+        None, description="the password of the Postgres user, where RECALL_DB_URL has none"
+    )
     host: str = Field("127.0.0.1", description="the address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="the port to listen on; 0: a free one")
+    probe_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="a further port of a server or worker, for /health, /ready and /metrics alone; "
+        "0: a free one",
+    )
+    probe_host: str = Field("127.0.0.1", description="the address of that port")
     allow_public: bool = Field(
         default=False,
         description="listen on an address that others can reach, without TLS of our own",
@@ -230,6 +258,12 @@ class Settings(BaseSettings):
         "wait for their turn",
     )
     drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
+    stop_delay_s: float = Field(
+        0.0,
+        ge=0,
+        description="seconds from SIGTERM until the port is closed, in which /ready says no and "
+        "calls are taken: as long as a load balancer needs to notice",
+    )
     token_calls_per_minute: int = Field(
         12_000, ge=0, description="calls that one token may make in a minute; 0: any number"
     )
@@ -326,6 +360,11 @@ class Settings(BaseSettings):
     cache_bytes_max: int = Field(
         268_435_456, ge=0, description="bytes of indexes kept in memory for search"
     )
+    otlp_endpoint: str | None = Field(
+        None,
+        description="the address that spans are sent to (OTLP over HTTP), such as "
+        "http://127.0.0.1:4318; needs the extra [tracing]",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least level of log lines"
     )
@@ -333,6 +372,29 @@ class Settings(BaseSettings):
     def __init__(self, **given: Any) -> None:
         # An option that was not given must not hide the environment.
         super().__init__(**{name: value for name, value in given.items() if value is not None})
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del file_secret_settings
+        assert isinstance(env_settings, EnvSettingsSource)
+        assert isinstance(dotenv_settings, DotEnvSettingsSource)
+        # As a source of its own it would refuse variables of other programs.
+        env_file = EnvSettingsSource(settings_cls)
+        env_file.env_vars = dotenv_settings.env_vars
+        return (
+            init_settings,
+            _SecretFiles(settings_cls, env_settings),
+            env_settings,
+            _SecretFiles(settings_cls, env_file),
+            env_file,
+        )
 
     @field_validator(
         "allowed_hosts", "allowed_origins", "push_allowed_hosts", "secret_key", mode="before"
@@ -342,6 +404,8 @@ class Settings(BaseSettings):
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
     @field_validator(
+        "db_password",
+        "probe_port",
         "public_url",
         "card_key_file",
         "key_file",
@@ -349,6 +413,7 @@ class Settings(BaseSettings):
         "checkpoint_file",
         "erasure_file",
         "checkpoint_url",
+        "otlp_endpoint",
         "embedder_url",
         "embedder_api_key",
         "anthropic_api_key",
@@ -371,7 +436,7 @@ class Settings(BaseSettings):
             raise ValueError("it must name a file")
         return value
 
-    @field_validator("public_url", "checkpoint_url", "embedder_url")
+    @field_validator("public_url", "checkpoint_url", "embedder_url", "otlp_endpoint")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
         if value is not None and not is_address(value):
@@ -381,7 +446,16 @@ class Settings(BaseSettings):
     @property
     def database(self) -> Path | str:
         """A path is an SQLite file; a URL is a Postgres database."""
-        return self.db_url.get_secret_value() if self.db_url else self.db_path
+        if self.db_url is None:
+            return self.db_path
+        url = self.db_url.get_secret_value()
+        if self.db_password is None:
+            return url
+        secret = self.db_password.get_secret_value()
+        if "://" not in url:
+            quoted = secret.replace("\\", r"\\").replace("'", r"\'")
+            return f"{url} password='{quoted}'"
+        return f"{url}{'&' if '?' in url else '?'}password={quote(secret, safe='')}"
 
     @property
     def canonical_url(self) -> str | None:
@@ -409,6 +483,46 @@ class Settings(BaseSettings):
         return self.host not in LOOPBACK
 
 
+class _SecretFiles(PydanticBaseSettingsSource):
+    """Secrets from the files that `NAME_FILE` names, in the variables of another source. Raises
+    `Invalid` where a file cannot be read, or the secret stands there too.
+    """
+
+    def __init__(self, settings_cls: type[BaseSettings], source: EnvSettingsSource) -> None:
+        super().__init__(settings_cls)
+        self._variables = source.env_vars
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        variable = variable_of(field_name, field)
+        path = self._variables.get(f"{variable}_FILE".lower())
+        if not path or not is_secret(field):
+            return None, field_name, False
+        if self._variables.get(variable.lower()):
+            raise Invalid(f"{variable} and {variable}_FILE are both set. Keep one of them.")
+        try:
+            return Path(path).read_text("utf-8").strip(), field_name, False
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise Invalid(f"{variable}_FILE: {path} cannot be read ({why}).") from None
+
+    def __call__(self) -> dict[str, Any]:
+        found = {
+            name: self.get_field_value(field, name)[0]
+            for name, field in self.settings_cls.model_fields.items()
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def variable_of(name: str, field: FieldInfo) -> str:
+    """The environment variable of a setting."""
+    alias = field.validation_alias
+    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"RECALL_{name.upper()}"
+
+
+def is_secret(field: FieldInfo) -> bool:
+    return "SecretStr" in str(field.annotation)
+
+
 @dataclass(frozen=True)
 class UnknownSetting:
     """A variable that looks like a setting and is none; `meant` is the setting most like it."""
@@ -423,15 +537,14 @@ def is_address(value: str) -> bool:
 
 
 def unknown_settings() -> list[UnknownSetting]:
-    """The variables of the environment that begin with RECALL_ and change nothing."""
-    known = _OF_CLIENTS | {
-        f"RECALL_{name.upper()}"
-        for name, field in Settings.model_fields.items()
-        if field.validation_alias is None
-    }
+    """The variables of the environment and of `.env` that begin with RECALL_ and change nothing."""
+    fields = Settings.model_fields.items()
+    variables = {variable_of(name, field) for name, field in fields}
+    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
+    known = _OF_CLIENTS | variables | files
     names = sorted(
         name
-        for name in os.environ
+        for name in {**os.environ, **dotenv_values(ENV_FILE)}
         if name.upper().startswith("RECALL_")
         and name.upper() not in known
         and not name.upper().startswith(_OF_TESTS)

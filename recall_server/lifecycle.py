@@ -4,15 +4,21 @@ protocol.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import structlog
+from filelock import FileLock, Timeout
 
+from recall_server import __version__
+from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
+from recall_server.domain.errors import DatabaseUnusable
+from recall_server.tracing import send_spans
 
 log = structlog.get_logger()
 
@@ -31,7 +37,40 @@ async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
         await built.embedder.load()
     if built.services.recall.reranking is not None:
         await built.services.recall.reranking.reranker.load()
-    yield
+    endpoint = built.settings.otlp_endpoint
+    send_rest = send_spans(endpoint, __version__) if endpoint else None
+    try:
+        yield
+    finally:
+        if send_rest is not None:
+            await asyncio.to_thread(send_rest)
+
+
+@contextmanager
+def only_server(settings: Settings) -> Iterator[None]:
+    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` if another server holds it."""
+    if not isinstance(settings.database, Path):
+        yield
+        return
+    path = settings.database.resolve()
+    lock = FileLock(path.with_name(path.name + ".lock"), mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DatabaseUnusable(
+            f"Another recall server is running on {path}. Stop it, or give this one a file of its "
+            "own with --db."
+        ) from None
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"{path.parent} cannot be written ({error.strerror}). Check its owner and mode."
+        ) from None
+    try:
+        yield
+    finally:
+        # While it is locked: whoever has opened this file sees that it has no name any more.
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def stop_signal() -> asyncio.Event:
@@ -46,6 +85,17 @@ def stop_signal() -> asyncio.Event:
 async def work(settings: Settings) -> None:
     """Run jobs only, until SIGTERM or SIGINT."""
     stop = stop_signal()
-    async with open_application(settings) as built, checked_and_loaded(built), working(built):
-        log.info("worker_started", engine=built.store.engine, jobs=settings.worker_jobs)
+    async with (
+        open_application(settings) as built,
+        checked_and_loaded(built),
+        working(built),
+        probing(settings, with_metrics(built)) as port,
+    ):
+        log.info(
+            "worker_started",
+            engine=built.store.engine,
+            jobs=settings.worker_jobs,
+            probe_port=port,
+        )
         await stop.wait()
+        built.stopping = True

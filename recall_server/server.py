@@ -6,24 +6,22 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import structlog
 import uvicorn
-from filelock import FileLock, Timeout
 from starlette.types import ASGIApp
 
 from recall_server.api.app import create_app
 from recall_server.api.listener import Connections, ConnectionTimeouts, Listener, TimedProtocol
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
+from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
-from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.lifecycle import checked_and_loaded, stop_signal
+from recall_server.domain.errors import Invalid
+from recall_server.lifecycle import checked_and_loaded, only_server, stop_signal
 
 log = structlog.get_logger()
 
@@ -32,31 +30,6 @@ log = structlog.get_logger()
 THREAD_SWITCH_S = 0.0005
 # Open files besides the clients' connections: databases, models, logs.
 OTHER_FILES = 256
-
-
-@contextmanager
-def only_server(settings: Settings) -> Any:
-    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` if another server holds it."""
-    if not isinstance(settings.database, Path):
-        yield
-        return
-    path = settings.database.resolve()
-    lock = FileLock(path.with_name(path.name + ".lock"), mode=0o600)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DatabaseUnusable(
-            f"Another recall server is running on {path}. Stop it, or give this one a file of its "
-            "own with --db."
-        ) from None
-    except OSError as error:
-        raise DatabaseUnusable(
-            f"{path.parent} cannot be written ({error.strerror}). Check its owner and mode."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def check_address(settings: Settings) -> None:
@@ -144,17 +117,23 @@ async def serve(
     check_address(settings)
     stop = stop_signal()
     sys.setswitchinterval(THREAD_SWITCH_S)
-    with only_server(settings):
-        listener = bound(settings)
+    with only_server(settings), closing(bound(settings)) as listener:
         async with (
             open_application(settings) as built,
             checked_and_loaded(built),
             working(built),
             listening(app(built), settings, listener) as address,
+            probing(settings, with_metrics(built)),
         ):
             # Objects made so far live as long as the server: nothing to collect there.
             gc.freeze()
             announce(address, built)
             await stop.wait()
+            built.stopping = True
+            log.info("stopping", delay_s=settings.stop_delay_s, drain_s=settings.drain_s)
+            # A second signal ends the delay.
+            stop.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(settings.stop_delay_s):
+                    await stop.wait()
             built.stop()
-            log.info("stopping", seconds=settings.drain_s)

@@ -7,8 +7,10 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from time import perf_counter
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
@@ -26,6 +28,7 @@ from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import Holder
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
+from recall_server.tracing import tracer
 
 log = structlog.get_logger()
 
@@ -77,6 +80,7 @@ class Worker:
     supervisor: Supervisor
     poll_s: float
     lanes: Sequence[Lane]
+    log_name: Callable[[Namespace], str]
     on_give_up: Mapping[str, GiveUpHandler] = field(default_factory=dict)
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     _stopping: bool = False
@@ -187,9 +191,22 @@ class Worker:
             )
 
     async def _run(self, job: Job) -> None:
+        """Run a job, and log how it ended: done here, otherwise where it is decided."""
+        begun = perf_counter()
+        with (
+            bound_contextvars(
+                job=job.id, namespace=self.log_name(job.namespace), attempt=job.attempt
+            ),
+            tracer.start_as_current_span(f"job {job.kind}", attributes={"recall.job": job.id}),
+        ):
+            if await self._is_done(job):
+                ms = round((perf_counter() - begun) * 1_000, 2)
+                log.info("job", kind=job.kind, outcome="ok", ms=ms)
+
+    async def _is_done(self, job: Job) -> bool:
         if job.failures >= FAILURES_MAX:
             await self._give_up(job, "WORKER_LOST")
-            return
+            return False
         try:
             await self.handlers[job.kind](job, lambda operation: self.entry(job, operation))
         except asyncio.CancelledError:
@@ -211,6 +228,9 @@ class Worker:
             code = error.code if isinstance(error, RecallError) else "INTERNAL_ERROR"
             log.exception("job_failed", job=job.id, kind=job.kind, code=code)
             await self._fail(job, code)
+        else:
+            return True
+        return False
 
     async def _fail(
         self, job: Job, code: str, *, least: timedelta = timedelta(), finally_: bool = False

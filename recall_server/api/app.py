@@ -4,14 +4,17 @@ Apart from `bootstrap.py`, so that a command that does not serve does not load t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from recall_server.api import probes
 from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, SKILL, Card
 from recall_server.api.a2a.errors import refusal
@@ -28,6 +31,7 @@ from recall_server.api.middleware.limits import (
     CallsPerMinute,
     Streams,
 )
+from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     EscapeControlCharacters,
@@ -38,13 +42,12 @@ from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation
 from recall_server.api.operations.tasks import CREATE_TASK
 from recall_server.api.perform import Calls
+from recall_server.api.probes import PROBES, Answer
 from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits.rates import Rates
 
-PROBES = frozenset({endpoint.HEALTH_PATH, endpoint.READY_PATH})
-"""Never refused: else anybody behind the same proxy could have a supervisor restart the server."""
 OPEN_PATHS = frozenset(
     {
         *PROBES,
@@ -107,7 +110,9 @@ def create_app(
     open_under = tuple(
         one.route.path.partition("{")[0] for one in endpoints if one.route.holder is not None
     )
-    return _behind_middleware(app, application, challenges, rates, open_under)
+    behind = _behind_middleware(app, application, challenges, rates, open_under)
+    paths = [one.path for one in app.routes if isinstance(one, Route)]
+    return Observation(behind, lambda: application.runtime.new_id("req"), paths)
 
 
 def _routes(
@@ -126,10 +131,15 @@ def _routes(
         *routes_of(one for one in endpoints if one not in plain),
         *a2a.routes(handler, create_task, card.base, streams),
         *routes_of(one for one in plain if one is not create_task),
-        *endpoint.health_routes(
-            application.check, lambda: application.stopping, application.warnings
-        ),
+        *(Route(path, _probe(answer)) for path, answer in probes.answers(application).items()),
     ]
+
+
+def _probe(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    async def answered(_: Request) -> Response:
+        return await answer()
+
+    return answered
 
 
 def _behind_middleware(
@@ -158,15 +168,18 @@ def _behind_middleware(
         open_paths=OPEN_PATHS,
         open_under=open_under,
         probes=PROBES,
+        refused=application.services.metrics.refused,
     )
     if settings.mem0:
         app = mem0.KeysAsTokens(app)
     app = RequestValidation(
         app,
         hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
+        any_host=PROBES,
         origins=settings.allowed_origins,
         body_bytes_max=settings.body_bytes_max,
         refusal=refusal,
+        refused=application.services.metrics.refused,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app
 

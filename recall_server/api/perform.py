@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.operation import Call, Caller, Operation, Presenter
@@ -21,6 +22,7 @@ from recall_server.domain.errors import (
     RecallError,
 )
 from recall_server.services import Services
+from recall_server.tracing import tracer
 
 log = structlog.get_logger()
 
@@ -77,14 +79,31 @@ class Calls:
         written here. Raises `RecallError` and nothing else; if the record cannot be written, the
         operation has failed.
         """
-        audit = self.services.audit
-        entry = audit.begin(
+        entry = self.services.audit.begin(
             caller.namespace,
             operation.name,
             protocol,
             caller.accessor,
             read_only=operation.read_only,
+            request_id=caller.request_id,
         )
+        with (
+            bound_contextvars(request_id=entry.request_id),
+            tracer.start_as_current_span(operation.name, attributes=_attributes(entry)) as span,
+        ):
+            try:
+                return await self._performed(caller, operation, entry, work)
+            finally:
+                span.set_attribute("recall.outcome", entry.code or "ok")
+
+    async def _performed(
+        self,
+        caller: Caller,
+        operation: Operation,
+        entry: AuditEntry,
+        work: Callable[[AuditEntry], Awaitable[T]],
+    ) -> T:
+        audit = self.services.audit
         entry.bearer = caller.token.bearer if caller.token else None
         try:
             caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
@@ -107,7 +126,7 @@ class Calls:
                 f"Something went wrong here. Ask the operator, naming {entry.request_id}."
             )
         else:
-            _log(entry)
+            self._ended(entry)
             return result
         if isinstance(error, InsufficientScope):
             caller.refused.append(error)
@@ -115,10 +134,14 @@ class Calls:
         await self._record(entry, error)
         raise error from None
 
+    def _ended(self, entry: AuditEntry) -> None:
+        self.services.metrics.called(entry)
+        _log(entry, self.services.log_name(entry.namespace))
+
     async def _record(self, entry: AuditEntry, error: RecallError) -> None:
         entry.outcome, entry.code = Outcome.ERROR, error.code
         _empty(entry)
-        _log(entry)
+        self._ended(entry)
         if entry.written:
             return  # what failed is the wait for what it has begun
         if isinstance(error, AuditUnavailable):
@@ -148,12 +171,22 @@ def _empty(entry: AuditEntry) -> None:
         noted.clear()
 
 
-def _log(entry: AuditEntry) -> None:
+def _attributes(entry: AuditEntry) -> dict[str, str]:
+    """By the semantic conventions for tools of MCP, and ours."""
+    named = {"recall.protocol": entry.protocol, "recall.request_id": entry.request_id}
+    if entry.protocol == "mcp":
+        named |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": entry.operation}
+    return named
+
+
+def _log(entry: AuditEntry, namespace: str) -> None:
+    """`namespace`: the digest of its name."""
     log.info(
         "operation",
         protocol=entry.protocol,
         operation=entry.operation,
         accessor=entry.accessor,
+        namespace=namespace,
         request_id=entry.request_id,
         outcome=entry.outcome,
         code=entry.code,

@@ -1,6 +1,6 @@
 """`recall audit`: read, export, sign and verify the audit log."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -27,7 +27,7 @@ from recall_server.cli.shared import (
 )
 from recall_server.domain.errors import AuditBroken, Invalid, RecallError
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.security.audit_chain import Checkpoint
+from recall_server.domain.security.audit_chain import Checkpoint, excuses
 from recall_server.integrations.crypto.keys import Jwk
 from recall_server.services.audit.verification import (
     Verified,
@@ -190,7 +190,8 @@ def verify(
         try:
             with waiting("Verifying the records"):
                 verified = [await _verified(built, one, given) for one in wanted]
-            _check_all_present(wanted if name is None else None, given)
+            if name is None:
+                _check_all_present(verified, given)
         except AuditBroken as error:
             _broken(error)
         _print_verified(verified, checkpoints, as_json=as_json)
@@ -214,13 +215,12 @@ async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) 
     return found
 
 
-def _check_all_present(wanted: Iterable[Namespace] | None, given: list[Checkpoint]) -> None:
-    """Check that every log with a checkpoint exists, if all were verified."""
-    if wanted is None:
-        return
-    verified = set(wanted)
+def _check_all_present(verified: Sequence[Verified], given: list[Checkpoint]) -> None:
+    """Check that every log with a checkpoint exists, or was taken away by a restore."""
+    present = {one.namespace for one in verified}
+    restored = [restore for one in verified for restore in one.restored]
     for one in given:
-        if one.namespace not in verified:
+        if one.namespace not in present and not excuses(restored, one, whole=True):
             raise AuditBroken(one.namespace, 1, "the whole audit log is missing")
 
 
@@ -267,6 +267,9 @@ def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json:
             parts.append(f"checkpoints confirm those up to {one.confirmed_up_to}")
         elif checkpoints is not None and one.seq:
             parts.append("no checkpoint confirms any of them")
+        parts += [
+            f"a backup was put back at {back.at}, before record {back.seq}" for back in one.restored
+        ]
         if one.details_erased:
             parts.append(f"details of {one.details_erased} erased")
         if one.unchained:

@@ -1,16 +1,18 @@
 """All commands by name."""
 
 import asyncio
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
 from recall_server import __version__, doctor, logs
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, tokens
+from recall_server.cli import importing, maintenance, tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.changes import changes, rebuild, undo
 from recall_server.cli.erase import app as hold
@@ -28,10 +30,13 @@ from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.shared import (
     AsJson,
+    Create,
     Db,
     existing_settings,
     fail,
+    new_settings,
     print_json,
+    print_table,
     run,
     settings,
     with_application,
@@ -42,7 +47,9 @@ from recall_server.cli.vectors import reembed
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
-from recall_server.storage.inspection import Finding, Level
+from recall_server.storage.inspection import Finding, Level, bytes_by_kind
+
+log = structlog.get_logger()
 
 
 def doctor_(db: Db = None, as_json: AsJson = False) -> None:
@@ -64,7 +71,7 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
 
 async def _examined(chosen: Settings) -> list[Finding]:
     try:
-        async with open_application(chosen) as built:
+        async with open_application(chosen, migrating=False) as built:
             return [*await doctor.examine(built), await doctor.secrets(built)]
     except RecallError as error:
         return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]
@@ -96,12 +103,13 @@ def serve_(
         bool | None,
         typer.Option("--allow-public", help="Listen on a public address without TLS."),
     ] = None,
+    create: Create = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
     with importing():
         from recall_server.server import serve  # noqa: PLC0415  # loads every protocol
 
-    chosen = settings(db, host=host, port=port, allow_public=allow_public)
+    chosen = new_settings(db, create=create, host=host, port=port, allow_public=allow_public)
     run(serve(chosen, _announce))
 
 
@@ -119,10 +127,32 @@ app.command("create-token")(tokens.create_token)
 
 @app.command()
 @with_application
-async def status(built: Application, as_json: AsJson = False) -> None:
+async def status(
+    built: Application,
+    namespaces: Annotated[
+        bool,
+        typer.Option("--namespaces", help="What each keeps of its quota, and its name in logs."),
+    ] = False,
+    disk: Annotated[
+        bool, typer.Option("--disk", help="Bytes by kind; of SQLite every page is looked at.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show counts, queue, engine, models, which keys of models are rejected, and which background
-    work fails.
+    work fails; or what fills the database.
     """
+    if namespaces:
+        await _namespaces(built, as_json=as_json)
+        return
+    if disk:
+        async with built.store.driver.migration() as connection:
+            sizes = await bytes_by_kind(connection, built.store.engine)
+        if as_json:
+            print_json(sizes)
+        else:
+            for kind, size in sizes.items():
+                typer.echo(f"{kind:12}{size:>16,}")
+        return
     found = await server_stats(built.store)
     keys = await built.services.model_keys.rejected()
     row = {
@@ -143,6 +173,27 @@ async def status(built: Application, as_json: AsJson = False) -> None:
         for key, value in row.items():
             shown = ", ".join(value) or "none" if isinstance(value, list) else value
             typer.echo(f"{key.replace('_', ' '):22}{shown}")
+
+
+async def _namespaces(built: Application, *, as_json: bool) -> None:
+    async with built.store.transaction(None, write=False) as tx:
+        usage = await tx.access.usage()
+    quota = built.settings.namespace_bytes_max
+    rows = [
+        {
+            "namespace": one.namespace,
+            "in_logs": built.services.log_name(one.namespace),
+            "bytes": one.kept,
+            "quota": f"{100 * one.kept / quota:.1f} %" if quota else "none",
+            "findable_items": one.findable_items,
+            "audit_records": one.audit_records,
+        }
+        for one in usage
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, "There is no namespace.")
 
 
 @app.command()
@@ -184,6 +235,9 @@ app.command("verify-erasure")(verify_erasure)
 app.command("verify-receipt")(verify_receipt)
 app.command("purge-source")(purge_source)
 app.command("key")(key)
+app.command("migrate")(maintenance.migrate)
+app.command("backup")(maintenance.backup)
+app.command("restore-backup")(maintenance.restore_backup)
 app.command("export")(export_)
 app.command("import")(import_)
 app.command("doctor")(doctor_)
@@ -196,6 +250,17 @@ app.add_typer(quarantine, name="quarantine")
 
 
 def _announce(address: str, built: Application) -> None:
+    """For a person at a terminal in words; else as a line of the log."""
+    if not sys.stderr.isatty():
+        log.info(
+            "serving",
+            address=f"{address}/mcp",
+            version=__version__,
+            engine=built.store.engine,
+            extractor=built.extractor.name,
+            embedder=built.embedder.model if built.embedder else "none",
+        )
+        return
     where = built.settings.db_path if built.store.engine == "sqlite" else "Postgres"
     typer.echo(
         f"recall {__version__} serves {address}/mcp from {where}\n"

@@ -96,7 +96,7 @@ def erase(  # noqa: PLR0917  # typer reads them as options
         if as_json:
             print_json(shown)
         else:
-            _print(shown, receipt)
+            print_erased(shown, receipt)
 
     in_application(db, act)
 
@@ -138,24 +138,29 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
     """Erase again what a database restored from a backup contains, and give new receipts."""
 
     async def act(built: Application) -> None:
-        services, done = built.services, []
-        for noted in await services.ledger.unknown(built.store):
-            context = begin(built, noted.namespace, operations.erasure.ERASE_AGAIN)
-            erased = await services.erase.again(context, noted)
-            done.append((noted.namespace, erased))
-        shown = []
-        for ns, erased in done:
-            one = presenters.erased(erased)
-            one["receipt"], one["physical"] = await _purged(built, ns, erased)
-            shown.append(one)
+        shown = [one for _, one in await erased_again(built)]
         if as_json:
             print_json(shown)
             return
         for one in shown:
-            _print(one, None)
+            print_erased(one, None)
         typer.echo(f"{len(shown)} erasures were done again.", err=True)
 
     in_application(db, act, restored=True)
+
+
+async def erased_again(built: Application) -> list[tuple[Namespace, dict[str, Any]]]:
+    """Do every erasure of the ledger that the database does not know."""
+    services, done = built.services, []
+    for noted in await services.ledger.unknown(built.store):
+        context = begin(built, noted.namespace, operations.erasure.ERASE_AGAIN)
+        done.append((noted.namespace, await services.erase.again(context, noted)))
+    shown = []
+    for ns, erased in done:
+        one = presenters.erased(erased)
+        one["receipt"], one["physical"] = await _purged(built, ns, erased)
+        shown.append((ns, one))
+    return shown
 
 
 async def _purged(built: Application, ns: Namespace, erased: Erased) -> tuple[str, str]:
@@ -170,7 +175,7 @@ async def _purged(built: Application, ns: Namespace, erased: Erased) -> tuple[st
     return done.receipt, f"done{f', but for: {done.left_behind}' if done.left_behind else ''}"
 
 
-def _print(shown: dict[str, Any], file: Path | None) -> None:
+def print_erased(shown: dict[str, Any], file: Path | None) -> None:
     done = "Would erase" if shown["dry_run"] else "Erased"
     counts = ", ".join(f"{number} {table}" for table, number in shown["counts"].items() if number)
     typer.echo(f"{done}: {counts or 'nothing'}.", err=not shown["dry_run"])
@@ -181,7 +186,7 @@ def _print(shown: dict[str, Any], file: Path | None) -> None:
         return
     typer.echo(
         f"In files: {shown['physical']}.\n"
-        f"Receipt {shown['receipt_id']}, opened once over HTTP by {shown['receipt_secret']}.",
+        f"Receipt {shown['receipt_id']}, opened over HTTP by {shown['receipt_secret']}.",
         err=True,
     )
     if file is None:

@@ -14,6 +14,7 @@ from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AsJson,
+    Create,
     Db,
     begin,
     fail,
@@ -71,6 +72,7 @@ def import_(
         Path, typer.Argument(metavar="FILE", help="What `recall export` wrote; -: standard input.")
     ],
     into: Annotated[str, typer.Option("--into", metavar="NAMESPACE", help="The target namespace.")],
+    create: Create = False,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
@@ -92,7 +94,7 @@ def import_(
                 )
         _show(report, as_json=as_json)
 
-    in_application(db, act, create=True)
+    in_application(db, act, create=create)
 
 
 def _show(report: importing.Report, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn
+from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -22,13 +22,14 @@ from recall_server import logs
 from recall_server.api.operations.operation import Operation
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.config import Settings
+from recall_server.config import ENV_FILE, Settings
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.crypto.keys import Jwk
 
+T = TypeVar("T")
 STDOUT = Path("-")
 
 
@@ -83,6 +84,9 @@ Db = Annotated[
     str | None,
     typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
 ]
+Create = Annotated[
+    bool, typer.Option("--create", help="Make the SQLite file of --db where there is none.")
+]
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 PROTOCOL = "cli"
@@ -95,7 +99,11 @@ def settings(db: str | None, **given: Any) -> Settings:
     if db is not None:
         given["db_url" if "://" in db else "db_path"] = db
     try:
-        chosen = Settings(**given)
+        chosen = Settings(_env_file=ENV_FILE, **given)
+    except Invalid as error:
+        fail(error.message, error.code)
+    except (OSError, UnicodeDecodeError):
+        fail(f"{ENV_FILE} cannot be read as UTF-8. Correct it, or its mode.")
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         named = _named(str(fault["loc"][0]), given)
@@ -120,22 +128,44 @@ def existing_settings(db: str | None) -> Settings:
     if isinstance(chosen.database, Path) and not chosen.database.exists():
         fail(
             f"There is no database at {chosen.database}. Name it with --db, or make one with "
-            "`recall create-token NAMESPACE`.",
+            "`recall serve` or `recall create-token NAMESPACE`.",
+            "DATABASE_UNUSABLE",
+        )
+    return chosen
+
+
+def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
+    """Return the settings of a command that may make its database: where `create` says so, and
+    else only where nobody has named it with --db, in a folder that is there; exits otherwise.
+    """
+    chosen = settings(db, **given)
+    path = chosen.database
+    if not isinstance(path, Path) or path.exists():
+        return chosen
+    if create:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    elif db is not None:
+        fail(f"There is no database at {path}. --create makes one there.", "DATABASE_UNUSABLE")
+    elif not path.parent.is_dir():
+        fail(
+            f"There is no folder {path.parent} for a database. Make it, or name another file with "
+            "RECALL_DB_PATH.",
             "DATABASE_UNUSABLE",
         )
     return chosen
 
 
 def in_application(
-    db: str | None, act: Any, *, create: bool = False, restored: bool = False
+    db: str | None, act: Any, *, create: bool | None = None, restored: bool = False
 ) -> None:
-    """Run `act` in an application without a server. Unless it may `create` a database, there must
-    be one; unless it is known to be `restored`, it must know all recorded erasures.
+    """Run `act` in an application without a server. There must be a database, unless `create` says
+    whether one may be made as by `new_settings`; unless it is known to be `restored`, it must know
+    all recorded erasures.
     """
-    chosen = settings(db) if create else existing_settings(db)
+    chosen = existing_settings(db) if create is None else new_settings(db, create=create)
 
     async def inside() -> None:
-        async with open_application(chosen, restored=restored) as built:
+        async with open_application(chosen, restored=restored, migrating=False) as built:
             await act(built)
 
     run(inside())
@@ -195,10 +225,10 @@ async def existing(built: Application, name: str) -> Namespace:
     return ns
 
 
-def run(main_: Coroutine[Any, Any, None]) -> None:
+def run(main_: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; an error of ours is printed as one line."""
     try:
-        asyncio.run(main_)
+        return asyncio.run(main_)
     except RecallError as error:
         fail(error.message, error.code)
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AsJson,
+    Create,
     Db,
     begin,
     existing,
@@ -67,6 +68,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     ] = None,
     never: Annotated[bool, typer.Option("--never", help="It never expires.")] = False,
     uses: Annotated[int | None, typer.Option(min=1, help="Valid for so many requests.")] = None,
+    create: Create = False,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +96,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         )
         _print_new(token, info, as_json=as_json)
 
-    in_application(db, issue, create=True)
+    in_application(db, issue, create=create)
 
 
 @app.command()

@@ -36,8 +36,8 @@ from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.text.cleaning import storable
 from recall_server.integrations.crypto.keys import verified
-from recall_server.lifecycle import stop_signal
-from recall_server.server import bound, listening, only_server
+from recall_server.lifecycle import only_server, stop_signal
+from recall_server.server import bound, listening
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge import RECEIPT_TYP
 

@@ -346,6 +346,32 @@ class DatabaseUnusable(Unavailable):
     code = "DATABASE_UNUSABLE"
 
 
+class SchemaOutdated(DatabaseUnusable):
+    """The database has the tables of an older release. `recall migrate` brings them up to date, and
+    so does the start of a server or worker.
+    """
+
+    code = "SCHEMA_OUTDATED"
+
+    def __init__(self, version: int, wanted: int) -> None:
+        super().__init__(
+            f"The database has schema version {version}, and this release needs {wanted}. Run "
+            "`recall migrate`, or start the server."
+        )
+
+
+class SchemaTooNew(DatabaseUnusable):
+    """The database has the tables of a newer release. Use a release that is at least as new."""
+
+    code = "SCHEMA_TOO_NEW"
+
+    def __init__(self, version: int, wanted: int) -> None:
+        super().__init__(
+            f"The database has schema version {version}; this release knows {wanted}. Start a "
+            "release that is at least as new."
+        )
+
+
 class ExportBusy(Unavailable):
     """An export is being made already. Wait until it is done, then ask again."""
 

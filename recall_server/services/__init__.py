@@ -1,7 +1,9 @@
 """The operations; no protocol, no SQL, no environment."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from recall_server.domain.namespace import Namespace
 from recall_server.services.audit.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
 from recall_server.services.auth.access import Access
@@ -17,6 +19,7 @@ from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.undo import Changes
+from recall_server.services.metrics import Metrics
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
@@ -46,6 +49,9 @@ class Services:
     intents: Intents
     ledger: Ledger
     model_keys: ModelKeys
+    metrics: Metrics
+    # Of a namespace, the digest by which lines of the log name it.
+    log_name: Callable[[Namespace], str]
     verification: Verification
     purge: Purge
     push: Push

@@ -79,6 +79,14 @@ SELECT name, setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
 ORDER BY name
 """
+# Who can read the rows of all namespaces, as a dump has to: the user itself, then whoever has the
+# fewest rights.
+_DUMPERS = """
+SELECT r.rolname FROM pg_roles r
+WHERE r.rolcanlogin AND (r.rolsuper
+  OR (r.rolbypassrls AND pg_has_role(r.oid, 'pg_read_all_data', 'MEMBER')))
+ORDER BY r.rolname <> session_user, r.rolsuper, r.rolname
+"""
 # Never looked at: Postgres takes a namespace for a row or two, and reads all of it for a few keys.
 _UNSEEN = """
 SELECT relname FROM pg_class
@@ -129,6 +137,15 @@ async def _sqlite(connection: Connection) -> list[Finding]:
     ]
 
 
+BACKUP_ROLE = "CREATE ROLE recall_backup LOGIN BYPASSRLS; GRANT pg_read_all_data TO recall_backup;"
+
+
+async def dumper(connection: Connection) -> str | None:
+    """The Postgres user that can dump this database; None where there is none."""
+    rows = await connection.fetch(_DUMPERS, {})
+    return str(rows[0]["rolname"]) if rows else None
+
+
 async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     roles = await connection.fetch(_ROLES, {})
     ours = [row for row in roles if row["rolname"] in ("recall_app", "recall_system")]
@@ -141,6 +158,7 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     lossy = [f"{r['name']}={r['setting']}" for r in await connection.fetch(_LOSSY, {})]
     unseen = [r["relname"] for r in await connection.fetch(_UNSEEN, {"bytes": UNSEEN_BYTES})]
     oldest = (await connection.fetch(_OLDEST, {}))[0]["seconds"]
+    dumps = await dumper(connection)
     clock = moment((await connection.fetch("SELECT clock_timestamp() AS at", {}))[0]["at"])
     apart = abs((clock - now).total_seconds())
     says = f"the clock of the database is {apart:.0f} s from ours. Set both by NTP."
@@ -172,6 +190,13 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
             fail=f"the roles may TRUNCATE {', '.join(truncates)}, which no policy stops. "
             "REVOKE it.",
             when=bool(truncates),
+        ),
+        judged(
+            "backup_role",
+            f"{dumps} can dump the database",
+            warn="nobody can dump the database, as row-level security is forced on its owner. A "
+            f"superuser makes a user for it: {BACKUP_ROLE}",
+            when=dumps is None,
         ),
         judged(
             "database_log",
@@ -213,6 +238,40 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
 
 def _above(row: Row) -> bool:
     return bool(row["rolsuper"] or row["rolbypassrls"])
+
+
+# Tables by what fills them; the rest is `other`.
+_KINDS = {
+    "texts": ("episodes", "turns", "forgotten", "quarantine"),
+    "memories": ("memories", "citations", "decisions", "memory_counts", "memory_events"),
+    "embeddings": ("embeddings",),
+    "words": ("documents", "postings", "terms"),
+    "audit": ("tool_call_records", "audit_details", "audit_heads"),
+    "jobs": ("operations",),
+    "tasks": ("runs", "run_events", "push_configs"),
+}
+_SIZES = {
+    "sqlite": """
+        SELECT m.tbl_name AS name, sum(d.pgsize) AS bytes
+        FROM dbstat d JOIN sqlite_master m ON m.name = d.name
+        GROUP BY m.tbl_name
+    """,
+    "postgres": """
+        SELECT relname AS name, pg_total_relation_size(oid) AS bytes FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+    """,
+}
+
+
+async def bytes_by_kind(connection: Connection, engine: Engine) -> dict[str, int]:
+    """The bytes on the disk that each kind of data takes, with its indexes. Of SQLite every page is
+    looked at.
+    """
+    kind_of = {table: kind for kind, tables in _KINDS.items() for table in tables}
+    found = dict.fromkeys((*_KINDS, "other"), 0)
+    for row in await connection.fetch(_SIZES[engine], {}):
+        found[kind_of.get(row["name"], "other")] += int(row["bytes"])
+    return found
 
 
 # A journal grows this long only where somebody reads an old state for minutes.

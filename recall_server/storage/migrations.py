@@ -7,11 +7,12 @@ A migration is `NNNN_what.sql` for both engines or the pair `NNNN_what.sqlite.sq
 import hashlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.errors import DatabaseUnusable, SchemaOutdated, SchemaTooNew
 from recall_server.storage.driver import Connection, Driver, Engine
 
 _NAME = re.compile(r"(\d{4})_(\w+?)(?:\.(sqlite|postgres))?\.sql")
@@ -56,47 +57,90 @@ def read(folder: Path, engine: Engine) -> list[Migration]:
     return [found[version] for version in sorted(found)]
 
 
-async def migrate(driver: Driver, folder: Path, now: datetime) -> list[str]:
-    """Bring the database up to date and return the names of what was applied.
+class _NotKept(Exception):
+    """Takes back a transaction whose work was only tried."""
 
-    Any number of replicas may call this at once. Raises `DatabaseUnusable` where the database was
-    made by a newer release, or an applied migration has been edited.
-    """
+
+async def pending(driver: Driver, folder: Path) -> list[str]:
+    """The names of what `migrate` would apply; nothing is changed. Raises as `migrate` does."""
     wanted = read(folder, driver.engine)
     async with driver.migration() as connection:
-        done = await _applied(connection, wanted)
-    names = []
-    for migration in wanted:
-        if migration.version in done:
-            continue
-        # Each in a transaction of its own: a failing one leaves the earlier ones in place.
+        done = await _applied(connection, driver.engine, wanted)
+    return [_named(one) for one in wanted if one.version not in done]
+
+
+async def try_out(driver: Driver, folder: Path, now: datetime) -> list[str]:
+    """`migrate` in one transaction that is taken back; raises what it would raise."""
+    wanted, names = read(folder, driver.engine), []
+    with suppress(_NotKept):
         async with driver.migration() as connection:
-            if migration.version in await _applied(connection, wanted):
-                continue  # by another replica, meanwhile
-            await connection.script(migration.sql)
-            await connection.script(
-                "INSERT INTO schema_version (version, name, checksum, applied_at) VALUES "
-                f"({migration.version}, '{migration.name}', '{migration.checksum}', "
-                f"'{now.isoformat()}')"
-            )
-            names.append(f"{migration.version:04}_{migration.name}")
+            done = await _applied(connection, driver.engine, wanted)
+            for migration in wanted:
+                if migration.version not in done:
+                    await _apply(connection, migration, now)
+                    names.append(_named(migration))
+            raise _NotKept
     return names
 
 
-async def _applied(connection: Connection, wanted: Sequence[Migration]) -> set[int]:
-    """The versions that have been applied; raises `DatabaseUnusable` as `migrate` does."""
+async def migrate(
+    driver: Driver, folder: Path, now: datetime, *, only_new: bool = False
+) -> list[str]:
+    """Bring the database up to date and return the names of what was applied; `only_new`: only one
+    in which there is nothing yet.
+
+    Any number of replicas may call this at once. Raises `SchemaTooNew` where the database was made
+    by a newer release, `SchemaOutdated` where it may not be migrated, and `DatabaseUnusable` where
+    an applied migration has been edited.
+    """
+    wanted = read(folder, driver.engine)
+    async with driver.migration() as connection:
+        done = await _applied(connection, driver.engine, wanted)
+    missing = [one for one in wanted if one.version not in done]
+    if only_new and done and missing:
+        raise SchemaOutdated(max(done), len(wanted))
+    names = []
+    for migration in missing:
+        # Each in a transaction of its own: a failing one leaves the earlier ones in place.
+        async with driver.migration() as connection:
+            if migration.version in await _applied(connection, driver.engine, wanted):
+                continue  # by another replica, meanwhile
+            await _apply(connection, migration, now)
+            names.append(_named(migration))
+    return names
+
+
+def _named(migration: Migration) -> str:
+    return f"{migration.version:04}_{migration.name}"
+
+
+async def _apply(connection: Connection, migration: Migration, now: datetime) -> None:
     await connection.script(_CREATE)
+    await connection.script(migration.sql)
+    await connection.script(
+        "INSERT INTO schema_version (version, name, checksum, applied_at) VALUES "
+        f"({migration.version}, '{migration.name}', '{migration.checksum}', '{now.isoformat()}')"
+    )
+
+
+_EXISTS = {
+    "sqlite": "SELECT 1 AS found FROM sqlite_master WHERE name = 'schema_version'",
+    "postgres": "SELECT 1 AS found WHERE to_regclass('schema_version') IS NOT NULL",
+}
+
+
+async def _applied(connection: Connection, engine: Engine, wanted: Sequence[Migration]) -> set[int]:
+    """The versions that have been applied; raises as `migrate` does."""
+    if not await connection.fetch(_EXISTS[engine], {}):
+        return set()
     rows = await connection.fetch("SELECT version, checksum FROM schema_version", {})
     done = {int(row["version"]): str(row["checksum"]) for row in rows}
     if max(done, default=0) > len(wanted):
-        raise DatabaseUnusable(
-            f"The database has schema version {max(done)}; this release knows "
-            f"{len(wanted)}. Start a release that is at least as new."
-        )
+        raise SchemaTooNew(max(done), len(wanted))
     for migration in wanted:
         if done.get(migration.version, migration.checksum) != migration.checksum:
             raise DatabaseUnusable(
-                f"Migration {migration.version:04}_{migration.name} was edited after it "
-                "was applied. Put the original file back."
+                f"Migration {_named(migration)} was edited after it was applied. Put the original "
+                "file back."
             )
     return set(done)

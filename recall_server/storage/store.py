@@ -1,7 +1,7 @@
 """The store: transactions that are bound to a namespace, and the tables in them."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import cached_property
 
@@ -30,6 +30,7 @@ from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.tasks import Pushes, TaskTable
+from recall_server.tracing import tracer
 
 
 class Transaction:
@@ -109,6 +110,11 @@ class Store:
     def engine(self) -> Engine:
         return self.driver.engine
 
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes of indexes in memory."""
+        return self._cache.bytes
+
     @asynccontextmanager
     async def transaction(
         self,
@@ -128,9 +134,12 @@ class Store:
         # Work for all namespaces counts for none of them.
         if namespace is not None:
             await self.turns.yield_to_others(namespace)
-        async with self.driver.transaction(
-            namespace=namespace, write=write, erasing=erasing
-        ) as connection:
+        async with (
+            AsyncExitStack() as ended,
+            self.driver.transaction(
+                namespace=namespace, write=write, erasing=erasing
+            ) as connection,
+        ):
             bound = BoundConnection(
                 connection,
                 self._queries,
@@ -145,6 +154,8 @@ class Store:
             )
             yield transaction
             await transaction.events.write(entry)
+            if write:
+                ended.callback(tracer.start_span("commit").end)
             if entry is not None:
                 await transaction.audit.record(entry)
         if entry is not None:

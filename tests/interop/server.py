@@ -47,7 +47,7 @@ async def serving(folder: Path, **settings: str) -> AsyncIterator[Server]:
     """
     database = folder / "interop.db"
     token = await _issued("interop", database)
-    child = await _recall("serve", "--port", "0", "--db", str(database), **settings)
+    child = await _recall("serve", "--port", "0", "--db", str(database), "--create", **settings)
     try:
         url = await asyncio.wait_for(_address(child), START_S)
         reader = asyncio.create_task(_drain(child))
@@ -63,7 +63,7 @@ async def serving(folder: Path, **settings: str) -> AsyncIterator[Server]:
 
 
 async def _issued(namespace: str, database: Path) -> str:
-    made = await _recall("create-token", namespace, "--json", "--db", str(database))
+    made = await _recall("create-token", namespace, "--json", "--db", str(database), "--create")
     out, err = await made.communicate()
     demand(made.returncode == 0, f"create-token failed: {err.decode()}")
     token: str = json.loads(out)["token"]
@@ -89,7 +89,7 @@ async def _address(child: Process) -> str:
     said = ""
     while line := (await child.stderr.readline()).decode():
         said += line
-        if found := re.search(r"serves (http://\S+/mcp)", line):
+        if found := re.search(r'"address": "(http://\S+/mcp)"', line):
             return found[1]
     raise RuntimeError(f"the server did not start: {said[-1000:]}")
 

@@ -235,7 +235,7 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_default(
     recall("create-token", "alice")
     assert Path("recall.db").is_file()
     for name in ("alice", "bob"):
-        recall("create-token", name, "--db", "named.db")
+        recall("create-token", name, "--db", "named.db", "--create")
     for name in ("alice", "bob", "carol"):
         recall("create-token", name, "--db", url)
     here = ("postgres" if "://" in url else "sqlite", 3)
@@ -281,7 +281,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is() -> None:
 
 
 def test_a_database_that_is_cut_off_or_overwritten_is_refused() -> None:
-    recall("create-token", "alice", "--db", "whole.db")
+    recall("create-token", "alice", "--db", "whole.db", "--create")
     whole = Path("whole.db").read_bytes()
     Path("cut.db").write_bytes(whole[:8_000])
     Path("overwritten.db").write_bytes(whole[:100] + b"canary" * 2_000 + whole[12_100:])
@@ -292,12 +292,14 @@ def test_a_database_that_is_cut_off_or_overwritten_is_refused() -> None:
 
 
 def test_a_read_only_file_or_folder_is_refused() -> None:
-    recall("create-token", "alice", "--db", "mine.db")
+    recall("create-token", "alice", "--db", "mine.db", "--create")
     Path("mine.db").chmod(0o400)
     Path("folder").mkdir(mode=0o500)
 
     of_file = spawned("status", "--db", "mine.db", may_override=False)
-    of_folder = spawned("serve", "--port", "0", "--db", "folder/new.db", may_override=False)
+    of_folder = spawned(
+        "serve", "--port", "0", "--db", "folder/new.db", "--create", may_override=False
+    )
 
     refused(of_file, "DATABASE_UNUSABLE", "mine.db")
     refused(of_folder, "DATABASE_UNUSABLE", "folder")
@@ -370,7 +372,9 @@ def test_a_port_in_use_is_refused() -> None:
 
 async def test_one_server_to_a_file_and_it_stops_when_told_to(tmp_path: Path) -> None:
     file = str(tmp_path / "recall.db")
-    made = (await asyncio.to_thread(recall, "create-token", "alice", "--db", file, "--json")).json()
+    made = (
+        await asyncio.to_thread(recall, "create-token", "alice", "--db", file, "--create", "--json")
+    ).json()
     assert isinstance(made, dict)
     async with Server(Path(file), drain_s=DRAIN_S, embedder="none") as server:
         second = await asyncio.to_thread(spawned, "serve", "--port", "0", "--db", file)

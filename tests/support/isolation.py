@@ -405,7 +405,7 @@ async def ask(one: Operation, http: httpx2.AsyncClient) -> Answer:
         else:
             await answer.aread()
             body = answer.text
-        shown = {k: v for k, v in answer.headers.items() if k != "date"}
+        shown = {k: v for k, v in answer.headers.items() if k not in {"date", "x-request-id"}}
         return Answer(answer.status_code, body, tuple(sorted(shown.items())))
 
 

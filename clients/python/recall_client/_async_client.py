@@ -451,9 +451,12 @@ class AsyncRecallClient:
         }
         return await self._ask(Erased, "erase", **given)
 
-    async def collect_receipt(self, receipt_id: str, secret: str) -> Receipt:
-        """Collect the receipt of an erasure; the final one is given once."""
-        return await self._ask(Receipt, "collect_receipt", receipt_id=receipt_id, secret=secret)
+    async def collect_receipt(
+        self, receipt_id: str, secret: str, *, acknowledge: bool | None = None
+    ) -> Receipt:
+        """Collect the receipt of an erasure. The final one is given until it is acknowledged."""
+        given = {"receipt_id": receipt_id, "secret": secret, "acknowledge": acknowledge}
+        return await self._ask(Receipt, "collect_receipt", **given)
 
     # Consolidation
 

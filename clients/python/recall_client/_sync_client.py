@@ -450,9 +450,12 @@ class RecallClient:
         }
         return self._ask(Erased, "erase", **given)
 
-    def collect_receipt(self, receipt_id: str, secret: str) -> Receipt:
-        """Collect the receipt of an erasure; the final one is given once."""
-        return self._ask(Receipt, "collect_receipt", receipt_id=receipt_id, secret=secret)
+    def collect_receipt(
+        self, receipt_id: str, secret: str, *, acknowledge: bool | None = None
+    ) -> Receipt:
+        """Collect the receipt of an erasure. The final one is given until it is acknowledged."""
+        given = {"receipt_id": receipt_id, "secret": secret, "acknowledge": acknowledge}
+        return self._ask(Receipt, "collect_receipt", **given)
 
     # Consolidation
 

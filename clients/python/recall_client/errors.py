@@ -323,6 +323,14 @@ class DatabaseUnusable(Unavailable):
     code = "DATABASE_UNUSABLE"
 
 
+class SchemaOutdated(DatabaseUnusable):
+    code = "SCHEMA_OUTDATED"
+
+
+class SchemaTooNew(DatabaseUnusable):
+    code = "SCHEMA_TOO_NEW"
+
+
 class ExportBusy(Unavailable):
     code = "EXPORT_BUSY"
     untouched = True

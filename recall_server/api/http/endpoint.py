@@ -1,7 +1,7 @@
-"""The HTTP routes of the registry, files as answers, and the health checks."""
+"""The HTTP routes of the registry, and files as answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, get_origin
@@ -15,13 +15,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from recall_server import __version__
 from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.operation import Caller, Download, Http, Operation, caller_of
 from recall_server.api.perform import Calls
 from recall_server.api.problems import MethodNotAllowed, Problem, problem
 from recall_server.domain.errors import Invalid, NotFound, RecallError
-from recall_server.storage.inspection import Finding
 
 log = structlog.get_logger()
 
@@ -165,47 +163,6 @@ def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
 def _has_body(scope: Scope) -> bool:
     headers = dict(scope["headers"])
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
-
-
-HEALTH_PATH = "/health"
-READY_PATH = "/ready"
-
-
-def health_routes(
-    check: Callable[[], Awaitable[None]],
-    stopping: Callable[[], bool],
-    warn: Callable[[], Awaitable[Sequence[Finding]]],
-) -> list[Route]:
-    """`/health` answers while the process lives, `/ready` while it can serve, and names what an
-    operator has to see to; each such warning is logged once. However many ask, one look at a time.
-    """
-    logged: set[str] = set()
-    look: asyncio.Task[dict[str, Finding]] | None = None
-
-    async def looked() -> dict[str, Finding]:
-        await check()
-        return {one.check: one for one in await warn()}
-
-    async def health(_: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok", "version": __version__})
-
-    async def ready(_: Request) -> JSONResponse:
-        if stopping():
-            return JSONResponse({"status": "stopping"}, 503)
-        nonlocal look
-        if look is None or look.done():
-            look = asyncio.create_task(looked())
-        try:
-            warnings = await asyncio.shield(look)
-        except RecallError as error:
-            return problem(error)
-        for name in warnings.keys() - logged:
-            log.warning("unsafe", check=name, text=warnings[name].text)
-        logged.intersection_update(warnings)
-        logged.update(warnings)
-        return JSONResponse({"status": "ready", **({"warnings": [*warnings]} if warnings else {})})
-
-    return [Route(HEALTH_PATH, health), Route(READY_PATH, ready)]
 
 
 async def not_found(_: Request, __: Exception) -> Problem:

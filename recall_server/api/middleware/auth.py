@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import AddressThrottle
+from recall_server.api.middleware.observation import REQUEST_ID
 from recall_server.api.operations.operation import Caller, admit
 from recall_server.api.problems import problem
 from recall_server.domain.errors import (
@@ -114,10 +115,12 @@ class BearerAuth:
         open_paths: frozenset[str],
         open_under: tuple[str, ...] = (),
         probes: frozenset[str] = frozenset(),
+        refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`open_paths` need no token, nor does what is under one of `open_under`; calls of `probes`
-        are not counted.
+        are not counted towards a limit. `refused` counts what is not let in.
         """
+        self._refused = refused
         self._app = app
         self._verify = verify
         self._throttle = throttle
@@ -148,10 +151,18 @@ class BearerAuth:
             info = await self._verify(token)
         except RecallError as error:
             log.info("refused", code=error.code)
+            self._refused(error.code)
             answer = await self._refusal(scope, error, shown=bool(token))
             await answer(scope, receive, send)
             return
-        caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at, token=info)
+        caller = Caller(
+            info.namespace,
+            info.accessor,
+            info.rights,
+            info.expires_at,
+            token=info,
+            request_id=scope.get(REQUEST_ID),
+        )
         admit(scope, caller)
         scopes = sorted(info.rights.scopes)
         user = AuthenticatedUser(

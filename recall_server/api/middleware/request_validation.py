@@ -5,7 +5,7 @@ body once the token is known.
 import asyncio
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -100,11 +100,16 @@ class RequestValidation:
         app: ASGIApp,
         *,
         hosts: Iterable[str],
+        any_host: frozenset[str],
         origins: Iterable[str],
         body_bytes_max: int,
         refusal: Refusal,
+        refused: Callable[[str], None],
     ) -> None:
+        """`any_host`: the paths that may be asked for by any name, or none. `refused` counts."""
+        self._refused = refused
         self._app = app
+        self._any_host = any_host
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
         self._body_bytes_max = body_bytes_max
@@ -117,6 +122,8 @@ class RequestValidation:
         try:
             self._check_head(scope)
         except RecallError as error:
+            log.info("refused", code=error.code)
+            self._refused(error.code)
             await _refused(self._refusal(scope, error), scope, receive, send)
             return
         if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
@@ -138,9 +145,11 @@ class RequestValidation:
             )
         hosts = headers.get(b"host", [])
         match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
-        if match is None or match[1].strip("[]") not in self._hosts:
+        if scope["path"] not in self._any_host and (
+            match is None or match[1].strip("[]") not in self._hosts
+        ):
             raise HostNotAllowed
-        own = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
+        own = {f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts}
         for origin in headers.get(b"origin", []):
             if origin not in self._origins and origin not in own:
                 raise OriginNotAllowed

@@ -10,6 +10,7 @@ from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.audit import Outcome
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import Scope
+from recall_server.domain.security.audit_chain import RESTORE
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.audit.audit import AuditPage
 from recall_server.storage.tables.audit import AuditRecord, Filter
@@ -98,5 +99,11 @@ CHECKPOINT_AUDIT = Operation(
 VERIFY_AUDIT = Operation(
     "verify_audit", Scope.ADMIN, "Verify the audit log of a namespace.", cli="recall audit verify"
 )
+RESTORE_BACKUP = Operation(
+    RESTORE,
+    Scope.ADMIN,
+    "Put a backup back: what it lacks of the audit log is gone because it was meant to be.",
+    cli="recall restore-backup",
+)
 
-OPERATIONS = (READ_AUDIT, EXPORT_AUDIT, CHECKPOINT_AUDIT, VERIFY_AUDIT)
+OPERATIONS = (READ_AUDIT, EXPORT_AUDIT, CHECKPOINT_AUDIT, VERIFY_AUDIT, RESTORE_BACKUP)

@@ -36,6 +36,10 @@ class Erase(Arguments):
 class CollectReceipt(Arguments):
     receipt_id: str
     secret: str = ""
+    acknowledge: bool = Field(
+        default=False,
+        description="the final receipt is kept: its secret opens nothing from then on",
+    )
 
 
 async def erase(call: Call, given: Erase) -> Erased:
@@ -67,7 +71,9 @@ async def holder(services: Services, given: CollectReceipt) -> Caller:
 
 
 async def collect(call: Call, given: CollectReceipt) -> Collected:
-    return await call.services.erase.collect(call.context, given.receipt_id, given.secret)
+    return await call.services.erase.collect(
+        call.context, given.receipt_id, given.secret, acknowledge=given.acknowledge
+    )
 
 
 def _erase_what(given: Erase) -> Operation:

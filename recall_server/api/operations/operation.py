@@ -34,6 +34,7 @@ class Caller:
     """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
     the operations that it asked for without the scope, which are answered with a challenge;
     `token` is what was verified, for `Access.still_valid` to be asked about what stays open.
+    `request_id` is that of the request, which its records have too.
     """
 
     namespace: Namespace
@@ -42,6 +43,7 @@ class Caller:
     expires_at: datetime | None = None
     refused: list[InsufficientScope] = field(default_factory=list, compare=False)
     token: TokenInfo | None = field(default=None, compare=False)
+    request_id: str | None = field(default=None, compare=False)
 
     def context(self, entry: AuditEntry) -> Context:
         """On whose behalf a service acts for the operation that `entry` records."""

@@ -59,9 +59,12 @@ class SearchContainers(SearchMemories):
 
 
 async def search(call: Call, given: SearchMemories) -> Found:
-    return await call.services.recall.search(
+    found = await call.services.recall.search(
         given.context(call), given.to_query(given.past(call)), cite=given.explain
     )
+    if found.degraded is not None:
+        call.services.metrics.degraded()
+    return found
 
 
 SEARCH_MEMORIES = Operation(

@@ -11,8 +11,10 @@ import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from recall_server.domain.audit import Outcome
 from recall_server.domain.errors import AuditBroken
 
 # Fields of an exported record that its digest does not cover: the digest, its MAC, and the details,
@@ -50,6 +52,30 @@ class Checkpoint:
     seq: int
     digest: str
     at: str
+
+
+# The operation whose record says that an operator has put a backup back: what a checkpoint of
+# before that confirms is gone because it was meant to be.
+RESTORE = "restore_backup"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A backup was put back at `at` (ISO 8601): the records from `seq` on were written since."""
+
+    seq: int
+    at: str
+
+
+def excuses(restored: Iterable[Restored], checkpoint: Checkpoint, *, whole: bool = False) -> bool:
+    """Whether a checkpoint confirms what was there before one of the restores, and took away;
+    `whole`: they are of other namespaces, and took away all of this one.
+    """
+    return any(
+        (whole or one.seq <= checkpoint.seq)
+        and datetime.fromisoformat(checkpoint.at) <= datetime.fromisoformat(one.at)
+        for one in restored
+    )
 
 
 def canonical(value: Any) -> bytes:
@@ -112,6 +138,7 @@ class Verifier:
         self.head = start
         self.confirmed_up_to = start.seq
         self.details_erased = 0
+        self.restored: list[Restored] = []
         self._mac_key = mac_key
         self._waiting: dict[int, list[Checkpoint]] = {}
         for one in checkpoints:
@@ -125,6 +152,8 @@ class Verifier:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._broken(seq, "it is not a record of the audit log") from None
         self.head = Head(seq, record["digest"])
+        if (record.get("operation"), record.get("outcome")) == (RESTORE, Outcome.OK):
+            self.restored.append(Restored(seq, record["at"]))
         for one in self._waiting.pop(seq, ()):
             self.confirm(one)
 
@@ -152,26 +181,30 @@ class Verifier:
             raise self._broken(seq, "its details are not those that were written")
 
     def confirm(self, checkpoint: Checkpoint) -> None:
-        """Check that the checkpoint names the last record."""
+        """Check that the checkpoint names the last record, unless a restore took that away."""
+        if (checkpoint.seq, checkpoint.digest) == (self.head.seq, self.head.digest):
+            self.confirmed_up_to = checkpoint.seq
+            return
+        if excuses(self.restored, checkpoint):
+            return
         if checkpoint.seq > self.head.seq:
             raise self._broken(
                 self.head.seq + 1,
                 f"it is missing: the checkpoint of {checkpoint.at} confirms the records "
                 f"up to {checkpoint.seq}",
             )
-        if (checkpoint.seq, checkpoint.digest) != (self.head.seq, self.head.digest):
-            raise self._broken(
-                self.confirmed_up_to + 1,
-                f"it or one up to {checkpoint.seq} was rewritten: the checkpoint of "
-                f"{checkpoint.at} confirms another record {checkpoint.seq}",
-                to=checkpoint.seq,
-            )
-        self.confirmed_up_to = checkpoint.seq
+        raise self._broken(
+            self.confirmed_up_to + 1,
+            f"it or one up to {checkpoint.seq} was rewritten: the checkpoint of "
+            f"{checkpoint.at} confirms another record {checkpoint.seq}",
+            to=checkpoint.seq,
+        )
 
     def finish(self) -> None:
         """End the chain: no checkpoint may name a later record."""
-        if self._waiting:
-            self.confirm(self._waiting[max(self._waiting)][0])
+        for seq in sorted(self._waiting, reverse=True):
+            for one in self._waiting[seq]:
+                self.confirm(one)
 
     def _broken(self, seq: int, why: str, *, to: int | None = None) -> AuditBroken:
         return AuditBroken(self.namespace, seq, why, to=to)

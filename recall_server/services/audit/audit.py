@@ -217,8 +217,11 @@ class Audit:
         accessor: str | None,
         *,
         read_only: bool = False,
+        request_id: str | None = None,
     ) -> AuditEntry:
-        """A record for an operation that starts now."""
+        """A record for an operation that starts now, with an id of its own unless its request has
+        one.
+        """
         started = perf_counter()
         return AuditEntry(
             id=self.runtime.new_id("rec"),
@@ -226,7 +229,7 @@ class Audit:
             operation=operation,
             protocol=protocol,
             accessor=accessor,
-            request_id=self.runtime.new_id("req"),
+            request_id=request_id or self.runtime.new_id("req"),
             started_at=self.runtime.now(),
             elapsed_ms=lambda: (perf_counter() - started) * 1000,
             read_only=read_only,

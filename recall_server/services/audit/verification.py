@@ -12,7 +12,7 @@ import structlog
 
 from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.audit_chain import START, Checkpoint, Head, Verifier
+from recall_server.domain.security.audit_chain import START, Checkpoint, Head, Restored, Verifier
 from recall_server.integrations.checkpoints import CheckpointStore, signed, verified_checkpoint
 from recall_server.integrations.crypto.keys import Jwk, ServerKey
 from recall_server.storage.store import Store
@@ -27,7 +27,9 @@ PURPOSE = "audit"
 
 @dataclass(frozen=True)
 class Verified:
-    """Records 1 to `seq` are intact; checkpoints confirm those up to `vouched_for`."""
+    """Records 1 to `seq` are intact; checkpoints confirm those up to `confirmed_up_to`, but for
+    what a restore took away.
+    """
 
     namespace: str
     seq: int
@@ -35,6 +37,7 @@ class Verified:
     unchained: int
     details_erased: int
     confirmed_up_to: int
+    restored: tuple[Restored, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,7 @@ class Verification:
             raise AuditBroken(
                 namespace, after.seq + 1, "the head of the audit log does not know it"
             )
-        confirmed_up_to = max((one.seq for one in outside), default=0)
-        return _verified(verifier, unchained, confirmed_up_to)
+        return _verified(verifier, unchained, verifier.confirmed_up_to)
 
     async def checkpoint(self, namespace: Namespace) -> tuple[int, str] | None:
         """Return the length of the log and a signed checkpoint of it; None if it is empty. Raises
@@ -154,7 +156,7 @@ class Verification:
         return Checkpoint(namespace, head.seq, head.digest, self._time())
 
     def _time(self) -> str:
-        return self.now().astimezone(UTC).isoformat(timespec="seconds")
+        return self.now().astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def manifest_of(lines: Iterator[str]) -> dict[str, Any]:
@@ -248,7 +250,15 @@ def _same(verifier: Verifier, head: Head) -> None:
 
 def _verified(verifier: Verifier, unchained: int, confirmed_up_to: int) -> Verified:
     head, erased = verifier.head, verifier.details_erased
-    return Verified(verifier.namespace, head.seq, head.digest, unchained, erased, confirmed_up_to)
+    return Verified(
+        verifier.namespace,
+        head.seq,
+        head.digest,
+        unchained,
+        erased,
+        confirmed_up_to,
+        tuple(verifier.restored),
+    )
 
 
 def _fault(step: Callable[[], None]) -> AuditBroken | None:

@@ -91,7 +91,7 @@ class Targeted:
 @dataclass(frozen=True)
 class Erased:
     """An erasure that was done, or would be (`dry_run`: no id, receipt or secret). `secret` opens
-    the receipt once, without a token, and is shown this once.
+    the receipt, without a token, until it is acknowledged, and is shown this once.
     """
 
     kind: Kind
@@ -109,7 +109,7 @@ class Erased:
 
 @dataclass(frozen=True)
 class Collected:
-    """A receipt as it now stands; `final` where no other will follow, and it was the last time."""
+    """A receipt as it now stands; `final` where no other will follow."""
 
     receipt: str
     final: bool
@@ -279,9 +279,11 @@ class Erase:
             raise ReceiptNotFound
         return erasure.namespace
 
-    async def collect(self, context: Context, receipt_id: str, secret: str) -> Collected:
-        """The newest receipt. It can be read again until it says that the purge is done; that one
-        is handed out once. Raises `ReceiptNotFound`.
+    async def collect(
+        self, context: Context, receipt_id: str, secret: str, *, acknowledge: bool = False
+    ) -> Collected:
+        """The newest receipt. It can be read again until one is acknowledged that says that the
+        purge is done. Raises `ReceiptNotFound`.
         """
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
@@ -289,10 +291,11 @@ class Erase:
             if erasure is None:
                 raise ReceiptNotFound
             final = erasure.stage is Stage.DONE
-            if final and not await tx.erasures.collect(
-                receipt_id, _hash(secret), self.runtime.now()
-            ):
+            # Somebody may have acknowledged it meanwhile.
+            if erasure.secret_hash != _hash(secret):
                 raise ReceiptNotFound
+            if final and acknowledge:
+                await tx.erasures.acknowledge(receipt_id, self.runtime.now())
             context.entry.ids.append(receipt_id)
         return Collected(erasure.receipt, final)
 

@@ -101,7 +101,8 @@ class Ledger:
             raise DatabaseUnusable(
                 f"{self._path} names {len(unknown)} erasures that the database does not know of, "
                 f"such as {unknown[0].id}: it was restored from a backup, and holds again what was "
-                "erased. Erase it again with `recall erase-again`."
+                "erased. Erase it again with `recall restore-backup`, which records that it was "
+                "meant, or with `recall erase-again`."
             )
 
     def _lines(self) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from recall_server.domain.memory import Memory
 from recall_server.domain.model_key import RejectedKey, Role
 from recall_server.integrations.extraction.extractor import Extractor, Merged, Merger, Passage
 from recall_server.storage.store import Store
+from recall_server.tracing import tracer
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class ModelKeys:
     store: Store
     now: Callable[[], datetime]
     job_kind: str
+    used: Callable[[Usage], None]
     _noted: set[Role] = field(default_factory=set)
 
     async def begin(self) -> None:
@@ -42,6 +44,7 @@ class ModelKeys:
         """Take the note of this process back, if a model was asked: what another process has noted
         is not wrong because this one has another key.
         """
+        self.used(usage)
         if role in self._noted and usage.model is not None:
             self._noted.discard(role)
             await self._forget(role)
@@ -51,6 +54,17 @@ class ModelKeys:
             await tx.server.forget_rejected_key(role)
             if role is Role.EXTRACT:
                 await tx.jobs.requeue_without_key(self.job_kind, self.now())
+
+
+def _attributes(usage: Usage) -> dict[str, str | int]:
+    """By the semantic conventions for language models."""
+    if usage.model is None:
+        return {}
+    return {
+        "gen_ai.request.model": usage.model,
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+    }
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,9 @@ class KeyedExtractor(Extractor):
 
     async def extract(self, passage: Passage) -> Extraction:
         try:
-            found = await self.extractor.extract(passage)
+            with tracer.start_as_current_span("extract") as span:
+                found = await self.extractor.extract(passage)
+                span.set_attributes(_attributes(found.usage))
         except ModelKeyRejected as error:
             await self.keys.reject(Role.EXTRACT, error)
             if self.instead is None:
@@ -106,7 +122,8 @@ class KeyedMerger(Merger):
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
         try:
-            merged = await self.merger.merge(memories)
+            with tracer.start_as_current_span("merge"):
+                merged = await self.merger.merge(memories)
         except ModelKeyRejected as error:
             await self.keys.reject(Role.MERGE, error)
             if self.instead is None:

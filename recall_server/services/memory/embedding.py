@@ -19,6 +19,7 @@ from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors
 from recall_server.storage.store import Store, Transaction
+from recall_server.tracing import tracer
 
 EMBED = "embed"
 REEMBED = "reembed"
@@ -58,7 +59,8 @@ class ItemEmbedder:
         await self._embedder.close()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        return await self._embedder.embed(texts)
+        with tracer.start_as_current_span("embed", attributes={"recall.texts": len(texts)}):
+            return await self._embedder.embed(texts)
 
     async def vectors_of(self, items: Sequence[Texts]) -> Vectors:
         """One row for each item: the mean of its texts' vectors, of length 1 again; the zero vector

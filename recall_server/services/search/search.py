@@ -37,6 +37,7 @@ from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.store import Transaction
+from recall_server.tracing import tracer
 
 # Candidates of each list, by words and by vectors. On LoCoMo 20 find a recall@10 of 76.3, 60 77.7,
 # 100 78.7 and 200 79.1; the mode `recall` finds most among few.
@@ -161,6 +162,7 @@ async def prepare(
     return replace(prepared, query=query, degraded=degraded)
 
 
+@tracer.start_as_current_span("rank")
 async def retrieve(
     tx: Transaction,
     embedder: Embedder | None,

@@ -36,6 +36,10 @@ class Cache:
         self._bytes = 0
         self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
 
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
     def index(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
         """The index of a namespace as of `epoch`."""
         index = self._indexes.get(namespace)

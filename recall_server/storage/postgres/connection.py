@@ -4,6 +4,7 @@ what its errors mean here.
 
 import asyncio
 import os
+import re
 import selectors
 import socket
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from recall_server.domain.errors import (
     DatabaseUnusable,
     Deadlocked,
     QueryTimeout,
+    RecallError,
     StorageFull,
 )
 from recall_server.storage.driver import Document, Params, Row
@@ -164,6 +166,52 @@ def _text(document: Document) -> str:
     return document.text
 
 
+# What a server, libpq or psycopg says of a connection that is refused, and what is to be done.
+_REFUSALS = {
+    "password authentication failed|no password supplied": "has refused the password of the user "
+    "{user}. Set the right one in RECALL_DB_URL or RECALL_DB_PASSWORD.",
+    "no pg_hba.conf entry": "does not let the user {user} in from here (pg_hba.conf). Add a line "
+    "for it.",
+    'role ".*" does not exist': "has no user {user}. Make it, or name another one in "
+    "RECALL_DB_URL.",
+    'database ".*" does not exist': "has no database {name}. Make it with CREATE DATABASE, or name "
+    "another one in RECALL_DB_URL.",
+}
+_UNREACHED = {
+    "resolve host|translate host name": ": its host name is unknown",
+    "Connection refused|No such file": ": the connection is refused",
+    "timeout|timed out": ": it has not answered in time",
+}
+
+
+def not_connected(url: str, error: psycopg.OperationalError) -> RecallError:
+    """Why no connection to the server of `url` could be made; never with its password."""
+    given = psycopg.conninfo.conninfo_to_dict(url)
+    hosts = str(given.get("host") or "localhost").split(",")
+    ports = str(given.get("port") or "5432").split(",")
+    places = [f"{host}:{port}" for host, port in zip(hosts, ports * len(hosts), strict=False)]
+    server = f"The Postgres server at {', '.join(places)}"
+    said = str(error)
+    if "session is read-only" in said:
+        return DatabaseUnavailable(_READ_ONLY)
+    user = given.get("user") or "of this process"
+    name = given.get("dbname") or user
+    for pattern, advice in _REFUSALS.items():
+        if re.search(pattern, said):
+            return DatabaseUnusable(f"{server} {advice.format(user=user, name=name)}")
+    why = next((why for pattern, why in _UNREACHED.items() if re.search(pattern, said)), "")
+    return DatabaseUnavailable(
+        f"{server} cannot be reached{why}. Check that it runs and that RECALL_DB_URL is right, "
+        "then try again."
+    )
+
+
+_READ_ONLY = (
+    "No Postgres that RECALL_DB_URL names takes writes: each is a standby, or set to read only. "
+    "Name the primary too; of several hosts the one that takes writes is found."
+)
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     try:
@@ -198,11 +246,7 @@ def translated() -> Iterator[None]:
         ) from None
     except psycopg.OperationalError as error:
         if "session is read-only" in str(error):
-            raise DatabaseUnavailable(
-                "No Postgres that RECALL_DB_URL names takes writes: each is a standby, or set to "
-                "read only. Name the primary too; of several hosts the one that takes writes is "
-                "found."
-            ) from error
+            raise DatabaseUnavailable(_READ_ONLY) from error
         raise DatabaseUnavailable(
             "The Postgres server cannot be reached. Check that it runs and that RECALL_DB_URL is "
             "right, then try again."

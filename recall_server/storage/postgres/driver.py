@@ -31,6 +31,7 @@ from recall_server.storage.postgres.connection import (
     Connected,
     Raw,
     checked,
+    not_connected,
     rolled_back,
     translated,
 )
@@ -101,8 +102,8 @@ class PostgresDriver:
 
     async def open(self) -> None:
         with translated():
-            # PendingRows once without the pool, which would go on trying in the background.
-            async with await psycopg.AsyncConnection.connect(self._url, **_WRITABLE) as raw:
+            # First once without the pool, which would go on trying in the background.
+            async with await self._connected() as raw:
                 if raw.info.server_version < OLDEST_VERSION:
                     raise DatabaseUnusable(
                         "This Postgres is older than 15. Upgrade it, then start again."
@@ -112,6 +113,13 @@ class PostgresDriver:
                         "This Postgres database is not encoded in UTF8. Make one that is."
                     )
             await self._pool.open(wait=True, timeout=10)
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        """Raises `DatabaseUnusable` or `DatabaseUnavailable`, which say what is the matter."""
+        try:
+            return await psycopg.AsyncConnection.connect(self._url, **_WRITABLE)
+        except psycopg.OperationalError as error:
+            raise not_connected(self._url, error) from error
 
     async def close(self) -> None:
         await self._pool.close()

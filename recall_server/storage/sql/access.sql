@@ -113,6 +113,12 @@ DELETE FROM revoked_children WHERE namespace = :namespace AND expires_at <= :now
 -- query: set_tokens_not_before
 UPDATE namespaces SET tokens_not_before = :at WHERE namespace = :namespace RETURNING namespace
 
+-- query: namespace_usage
+-- across namespaces: the operator sees what each keeps
+SELECT n.namespace, n.stored_bytes, n.documents, COALESCE(h.seq, 0) AS records
+FROM namespaces n LEFT JOIN audit_heads h ON h.namespace = n.namespace
+ORDER BY n.stored_bytes DESC, n.namespace
+
 -- query: all_namespaces
 -- across namespaces: the operator's counts
 SELECT count(*) AS namespaces, sum(documents) AS documents FROM namespaces

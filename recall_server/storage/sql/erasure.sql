@@ -67,11 +67,10 @@ RETURNING namespace
 SELECT namespace, held_at, held_because FROM namespaces WHERE held_at IS NOT NULL
 ORDER BY namespace
 
--- query: collect_receipt
--- Once, and only when no newer receipt will follow.
+-- query: acknowledge_receipt
+-- Only when no newer receipt will follow.
 UPDATE erasures SET secret_hash = NULL, collected_at = :now
-WHERE namespace = :namespace AND id = :id AND secret_hash = :secret_hash AND state = 'done'
-RETURNING id
+WHERE namespace = :namespace AND id = :id AND state = 'done'
 
 -- query: names_of_namespaces
 -- across namespaces: an operator scans all of them for what should be gone

@@ -131,5 +131,9 @@ SELECT kind, state, count(*) AS jobs FROM operations
 WHERE state IN ('queued', 'processing', 'failed')
 GROUP BY kind, state
 
+-- query: oldest_due
+-- across namespaces: the operator's view of the queue
+SELECT min(due_at) AS due_at FROM operations WHERE state = 'queued' AND due_at <= :now
+
 -- query: job
 SELECT * FROM operations WHERE namespace = :namespace AND id = :id

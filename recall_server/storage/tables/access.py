@@ -18,6 +18,7 @@ from recall_server.domain.permissions import (
 from recall_server.domain.plan import Policy
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.tables.limits import ITEM_BYTES
 
 _NOT_BEFORE = ("of_namespace", "of_server")
 
@@ -44,6 +45,16 @@ class FailingWork:
 
     def __str__(self) -> str:
         return f"{self.work} ({self.error}, {self.failures} times) until {self.at:%H:%M:%S} UTC"
+
+
+@dataclass(frozen=True)
+class NamespaceUsage:
+    """What a namespace keeps: `kept` are the bytes that its quota counts."""
+
+    namespace: Namespace
+    kept: int
+    findable_items: int
+    audit_records: int
 
 
 class Access(BoundTable):
@@ -168,6 +179,18 @@ class Access(BoundTable):
         there is no such namespace.
         """
         return await self._bound.touched("set_tokens_not_before", at=at)
+
+    async def usage(self) -> list[NamespaceUsage]:
+        """What each namespace keeps, the largest first."""
+        return [
+            NamespaceUsage(
+                Namespace(row["namespace"]),
+                int(row["stored_bytes"]) + int(row["documents"]) * ITEM_BYTES,
+                int(row["documents"]),
+                int(row["records"]),
+            )
+            for row in await self._bound.fetch("namespace_usage")
+        ]
 
     async def namespace_totals(self) -> tuple[int, int]:
         """How many namespaces there are, and findable items in all of them."""

@@ -143,11 +143,9 @@ class Erasures(BoundTable):
         rows = await self._bound.fetch("names_of_namespaces")
         return [Namespace(row["namespace"]) for row in rows]
 
-    async def collect(self, erasure_id: str, secret_hash: str, now: datetime) -> bool:
-        """Use up the secret; False where it was used, or there is more to come."""
-        return await self._bound.touched(
-            "collect_receipt", id=erasure_id, secret_hash=secret_hash, now=now
-        )
+    async def acknowledge(self, erasure_id: str, now: datetime) -> None:
+        """Use up the secret of a final receipt."""
+        await self._bound.send("acknowledge_receipt", id=erasure_id, now=now)
 
     async def remember(self, erased: Iterable[ErasedText]) -> None:
         """These texts are not taken again."""

@@ -135,6 +135,11 @@ class Jobs(BoundTable):
         """The same over all namespaces."""
         return _counts(await self._bound.fetch("all_job_counts"))
 
+    async def oldest_due(self, now: datetime) -> datetime | None:
+        """Since when the job that has waited longest is due; None where none is."""
+        rows = await self._bound.fetch("oldest_due", now=now)
+        return moment_or_none(rows[0]["due_at"])
+
     async def state(self, job_id: str) -> JobState | None:
         rows = await self._bound.fetch("job", id=job_id)
         return JobState(rows[0]["state"]) if rows else None

@@ -136,6 +136,7 @@ async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk
             Supervisor(store, clock),
             poll_s=1,
             lanes=[Lane(pushes=one, slots=1, per_namespace=1) for one in (True, False)],
+            log_name=lambda _: "",
         )
         return Desk(store, clock, push, worker, audit)
 

@@ -1,0 +1,64 @@
+"""What an operator sees of a request: its id in the answer and in every line of the log, the
+address that it came from, and a span that goes on with the caller's trace. Pure ASGI, before all
+others.
+"""
+
+from collections.abc import Callable, Iterable
+
+from opentelemetry.propagate import extract
+from opentelemetry.trace import SpanKind
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
+
+from recall_server.tracing import tracer
+
+REQUEST_ID = "recall.request_id"
+HEADER = "X-Request-Id"
+UNKNOWN_PATH = "unknown"
+
+
+class Observation:
+    """`new_id` makes the id of a request; what a caller sends as one is not believed. Of its path
+    the log has what stands in `paths` up to the first parameter: the rest may be anything.
+    """
+
+    def __init__(self, app: ASGIApp, new_id: Callable[[], str], paths: Iterable[str]) -> None:
+        self._app = app
+        self._new_id = new_id
+        self._paths = {path for path in paths if "{" not in path}
+        begun = {path.partition("{")[0] for path in paths if "{" in path}
+        self._begun = sorted(begun, key=len, reverse=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = scope[REQUEST_ID] = self._new_id()
+        client = scope["client"][0] if scope.get("client") else None
+        path = self._known(scope["path"])
+        with (
+            bound_contextvars(request_id=request_id, client=client, path=path),
+            tracer.start_as_current_span(
+                f"HTTP {scope['method']}",
+                context=extract(Headers(scope=scope)),
+                kind=SpanKind.SERVER,
+                attributes={
+                    "http.request.method": scope["method"],
+                    "recall.request_id": request_id,
+                },
+            ) as span,
+        ):
+
+            async def named(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    MutableHeaders(scope=message)[HEADER] = request_id
+                    span.set_attribute("http.response.status_code", message["status"])
+                await send(message)
+
+            await self._app(scope, receive, named)
+
+    def _known(self, path: str) -> str:
+        if path in self._paths:
+            return path
+        return next((one for one in self._begun if path.startswith(one)), UNKNOWN_PATH)

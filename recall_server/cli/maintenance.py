@@ -1,0 +1,210 @@
+"""`recall migrate`, `recall backup` and `recall restore-backup`."""
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recall_server import shipped
+from recall_server.api import operations
+from recall_server.bootstrap import open_application
+from recall_server.cli.erase import erased_again, print_erased
+from recall_server.cli.shared import (
+    AsJson,
+    Db,
+    begin,
+    existing_settings,
+    fail,
+    print_json,
+    progress,
+    run,
+    settings,
+    unused,
+)
+from recall_server.config import Settings
+from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.moments import utc_now
+from recall_server.lifecycle import only_server
+from recall_server.storage import driver_for, inspection, migrations
+from recall_server.storage.sqlite import backup as files
+
+PENDING = 1
+
+
+def migrate(
+    check: Annotated[
+        bool, typer.Option("--check", help="Show what would be done; exit with 1 if anything.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do it in a transaction, and take it back.")
+    ] = False,
+    no_backup: Annotated[
+        bool, typer.Option("--no-backup", help="Do not copy the SQLite file first.")
+    ] = False,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the tables of a database up to date with this release, which goes one way only."""
+    chosen = existing_settings(db)
+    copy = None
+    if check or dry_run:
+        steps = run(_tried(chosen, dry_run=dry_run))
+    else:
+        steps, copy = run(_migrated(chosen, backup=not no_backup))
+    if as_json:
+        print_json({"migrations": steps, "backup": copy and str(copy)})
+    else:
+        done = "Would be applied" if check else "Can be applied" if dry_run else "Applied"
+        typer.echo(f"{done}: {', '.join(steps)}." if steps else "The database is up to date.")
+        if copy is not None:
+            typer.echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
+    if check and steps:
+        raise typer.Exit(PENDING)
+
+
+async def _tried(chosen: Settings, *, dry_run: bool) -> list[str]:
+    driver, folder = driver_for(chosen.database), shipped("migrations")
+    try:
+        await driver.open()
+        if dry_run:
+            return await migrations.try_out(driver, folder, utc_now())
+        return await migrations.pending(driver, folder)
+    finally:
+        await driver.close()
+
+
+async def _migrated(chosen: Settings, *, backup: bool) -> tuple[list[str], Path | None]:
+    path, folder, copy = chosen.database, shipped("migrations"), None
+    with only_server(chosen):
+        driver = driver_for(path)
+        try:
+            await driver.open()
+            steps = await migrations.pending(driver, folder)
+            if backup and steps and isinstance(path, Path):
+                copy = path.with_name(f"{path.name}.before-{steps[0]}")
+                with progress("% copied") as on_progress:
+                    files.copy_to(path, copy, on_progress)
+            return await migrations.migrate(driver, folder, utc_now()), copy
+        finally:
+            await driver.close()
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a SQLite database while it is used; of PostgreSQL, show what to run and as whom."""
+    chosen = existing_settings(db)
+    unused(target)
+    if isinstance(chosen.database, str):
+        command = run(_dump(chosen, target))
+        if as_json:
+            print_json({"command": command})
+        else:
+            typer.echo(shlex.join(command))
+            _hint(chosen)
+        return
+    run(_copied(chosen.database, target))
+    if as_json:
+        print_json({"backup": str(target), "bytes": target.stat().st_size})
+    else:
+        typer.echo(f"{target} has {chosen.database} as it was, {target.stat().st_size:,} bytes.")
+        _hint(chosen)
+
+
+def _hint(chosen: Settings) -> None:
+    typer.echo(
+        f"The key {chosen.key_path.resolve()} is not in it, and is needed to restore it: keep a "
+        "copy elsewhere.",
+        err=True,
+    )
+
+
+async def _copied(path: Path, target: Path) -> None:
+    with progress("% copied") as on_progress:
+        files.copy_to(path, target, on_progress)
+
+
+async def _dump(chosen: Settings, target: Path) -> list[str]:
+    driver = driver_for(chosen.database)
+    try:
+        await driver.open()
+        async with driver.migration() as connection:
+            user = await inspection.dumper(connection)
+    finally:
+        await driver.close()
+    if user is None:
+        raise DatabaseUnusable(
+            "Nobody can dump the database, as row-level security is forced on its owner. Have a "
+            f"superuser make a user for it: {inspection.BACKUP_ROLE}"
+        )
+    from recall_server.storage.postgres.backup import dump_command  # noqa: PLC0415
+
+    return dump_command(str(chosen.database), user, target)
+
+
+def restore_backup(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="What `recall backup` wrote; none: the backup is in its place already.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a backup back, erase again what was erased since, and record in each audit log that it
+    was meant. The server must be stopped.
+    """
+    chosen = settings(db) if file else existing_settings(db)
+    path = chosen.database
+    if file is not None and isinstance(path, str):
+        fail("Restore PostgreSQL with pg_restore, and then run this without FILE.")
+    old, again = run(_restored(chosen, file))
+    if as_json:
+        print_json({"erased_again": again, "replaced": old and str(old)})
+        return
+    for one in again:
+        print_erased(one, None)
+    typer.echo(f"Restored; {len(again)} erasures were done again.")
+    if old is not None:
+        typer.echo(f"What was there before is {old}. Remove it when all is well.", err=True)
+
+
+async def _restored(
+    chosen: Settings, file: Path | None
+) -> tuple[Path | None, list[dict[str, Any]]]:
+    path = chosen.database
+    if file is None or isinstance(path, str):
+        with only_server(chosen):
+            return None, await _taken_back(chosen)
+    files.check(file)
+    with only_server(chosen):
+        new, old = (path.with_name(path.name + ending) for ending in (".restoring", ".replaced"))
+        existed = path.exists()
+        with progress("% copied") as on_progress:
+            files.copy_to(file, new, on_progress)
+        # All is done to the copy; the file that is served changes in one step.
+        beside = {"key_file": chosen.key_path, "erasure_file": chosen.erasure_path}
+        again = await _taken_back(chosen.model_copy(update={"db_path": new, **beside}))
+        files.put_in_place(new, path, old)
+    return (old if existed else None), again
+
+
+async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
+    """Do the erasures again that the database lacks, and record that it was restored."""
+    async with open_application(chosen, restored=True) as built:
+        again = await erased_again(built)
+        done = Counter(ns for ns, _ in again)
+        async for ns in built.services.verification.namespaces():
+            entry = begin(built, ns, operations.audit.RESTORE_BACKUP).entry
+            entry.counts["erased_again"] = done[ns]
+            await built.services.audit.write(entry)
+    return [one for _, one in again]

@@ -1,0 +1,153 @@
+"""Where settings come from, and databases that are not where they were said to be."""
+
+import stat
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from recall_server.config import Settings, unknown_settings
+from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
+from recall_server.storage import driver_for
+from tests.support.cli import recall, refused, spawned
+from tests.support.engines import Postgres, on_postgres
+from tests.support.processes import free_port
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+SECRETS = {
+    "RECALL_DB_PASSWORD": "db_password",
+    "RECALL_DB_URL": "db_url",
+    "ANTHROPIC_API_KEY": "anthropic_api_key",
+    "OPENAI_API_KEY": "openai_api_key",
+    "RECALL_EMBEDDER_API_KEY": "embedder_api_key",
+    "RECALL_SECRET_KEY": "secret_key",
+}
+
+
+def read(**given: object) -> Settings:
+    """As the command line reads them."""
+    return Settings(_env_file=".env", **given)
+
+
+def test_an_option_goes_before_the_environment_and_that_before_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = ["RECALL_PORT=1", "RECALL_HOST=1.1.1.1", "RECALL_DRAIN_S=1", "POSTGRES_PASSWORD=x"]
+    Path(".env").write_text("\n".join(lines), "utf-8")
+    monkeypatch.setenv("RECALL_HOST", "2.2.2.2")
+    monkeypatch.setenv("RECALL_PORT", "2")
+
+    found = read(port=3)
+
+    assert (found.port, found.host, found.drain_s) == (3, "2.2.2.2", 1)
+    assert Settings().drain_s != 1, "only the command line reads the file"
+
+
+def test_the_command_line_reads_the_file_of_its_folder() -> None:
+    Path(".env").write_text("RECALL_DB_PATH=of-the-file.db\nRECALL_EMBEDER=none\n", "utf-8")
+
+    assert recall("create-token", "alice").code == 0
+    assert Path("of-the-file.db").exists()
+    assert [one.name for one in unknown_settings()] == ["RECALL_EMBEDER"]
+
+    Path(".env").write_bytes(b"RECALL_DB_PATH=\xff")
+    refused(recall("status"), "INVALID_ARGUMENT", ".env")
+
+
+@pytest.mark.parametrize(("variable", "setting"), SECRETS.items())
+def test_every_secret_may_stand_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, variable: str, setting: str
+) -> None:
+    Path("secret").write_text("postgresql://of-the-file\n", "utf-8")
+    monkeypatch.setenv(f"{variable}_FILE", "secret")
+    found = getattr(read(), setting)
+    secret = found[0] if isinstance(found, tuple) else found
+
+    assert secret.get_secret_value() == "postgresql://of-the-file"
+    assert unknown_settings() == []
+
+    monkeypatch.setenv(variable, "postgresql://of-the-environment")
+    refused(recall("status"), "INVALID_ARGUMENT", variable, f"{variable}_FILE")
+    monkeypatch.delenv(variable)
+    monkeypatch.setenv(f"{variable}_FILE", "nowhere")
+    refused(recall("status"), "INVALID_ARGUMENT", f"{variable}_FILE", "nowhere")
+
+
+def test_no_secret_is_without_a_file() -> None:
+    secret = {name for name, field in Settings.model_fields.items() if "Secret" in repr(field)}
+
+    assert secret == set(SECRETS.values())
+
+
+def test_a_named_file_that_is_not_there_is_made_only_where_it_is_asked_for() -> None:
+    for command in (
+        ("create-token", "alice"),
+        ("serve", "--port", "0"),
+        ("import", "x", "--into", "a"),
+    ):
+        refused(recall(*command, "--db", "deep/recal.db"), "DATABASE_UNUSABLE", "--create")
+    assert list(Path().iterdir()) == []
+
+    assert recall("create-token", "alice", "--db", "deep/new.db", "--create").code == 0
+    assert stat.S_IMODE(Path("deep").stat().st_mode) == 0o700
+    assert recall("create-token", "alice", "--db", "deep/new.db").code == 0
+
+
+def test_the_environment_names_a_new_file_but_no_new_folder() -> None:
+    refused(
+        recall("create-token", "alice", RECALL_DB_PATH="deep/new.db"), "DATABASE_UNUSABLE", "deep"
+    )
+
+    assert recall("create-token", "alice", RECALL_DB_PATH="new.db").code == 0
+
+
+def test_a_start_that_fails_leaves_nothing_behind() -> None:
+    refused(spawned("serve", "--port", "0", "--host", "192.0.2.1"), "INVALID_ARGUMENT")
+    failed = spawned("serve", "--port", "0", "--host", "192.0.2.1", "--allow-public")
+    refused(failed, "INVALID_ARGUMENT", "192.0.2.1")
+
+    assert list(Path().iterdir()) == []
+
+
+async def opening(url: str) -> RecallError:
+    driver = driver_for(url)
+    with pytest.raises((DatabaseUnusable, DatabaseUnavailable)) as raised:
+        await driver.open()
+    await driver.close()
+    return raised.value
+
+
+async def test_each_reason_why_postgres_is_not_reached_is_told_apart(postgres: Postgres) -> None:
+    secret, port = "s3cr3t-w0rd", free_port()
+    given = psycopg.conninfo.conninfo_to_dict(postgres.url)
+    host = str(given.get("host"))
+    cases = {
+        f"postgresql://u:{secret}@127.0.0.1:{port}/n": (
+            "DATABASE_UNAVAILABLE",
+            f"127.0.0.1:{port} cannot be reached: the connection is refused",
+        ),
+        f"postgresql://u:{secret}@nohost.invalid/n": (
+            "DATABASE_UNAVAILABLE",
+            "nohost.invalid:5432 cannot be reached: its host name is unknown",
+        ),
+        postgres.named("nodb"): ("DATABASE_UNUSABLE", f"{host}:5432 has no database nodb"),
+        psycopg.conninfo.make_conninfo(postgres.url, user="nobody", password=secret): (
+            "DATABASE_UNUSABLE",
+            f"{host}:5432 has no user nobody",
+        ),
+    }
+    for url, (code, text) in cases.items():
+        error = await opening(url)
+
+        assert error.code == code, error.message
+        assert text in error.message
+        assert secret not in error.message
+
+
+@on_postgres
+async def test_a_password_stands_beside_the_url(database: str) -> None:
+    for url in (database, "postgresql://user@host/name", "postgresql://host/name?user=u"):
+        found = Settings(db_url=url, db_password="it's a \\ b&c").database
+        assert isinstance(found, str)
+        assert psycopg.conninfo.conninfo_to_dict(found)["password"] == "it's a \\ b&c"

@@ -1,0 +1,49 @@
+"""Databases that earlier releases wrote, with their keys and tokens."""
+
+import gzip
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from tests.support.engines import Postgres
+from tests.support.paths import ROOT
+
+FIRST = ROOT / "tests" / "data" / "release-0.1.0"
+
+
+@dataclass(frozen=True)
+class Released:
+    """A database, the key that it belongs to, the tokens of its tenants, and its checkpoints."""
+
+    database: Path | str
+    key: Path
+    tokens: dict[str, str]
+    checkpoints: Path
+
+
+@contextmanager
+def released(engine: str, folder: Path, postgres: Postgres) -> Iterator[Released]:
+    """What release 0.1.0 has left: three texts of alice and one of bob, extracted and searched."""
+    script = gzip.decompress((FIRST / f"{engine}.sql.gz").read_bytes()).decode()
+    key = Path(shutil.copy(FIRST / "key.pem", folder / "recall.db.key"))
+    key.chmod(0o600)
+    tokens = json.loads((FIRST / "tokens.json").read_text("utf-8"))[engine]
+    checkpoints = FIRST / f"{engine}.checkpoints.jws"
+    if engine == "sqlite":
+        path = folder / "recall.db"
+        path.touch(0o600)
+        raw = sqlite3.connect(path)
+        raw.executescript(script)
+        raw.close()
+        yield Released(path, key, tokens, checkpoints)
+        return
+    with postgres.database() as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(script.encode())
+        yield Released(url, key, tokens, checkpoints)
