@@ -36,6 +36,7 @@ from recall_server.cli.shared import (
     settings,
     with_application,
 )
+from recall_server.cli.stdio import stdio
 from recall_server.cli.timeline import timeline
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
@@ -95,13 +96,22 @@ def serve_(
         bool | None,
         typer.Option("--allow-public", help="Listen on a public address without TLS."),
     ] = None,
+    until_unused: Annotated[
+        bool,
+        typer.Option("--until-unused", help="As `recall stdio` starts it, and end when unused."),
+    ] = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
     with importing():
         from recall_server.server import serve  # noqa: PLC0415  # loads every protocol
 
+    if until_unused:
+        host, port = "127.0.0.1", 0
     chosen = settings(db, host=host, port=port, allow_public=allow_public)
-    run(serve(chosen, _announce))
+    if until_unused and "extractor" not in chosen.model_fields_set:
+        # A key of a model in the environment is the client's own: nobody said to use it here.
+        chosen = chosen.model_copy(update={"extractor": "rules"})
+    run(serve(chosen, _announce, until_unused=until_unused))
 
 
 @app.command()
@@ -114,6 +124,7 @@ def worker(db: Db = None) -> None:
 
 
 app.command("create-token")(tokens.create_token)
+app.command("stdio")(stdio)
 
 
 @app.command()
