@@ -10,7 +10,7 @@ import typer
 from recall_server import __version__, doctor, logs
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, tokens
+from recall_server.cli import importing, light, tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
@@ -36,7 +36,6 @@ from recall_server.cli.shared import (
     settings,
     with_application,
 )
-from recall_server.cli.stdio import stdio
 from recall_server.cli.timeline import timeline
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
@@ -124,7 +123,8 @@ def worker(db: Db = None) -> None:
 
 
 app.command("create-token")(tokens.create_token)
-app.command("stdio")(stdio)
+for _name, _command in light.COMMANDS.items():
+    app.command(_name)(_command)
 
 
 @app.command()

@@ -2,11 +2,14 @@
 longer to load than these to do their work.
 """
 
+from collections.abc import Callable
+
 import typer
 
+from recall_server.cli.hook import hook
 from recall_server.cli.stdio import stdio
 
-COMMANDS = {"stdio": stdio}
+COMMANDS: dict[str, Callable[..., None]] = {"stdio": stdio, "hook": hook}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -10,6 +10,7 @@ from recall_server.cli import importing
 from recall_server.domain.errors import Invalid, RecallError
 from recall_server.local import folders
 from recall_server.local.presence import client_of
+from recall_server.local.starting import Local
 
 Url = Annotated[
     str,
@@ -57,7 +58,7 @@ def stdio(
     database = (db or folders.database()).absolute()
     folders.private(database.parent)
     with client_of(database):
-        asyncio.run(serve_stdio(LocalServer.of(database)))
+        asyncio.run(serve_stdio(LocalServer(Local(database))))
 
 
 def _refuse(error: RecallError) -> NoReturn:

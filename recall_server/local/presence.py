@@ -62,6 +62,11 @@ def client_of(database: Path) -> Iterator[None]:
         yield
 
 
+def touch(database: Path) -> None:
+    """Count as a client that has come and gone just now."""
+    _beside(database, ".clients").touch(0o600)
+
+
 @contextmanager
 def clients_of(database: Path) -> Iterator["Clients"]:
     """The clients of an SQLite file, as its server sees them."""

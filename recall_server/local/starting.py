@@ -29,6 +29,17 @@ class Local:
         """The token that opens it. Raises `ServerUnreachable` before there is one."""
         return read_token(folders.token_file(self.database))
 
+    def begin(self) -> None:
+        """Start the server beside this program, which does not wait for it."""
+        subprocess.Popen(  # noqa: S603  # this very program
+            [sys.executable, "-c", _START, str(self.database)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.database.parent,
+            start_new_session=True,
+        )
+
     def address(self) -> str:
         """The address of the server, which is started where none runs. Raises
         `ServerUnreachable`.
@@ -112,6 +123,10 @@ def _private(path: str, flags: int) -> int:
 
 
 _RECALL = (sys.executable, "-m", "recall_server")
+_START = (
+    "import pathlib, sys; from recall_server.local.starting import Local;"
+    "Local(pathlib.Path(sys.argv[1])).address()"
+)
 _NEW_TOKEN = ("create-token", NAMESPACE, "--never", "--label", "stdio", "--json")
 
 

@@ -17,10 +17,6 @@ class LocalServer:
 
     local: Local
 
-    @classmethod
-    def of(cls, database: Path) -> Self:
-        return cls(Local(database))
-
     def address(self) -> str:
         return f"{self.local.address()}/mcp"
 

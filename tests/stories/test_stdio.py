@@ -56,9 +56,10 @@ async def test_two_clients_that_come_at_once_start_one_server_with_a_token_of_it
 async def test_after_a_kill_of_the_server_clients_go_on_and_nothing_is_lost(home: Home) -> None:
     async with home.client(era=MODERN) as client:
         await data(client, "store_memory", text="The harbour ferry leaves at noon.")
-        [killed] = home.servers()
+        [killed], address = home.servers(), home.address or ""
         os.kill(killed, signal.SIGKILL)
         await home.none_left()
+        await home.closed(address)
 
         found = await data(client, "search_memories", query="harbour ferry")
         async with home.client() as next_one:

@@ -111,6 +111,9 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /v1/memories/{memory_id}": (_route("memory", "GET", "/v1/memories/{}"),),
     "GET /v1/memories/{memory_id}/history": (_route("memory", "GET", "/v1/memories/{}/history"),),
     "GET /v1/timeline": (_route("subject", "GET", "/v1/timeline?entity={}&attribute=lives_in"),),
+    "POST /v1/hooks/{event}": (
+        _route("subject", "POST", "/v1/hooks/user-prompt-submit", {"prompt": ...}),
+    ),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
     "GET /v1/consolidations/{task_id}": (_route("task", "GET", "/v1/consolidations/{}"),),
     "GET /v1/consolidations/{task_id}/push_configs": (

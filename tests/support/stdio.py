@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.client import ConnectMode
@@ -79,6 +80,21 @@ class Home:
             return not self.servers()
 
         await until(gone, ENDED_S, "the local server has ended")
+
+    async def closed(self, address: str) -> None:
+        """The sockets of a killed process are closed after it is gone from the list."""
+
+        async def refused() -> bool:
+            try:
+                async with httpx2.AsyncClient() as http:
+                    await http.get(address)
+            except httpx2.ConnectError:
+                return True
+            except httpx2.TransportError:
+                pass
+            return False
+
+        await until(refused, ENDED_S, f"nothing listens at {address}")
 
 
 @pytest.fixture
