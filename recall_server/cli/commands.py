@@ -23,6 +23,7 @@ from recall_server.cli.erase import (
     verify_erasure,
     verify_receipt,
 )
+from recall_server.cli.install import install
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine
 from recall_server.cli.search import reembed, search
@@ -125,6 +126,7 @@ def worker(db: Db = None) -> None:
 app.command("create-token")(tokens.create_token)
 for _name, _command in light.COMMANDS.items():
     app.command(_name)(_command)
+app.command("install")(install)
 
 
 @app.command()
