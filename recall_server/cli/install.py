@@ -35,7 +35,7 @@ def install(  # noqa: PLR0917  # options, each by its name
     try:
         options = _options(url, token_file)
         if print_:
-            typer.echo(installing.shown(client, _recall(), options), nl=False)
+            typer.echo(installing.entry_text(client, _recall(), options), nl=False)
             return
         if remove:
             changes = installing.removed(client, home)

@@ -177,7 +177,7 @@ def _written(document: Document, before: str, *, toml: bool) -> str:
     return json.dumps(document, indent=indent, ensure_ascii=False) + end
 
 
-def shown(client: Client, command: Command, options: Command = ()) -> str:
+def entry_text(client: Client, command: Command, options: Command = ()) -> str:
     """The entry, as it stands in the file of the client."""
     document: Any = client.entry([*command, "stdio", *options])
     for key in reversed((*client.keys, NAME)):
