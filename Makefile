@@ -11,7 +11,7 @@ TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test test-embeddings check bench docs docs-reference interop faults mcpb soak sabotage format
+.PHONY: demo test test-embeddings check bench docs docs-reference interop interop-frameworks faults mcpb soak sabotage format
 
 .venv/installed: pyproject.toml
 	@echo "Installing recall-server and its tools into .venv: about a minute."
@@ -78,6 +78,10 @@ mcpb:  ## the bundle for Claude Desktop, dist/recall.mcpb; fetches its tool from
 
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop
+
+# SUITES: which ones; none: all.
+interop-frameworks: .venv/installed  ## LangGraph, OpenAI Agents, mem0 and generated clients, each in an environment of its own
+	$(RUN)/python -m tests.interop.frameworks $(SUITES)
 
 sabotage: .venv/installed  ## the product broken on purpose, one control after the other: the tests must notice
 	$(RUN)/python -m tests.sabotage

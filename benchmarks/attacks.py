@@ -24,6 +24,7 @@ HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
 # Of no use to who compresses.
 TOO_MUCH = random.Random(7).randbytes(950_000).hex()  # noqa: S311
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
+TOWNS = "User: " + " ".join(f"I live in Town{number}." for number in range(600))
 PARAGRAPHS = "\n\n".join("abcdefghij" * 2_000)
 
 Attack = Callable[[httpx2.AsyncClient, int], Awaitable[object]]
@@ -83,6 +84,21 @@ async def _pushes_into_silence(http: httpx2.AsyncClient, number: int) -> None:
         await asyncio.sleep(DEADLINE_S)
 
 
+async def _answers_nothing(http: httpx2.AsyncClient, _: int) -> None:
+    """To a task that asks hundreds of questions."""
+    await http.post("/v1/memories", content=json.dumps(_text("User: I live in Lisbon.")))
+    asked = {"skill": "consolidate_memories", "input": {"text": TOWNS}}
+    task = (await http.post("/a2a", content=json.dumps(asked))).json().get("id")
+    for _again in range(20):
+        await http.post(f"/a2a/{task}/resume", content=json.dumps({"resolution": "hm"}))
+
+
+async def _likes_more(http: httpx2.AsyncClient, number: int) -> None:
+    """Another dozen values of one attribute."""
+    figs = " ".join(f"I like fig{12 * number + one}." for one in range(12))
+    await http.post("/v1/memories", content=json.dumps(_text(f"User: {figs}")))
+
+
 def _text(text: str) -> dict[str, str]:
     return {"text": text, "topic": "attack"}
 
@@ -96,7 +112,10 @@ ATTACKS = {
     "erasures of nobody": Named(LOOP, _erases_nobody),
     "slow exports": Named(BACKGROUND, _exports_slowly),
     "silent receivers": Named(BACKGROUND, _pushes_into_silence),
-    # Last: its jobs go on after it.
+    # Last: their jobs go on after them.
+    "answers that say nothing": Named(BYTES, _answers_nothing),
+    "values of one attribute": Named(LOOP, _likes_more),
+    "merges": Named(LOOP, _posts("/v1/consolidations", {"topic": "attack", "dry_run": True})),
     "paragraphs": Named(BYTES, _posts("/v1/memories", _text(PARAGRAPHS))),
 }
 

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span
-from recall_server.domain.memory import Memory, MemoryType, importance
+from recall_server.domain.memory import EXTRACTED_TYPES, Memory, importance
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.services.memory import indexing
 from recall_server.storage.store import Transaction
 
 BATCH = 250
 APART = timedelta(minutes=7)
-_TYPES = tuple(MemoryType)
+_TYPES = EXTRACTED_TYPES
 
 
 Say = Callable[[str], None]

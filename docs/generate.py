@@ -17,7 +17,8 @@ from recall_server.api import (
     listener,  # noqa: F401  # define their own codes
     problems,
 )
-from recall_server.api.mcp import Tool, schema_of, tools_of
+from recall_server.api.arguments import schema_of
+from recall_server.api.mcp import Tool, tools_of
 from recall_server.api.middleware import request_validation  # noqa: F401  # the same
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Http, Operation

@@ -39,6 +39,8 @@ from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedd
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.undo import Changes
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
@@ -54,6 +56,7 @@ from recall_server.services.tasks.transitions import (
     TaskEvents,
     TaskTransitions,
 )
+from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export, Shares
 from recall_server.services.transfer.importing import Import
 from recall_server.storage import driver_for
@@ -214,7 +217,7 @@ async def open_application(
                 PURGE: purge.work,
             },
             runtime,
-            lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
+            audit.begin_job,
             supervisor,
             poll_s=settings.worker_poll_s,
             lanes=(
@@ -245,6 +248,7 @@ async def open_application(
                     ending.end,
                 ),
                 audit=audit,
+                changes=Changes(store, runtime, embeds=vectors is not None),
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,
@@ -278,6 +282,9 @@ async def open_application(
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, runtime),
+                rebuild=Rebuild(
+                    store, runtime, factories.rules_extractor(), embeds=vectors is not None
+                ),
                 recall=Recall(
                     store,
                     vectors,
@@ -288,6 +295,7 @@ async def open_application(
                 ),
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,
+                texts=Texts(store, runtime),
             ),
             worker,
             chosen,

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 # Variables of the examples for clients and of the test suite, which are no settings.
-_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN"}
+_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
 _OF_TESTS = "RECALL_TEST_"
 
 # A path belongs to a proxy before the server; no credentials, query or fragment.
@@ -21,6 +21,16 @@ _ADDRESS = re.compile(
     r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?(/[a-z0-9._~/-]*)?",
     re.ASCII | re.IGNORECASE,
 )
+
+
+class Access(BaseSettings):
+    """Which server the commands for people ask, in place of a database, and with which token."""
+
+    model_config = SettingsConfigDict(env_prefix="RECALL_", extra="ignore")
+
+    url: str | None = None
+    token: SecretStr | None = None
+    token_file: Path | None = None
 
 
 class Settings(BaseSettings):
@@ -49,6 +59,9 @@ class Settings(BaseSettings):
     )
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
+    )
+    mem0: bool = Field(
+        default=False, description="also serve the routes of mem0's servers, under /mem0"
     )
     public_url: str | None = Field(
         None,

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import resource
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
@@ -27,6 +28,9 @@ from recall_server.local.presence import clients_of, published
 
 log = structlog.get_logger()
 
+# How long a thread that computes keeps the event loop waiting for the interpreter: Python's default
+# is 5 ms, at each of the several times that a call comes back from its database.
+THREAD_SWITCH_S = 0.0005
 # Open files besides the clients' connections: databases, models, logs.
 OTHER_FILES = 256
 
@@ -141,6 +145,7 @@ async def serve(
     """
     check_address(settings)
     stop = stop_signal()
+    sys.setswitchinterval(THREAD_SWITCH_S)
     async with _stopped_unused(settings, stop) if until_unused else nullcontext():
         with only_server(settings):
             listener = bound(settings)

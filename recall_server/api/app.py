@@ -16,7 +16,7 @@ from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, SKILL, Card
 from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
-from recall_server.api.http import endpoint, openapi
+from recall_server.api.http import endpoint, mem0, openapi
 from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.http.endpoint import routes as routes_of
 from recall_server.api.http.openapi import OPENAPI_PATH
@@ -94,6 +94,8 @@ def create_app(
             yield
 
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
+    if settings.mem0:
+        endpoints += [Endpoint(calls, one, route) for one, route in mem0.routes()]
     # Clients add a slash, and a redirect would lose their header.
     protocols = [
         Route("/mcp", mcp),
@@ -162,6 +164,8 @@ def _behind_middleware(
         open_under=open_under,
         probes=PROBES,
     )
+    if settings.mem0:
+        app = mem0.KeysAsTokens(app)
     app = RequestValidation(
         app,
         hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],

@@ -1,12 +1,14 @@
 """Arguments of operations: exact types, and errors that name the fault, never the value."""
 
 import re
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recall_server.domain.errors import Invalid
 
+INT64_MAX = 2**63 - 1
 FAULTS_NAMED = 5
 ID_CHARS_MAX = 128
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,40}")
@@ -90,6 +92,48 @@ class Arguments(BaseModel):
 
 class NoArguments(Arguments):
     """Of an operation that takes none."""
+
+
+_OBJECT = {"type": "object"}
+
+
+@cache
+def schema_of(model: type[Arguments]) -> dict[str, Any]:
+    """The schema of arguments without what costs a client tokens and tells it nothing."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def strip(node: Any) -> Any:
+        if isinstance(node, list):
+            return [strip(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            # The docstring of a class is for readers of the code, and what an object has stands
+            # in the description of the argument.
+            named = definitions[node["$ref"].rsplit("/", 1)[1]]
+            if named["type"] == "object":
+                return {key: node[key] for key in ("description",) if key in node} | _OBJECT
+            node = {**named, "description": "", **node}
+            del node["$ref"]
+        if "anyOf" in node:
+            # "or null" is what leaving an optional argument out means anyway.
+            options = [part for part in node["anyOf"] if part != {"type": "null"}]
+            rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+            node = {**rest, **strip(options[0])}
+        return {
+            key: strip(value)
+            for key, value in node.items()
+            if value != INT64_MAX
+            # An argument that is not known is refused with the names of those that are.
+            and key != "additionalProperties"
+            # "", 0 and false are what leaving an argument out means anyway.
+            and (key != "default" or value)
+            if (not (key == "title" and isinstance(value, str)) and key != "description")
+            or (key == "description" and value and "type" in node and "properties" not in node)
+        }
+
+    return {"properties": {}, **strip(schema)}
 
 
 def checked_id(value: str, name: str) -> str:

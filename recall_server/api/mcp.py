@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
-from functools import cache, partial
+from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
 from typing import Any
@@ -28,10 +28,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
+from recall_server.api.arguments import Arguments, schema_of
 from recall_server.api.middleware.request_validation import MalformedBody
 from recall_server.api.operations import UNKNOWN_TOOL
-from recall_server.api.operations.operation import INT64_MAX, Json, Mcp, Operation, caller_of
+from recall_server.api.operations.operation import Json, Mcp, Operation, caller_of
 from recall_server.api.perform import Calls
 from recall_server.api.problems import MethodNotAllowed, NotAcceptable, problem
 from recall_server.domain.audit import AuditEntry
@@ -105,48 +105,6 @@ def _listed(model: type[Arguments], unlisted: frozenset[str]) -> Json:
         if name not in unlisted
     }
     return {**schema, "properties": listed}
-
-
-_OBJECT = {"type": "object"}
-
-
-@cache
-def schema_of(model: type[Arguments]) -> Json:
-    """The schema of arguments without what costs a client tokens and tells it nothing."""
-    schema = model.model_json_schema()
-    definitions = schema.pop("$defs", {})
-
-    def strip(node: Any) -> Any:
-        if isinstance(node, list):
-            return [strip(part) for part in node]
-        if not isinstance(node, dict):
-            return node
-        if "$ref" in node:
-            # The docstring of a class is for readers of the code, and what an object has stands
-            # in the description of the argument.
-            named = definitions[node["$ref"].rsplit("/", 1)[1]]
-            if named["type"] == "object":
-                return {key: node[key] for key in ("description",) if key in node} | _OBJECT
-            node = {**named, "description": "", **node}
-            del node["$ref"]
-        if "anyOf" in node:
-            # "or null" is what leaving an optional argument out means anyway.
-            options = [part for part in node["anyOf"] if part != {"type": "null"}]
-            rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
-            node = {**rest, **strip(options[0])}
-        return {
-            key: strip(value)
-            for key, value in node.items()
-            if value != INT64_MAX
-            # An argument that is not known is refused with the names of those that are.
-            and key != "additionalProperties"
-            # "", 0 and false are what leaving an argument out means anyway.
-            and (key != "default" or value)
-            if (not (key == "title" and isinstance(value, str)) and key != "description")
-            or (key == "description" and value and "type" in node and "properties" not in node)
-        }
-
-    return {"properties": {}, **strip(schema)}
 
 
 PROTOCOL = "mcp"

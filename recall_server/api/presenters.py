@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.api.operations.operation import Caller
-from recall_server.domain.episode import Citation
+from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.errors import RecallError
 from recall_server.domain.memory import Memory
 from recall_server.domain.permissions import Rights, TokenInfo
@@ -101,6 +101,7 @@ def memory(one: Memory) -> Json:
         "tags": list(one.source.tags),
         "metadata": dict(one.source.metadata),
         "type": one.type,
+        "layer": one.layer,
         "status": one.status,
         "entity": one.fact.entity if one.fact else None,
         "attribute": one.fact.attribute if one.fact else None,
@@ -115,6 +116,25 @@ def memory(one: Memory) -> Json:
         "expires_at": moment(one.expires_at),
         "source": citation(one.citation),
         "trust": witness(one).trust.name.lower(),
+    }
+
+
+def text(one: Episode, words: str) -> Json:
+    """A text as it was handed in, with `words` as far as they can be read."""
+    return {
+        "id": one.id,
+        "text": words,
+        "topic": one.topic,
+        "container": one.container or None,
+        "session_id": one.source.session_id,
+        "agent_id": one.source.agent_id,
+        "tags": list(one.source.tags),
+        "metadata": dict(one.source.metadata),
+        "said_at": moment(one.occurred_at),
+        "created_at": moment(one.recorded_at),
+        "expires_at": moment(one.expires_at),
+        "whole": words == one.text,
+        "job_id": one.job_id,
     }
 
 

@@ -19,7 +19,9 @@ from recall_server.cli.shared import (
     observed,
     print_json,
     print_table,
+    progress,
     unused,
+    waiting,
     with_application,
     written,
 )
@@ -101,10 +103,13 @@ async def export(
     unused(out)
     await observed(built, ns, operations.audit.EXPORT_AUDIT)
     broken = None
-    with written(out) as file:
+    with written(out) as file, progress("records written") as on_progress:
         try:
+            number = 0
             async for line in built.services.verification.export(ns):
                 file.write(line.encode() + b"\n")
+                number += 1
+                on_progress(number)
         except AuditBroken as error:  # a broken log is still evidence
             broken = error
     if broken is not None:
@@ -183,7 +188,8 @@ def verify(
         else:
             wanted = [one async for one in built.services.verification.namespaces()]
         try:
-            verified = [await _verified(built, one, given) for one in wanted]
+            with waiting("Verifying the records"):
+                verified = [await _verified(built, one, given) for one in wanted]
             _check_all_present(wanted if name is None else None, given)
         except AuditBroken as error:
             _broken(error)

@@ -12,6 +12,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, light, tokens
 from recall_server.cli.audit import app as audit
+from recall_server.cli.changes import changes, rebuild, undo
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
     erase,
@@ -19,14 +20,13 @@ from recall_server.cli.erase import (
     erase_allow,
     key,
     purge_source,
-    restore,
     verify_erasure,
     verify_receipt,
 )
 from recall_server.cli.install import install
+from recall_server.cli.memory import add, ask, forget, list_, restore, search, show
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine
-from recall_server.cli.search import reembed, search
 from recall_server.cli.shared import (
     AsJson,
     Db,
@@ -37,7 +37,9 @@ from recall_server.cli.shared import (
     settings,
     with_application,
 )
+from recall_server.cli.target import NamespaceFirst
 from recall_server.cli.timeline import timeline
+from recall_server.cli.vectors import reembed
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
@@ -73,7 +75,6 @@ app = typer.Typer(
     name="recall",
     help="A memory server for AI agents, with an audit log, export and erasure for its operator.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -173,6 +174,16 @@ def demo(
 
 
 # In the order of `recall --help`: first the commands that a new operator needs.
+for name_, command_ in (
+    ("add", add),
+    ("ask", ask),
+    ("search", search),
+    ("list", list_),
+    ("show", show),
+    ("forget", forget),
+    ("restore", restore),
+):
+    app.command(name_, cls=NamespaceFirst)(command_)
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(audit, name="audit")
 app.add_typer(conflicts, name="conflicts")
@@ -182,15 +193,16 @@ app.command("erase-again")(erase_again)
 app.command("erase-allow")(erase_allow)
 app.command("verify-erasure")(verify_erasure)
 app.command("verify-receipt")(verify_receipt)
-app.command("restore")(restore)
 app.command("purge-source")(purge_source)
 app.command("key")(key)
 app.command("export")(export_)
 app.command("import")(import_)
 app.command("doctor")(doctor_)
 app.command("reembed")(reembed)
-app.command("search")(search)
 app.command("timeline")(timeline)
+app.command("changes")(changes)
+app.command("undo")(undo)
+app.command("rebuild")(rebuild)
 app.add_typer(quarantine, name="quarantine")
 
 

@@ -21,10 +21,12 @@ from recall_server.cli.shared import (
     fail,
     in_application,
     key_in,
+    print_done,
     print_json,
     print_table,
     progress,
     unused,
+    waiting,
     with_application,
     written,
 )
@@ -187,25 +189,13 @@ def _print(shown: dict[str, Any], file: Path | None) -> None:
 
 
 @with_application
-async def restore(
-    built: Application,
-    name: Name,
-    memory_id: Annotated[str, typer.Argument(metavar="MEMORY_ID", help="The forgotten memory.")],
-) -> None:
-    """Restore a forgotten memory within RECALL_FORGET_DAYS."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.memories.RESTORE_MEMORY)
-    await built.services.recall.restore(context, memory_id)
-    typer.echo(f"{memory_id} is remembered again.")
-
-
-@with_application
 async def erase_allow(
     built: Application,
     name: Name,
     text_file: Annotated[
         typer.FileText, typer.Option(help="The text that may be stored again; -: standard input.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Allow an erased text, and each of its turns, to be stored again."""
     ns = namespace(name)
@@ -215,10 +205,12 @@ async def erase_allow(
         fail("The text is not UTF-8. Give it as it was stored.")
     context = begin(built, ns, operations.erasure.ALLOW_ERASED)
     freed = await built.services.erase.allow(context, text)
-    typer.echo(
+    print_done(
+        {"namespace": ns, "allowed": freed},
         f"{freed} of its texts were refused, and are taken again from now on."
         if freed
-        else "Nothing of this text is refused: give the whole text, as it was handed in."
+        else "Nothing of this text is refused: give the whole text, as it was handed in.",
+        as_json=as_json,
     )
 
 
@@ -278,7 +270,8 @@ async def verify_erasure(
     as_json: AsJson = False,
 ) -> None:
     """Search all files of the database for any trace of a word; exits with 1 if one is found."""
-    found = await scan(built.store, canary, path or [])
+    with waiting("Searching all files"):
+        found = await scan(built.store, canary, path or [])
     if as_json:
         print_json(asdict(found))
     else:
@@ -307,22 +300,25 @@ async def set_(
     reason: Annotated[
         str, typer.Option(help="The reason, shown to callers who ask for an erasure.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Refuse every erasure of a namespace until the hold is lifted."""
     ns = namespace(name)
     context = begin(built, ns, operations.erasure.SET_HOLD)
     await built.services.holds.place(context, reason)
-    echo(f"{ns} is on hold: nothing of it is erased.")
+    data = {"namespace": ns, "on_hold": True}
+    print_done(data, f"{ns} is on hold: nothing of it is erased.", as_json=as_json)
 
 
 @app.command()
 @with_application
-async def lift(built: Application, name: Name) -> None:
+async def lift(built: Application, name: Name, as_json: AsJson = False) -> None:
     """Lift the hold of a namespace."""
     ns = await existing(built, name)
     context = begin(built, ns, operations.erasure.LIFT_HOLD)
     await built.services.holds.lift(context)
-    echo(f"{ns} is not on hold any more.")
+    data = {"namespace": ns, "on_hold": False}
+    print_done(data, f"{ns} is not on hold any more.", as_json=as_json)
 
 
 @app.command("list")

@@ -14,6 +14,7 @@ from recall_server.cli.shared import (
     existing,
     fail,
     observed,
+    print_done,
     print_json,
     print_table,
     with_application,
@@ -77,7 +78,7 @@ async def show(
 
 @conflicts.command()
 @with_application
-async def resolve(
+async def resolve(  # noqa: PLR0917  # options, each by its name
     built: Application,
     name: Name,
     question_id: Listed,
@@ -87,13 +88,16 @@ async def resolve(
     text: Annotated[
         str | None, typer.Option(help="With merge: the text that replaces both.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Answer one question; the task continues after the last one."""
     ns = await existing(built, name)
     context = begin(built, ns, operations.conflicts.RESOLVE_CONFLICT)
     task = await built.services.tasks.resolve(context, question_id, choice, text)
     left = len(task.status.questions)
-    echo(f"Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else "."))
+    said = f"Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else ".")
+    data = {"task_id": task.id, "status": str(task.status.state), "open": left}
+    print_done(data, said, as_json=as_json)
 
 
 @conflicts.command()
@@ -105,6 +109,7 @@ async def policy(
         Policy | None,
         typer.Argument(metavar="POLICY", help="How to settle them; without it, show."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show or set the policy for contradictions of requests without one."""
     tasks, ns = built.services.tasks, namespace(name)
@@ -113,7 +118,8 @@ async def policy(
     else:
         await observed(built, ns, operations.conflicts.GET_POLICY)
     said = await tasks.policy(ns)
-    echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
+    shown = f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}"
+    print_done({"namespace": ns, "policy": said}, shown, as_json=as_json)
 
 
 async def _open(built: Application, name: str) -> list[dict[str, Any]]:
@@ -156,19 +162,19 @@ async def list_quarantine(  # noqa: PLR0917  # each is an option
 
 @quarantine.command()
 @with_application
-async def release(built: Application, name: Name, item_id: Listed) -> None:
+async def release(built: Application, name: Name, item_id: Listed, as_json: AsJson = False) -> None:
     """Index the turn, and extract memories from it."""
     ns = await existing(built, name)
     context = begin(built, ns, operations.quarantine.RELEASE_QUARANTINED)
     await built.services.quarantine.release(context, item_id)
-    echo(f"Released {item_id}.")
+    print_done({"id": item_id, "state": "released"}, f"Released {item_id}.", as_json=as_json)
 
 
 @quarantine.command()
 @with_application
-async def reject(built: Application, name: Name, item_id: Listed) -> None:
+async def reject(built: Application, name: Name, item_id: Listed, as_json: AsJson = False) -> None:
     """Keep the turn hidden for good."""
     ns = await existing(built, name)
     context = begin(built, ns, operations.quarantine.REJECT_QUARANTINED)
     await built.services.quarantine.reject(context, item_id)
-    echo(f"Rejected {item_id}.")
+    print_done({"id": item_id, "state": "rejected"}, f"Rejected {item_id}.", as_json=as_json)

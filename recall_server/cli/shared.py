@@ -5,7 +5,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, BinaryIO, NoReturn
 
 import typer
 from pydantic import ValidationError
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -27,13 +29,15 @@ from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.crypto.keys import Jwk
 
+STDOUT = Path("-")
+
 
 @contextmanager
 def written(out: Path | None) -> Iterator[BinaryIO]:
     """Yield a file that only its owner can read and that gets its name when it is complete and
-    synced.
+    synced; standard output where it is None or `-`.
     """
-    if out is None:
+    if out is None or out == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -62,7 +66,7 @@ def written(out: Path | None) -> Iterator[BinaryIO]:
 
 def unused(out: Path | None) -> None:
     """Fail if the file exists: evidence is not overwritten."""
-    if out is not None and out.exists():
+    if out is not None and out != STDOUT and out.exists():
         fail(f"{out} exists and is not overwritten. Name another file.")
 
 
@@ -82,6 +86,7 @@ Db = Annotated[
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 PROTOCOL = "cli"
+INDENT = 4
 USAGE_ERROR = 2
 
 
@@ -235,22 +240,73 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
 
 
+def print_done(data: dict[str, Any], said: str, *, as_json: bool) -> None:
+    """Print what a command has done: as data for a program, or as a sentence."""
+    if as_json:
+        print_json(data)
+    else:
+        echo(said)
+
+
 def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
+    """A line for each row, whole, for programs; on a terminal that is too narrow for that, a block
+    of lines for each.
+    """
     if not rows:
         typer.echo(nothing)
         return
+    cells = [{key: _cell(value) for key, value in row.items()} for row in rows]
+    widths = [max(map(cell_len, (key, *(row[key] for row in cells)))) for key in rows[0]]
+    if sys.stdout.isatty() and sum(widths) + 2 * len(widths) > Console().width:
+        for row in cells:
+            (_, title), *rest = row.items()
+            echo(title)
+            pairs = [f"{key} {value}" for key, value in rest if value]
+            for line in _filled(pairs, Console().width - INDENT):
+                echo(" " * INDENT + line)
+        return
     table = Table(box=None, pad_edge=False)
     for key in rows[0]:
-        table.add_column(key, overflow="fold", no_wrap=not sys.stdout.isatty())
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_column(key, no_wrap=True)
+    for row in cells:
+        table.add_row(*row.values())
     Console(width=None if sys.stdout.isatty() else 10_000, markup=False).print(table)
+
+
+def _filled(parts: Iterable[str], width: int) -> Iterator[str]:
+    """Lines of parts, which are broken between them."""
+    line = ""
+    for part in parts:
+        if line and cell_len(line) + 2 + cell_len(part) > width:
+            yield line
+            line = ""
+        line = f"{line}  {part}" if line else part
+    if line:
+        yield line
+
+
+def paragraph(text: str) -> None:
+    """Print stored text below its heading, as wide as the terminal; as it is for programs."""
+    for line in visible(text).splitlines():
+        width = Console().width - INDENT if sys.stdout.isatty() else len(line) + 1
+        for part in textwrap.wrap(line, width) or [""]:
+            typer.echo(" " * INDENT + part)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
         value = " ".join(f"{key}={number}" for key, number in value.items())
     return "" if value is None else visible(str(value), lines=False)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show that something lasts, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(what):
+        yield
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`recall create-token` and `recall tokens`: manage tokens."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from recall_server.cli.shared import (
     fail,
     in_application,
     observed,
+    print_done,
     print_json,
     print_table,
     with_application,
@@ -68,7 +70,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a token for a namespace, and print it once."""
+    """Create a token for a namespace, and print it once: alone on standard output."""
     if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
     life = _duration(expires_in) if expires_in is not None else None
@@ -173,7 +175,7 @@ async def show(built: Application, accessor: Accessor, as_json: AsJson = False) 
 
 @app.command()
 @with_application
-async def revoke(
+async def revoke(  # noqa: PLR0917  # options, each by its name
     built: Application,
     accessor: Accessor,
     children_only: Annotated[
@@ -186,6 +188,7 @@ async def revoke(
         str | None,
         typer.Option("--namespace", help="The namespace, for a token of an identity provider."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Revoke a token and all that it issued from the next call on; or a signed one, as
     ACCESSOR/JTI.
@@ -198,22 +201,19 @@ async def revoke(
         ns = await existing(built, named)
         context = begin(built, ns, operations.tokens.REVOKE_CHILD)
         await services.delegation.revoke(context, parent, jti)
-        typer.echo(f"Revoked {accessor} of {ns}.")
-        _print_ended(context.entry)
+        _print_revoked([accessor], f"Revoked {accessor} of {ns}.", context.entry, as_json=as_json)
         return
     info = await services.access.find(accessor)
     context = begin(built, info.namespace, operations.tokens.REVOKE_TOKEN)
     revoked = await services.access.revoke(context, info, children_only=children_only, force=force)
     owner = f"of {info.namespace}"
     if not revoked and children_only:
-        typer.echo(
-            f"Nothing that {accessor} {owner} issued is left; the token itself is still valid."
-        )
+        said = f"Nothing that {accessor} {owner} issued is left; the token itself is still valid."
     elif not revoked:
-        typer.echo(f"{accessor} {owner} was revoked before, and all that it issued.")
-    for one in revoked:
-        typer.echo(f"Revoked {one} {owner}.")
-    _print_ended(context.entry)
+        said = f"{accessor} {owner} was revoked before, and all that it issued."
+    else:
+        said = "\n".join(f"Revoked {one} {owner}." for one in revoked)
+    _print_revoked(revoked, said, context.entry, as_json=as_json)
 
 
 @app.command()
@@ -242,19 +242,24 @@ async def not_before(
     at: Annotated[
         str | None, typer.Option(help="Such as 2026-03-01T12:00:00Z.", show_default="now")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Refuse tokens that were made earlier."""
     moment = _moment(at) if at else None
     services, ns = built.services, namespace(name) if name is not None else None
     entry = begin(built, ns, operations.tokens.TOKENS_NOT_BEFORE).entry if ns else None
     since = await services.access.not_before(ns, moment, entry=entry)
-    typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused.")
+    said = f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused."
+    print_done({"namespace": ns, "not_before": since.isoformat()}, said, as_json=as_json)
 
 
-def _print_ended(entry: AuditEntry) -> None:
-    ended = [f"{entry.counts[name]} {name.replace('_', ' ')}" for name in COUNTED]
-    if any(entry.counts[name] for name in COUNTED):
-        typer.echo(f"Ended with it: {', '.join(ended)}.")
+def _print_revoked(revoked: Sequence[str], said: str, entry: AuditEntry, *, as_json: bool) -> None:
+    """Print what was revoked, and how much of what it began has ended with it."""
+    ended = {name: entry.counts[name] for name in COUNTED}
+    if any(ended.values()):
+        parts = [f"{number} {name.replace('_', ' ')}" for name, number in ended.items()]
+        said += f"\nEnded with it: {', '.join(parts)}."
+    print_done({"revoked": list(revoked), "ended": ended}, said, as_json=as_json)
 
 
 def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
@@ -263,9 +268,12 @@ def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
         return
     ends = info.expires_at
     until = f", good until {ends.isoformat(timespec='minutes')}" if ends else ", without end"
-    typer.echo(f"Token for the namespace {info.namespace} (accessor {info.accessor}{until}):\n")
-    typer.echo(f"  {token}\n")
-    typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
+    typer.echo(
+        f"Token for the namespace {info.namespace} (accessor {info.accessor}{until}). Keep it: it "
+        "is not shown again. Clients send 'Authorization: Bearer TOKEN'.",
+        err=True,
+    )
+    typer.echo(token)
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,8 @@ class AuditEntry:
     token was valid.
     `read_only`: the operation changes nothing, so its record is written behind the reply.
     `bearer` is the token of the caller, with which what the operation begins ends.
-    `memories_shown` and `turns_shown` are the accesses that a search counts.
+    `memories_shown` and `turns_shown` are the accesses that a search counts. `part_of` is the job,
+    task or import that it is a part of, and `caused_by` the token that began that.
     """
 
     id: str
@@ -59,6 +60,18 @@ class AuditEntry:
     bearer: Bearer | None = None
     memories_shown: list[str] = field(default_factory=list)
     turns_shown: list[str] = field(default_factory=list)
+    part_of: str | None = None
+    caused_by: str | None = None
+
+    @property
+    def change(self) -> str:
+        """What events of memories name as the change that they are a part of."""
+        return self.part_of or self.id
+
+    @property
+    def made_by(self) -> str | None:
+        """The accessor that events of memories name."""
+        return self.accessor or self.caused_by
 
     @property
     def began_by(self) -> str | None:

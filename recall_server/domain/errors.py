@@ -180,6 +180,18 @@ class NotRestorable(Stale):
     code = "NOT_RESTORABLE"
 
 
+class ChangeNotFound(NotFound):
+    """There is no change with this id. `recall changes` and GET /v1/changes list them."""
+
+    code = "CHANGE_NOT_FOUND"
+
+
+class NotUndoable(Stale):
+    """This change cannot be taken back."""
+
+    code = "NOT_UNDOABLE"
+
+
 class ReceiptNotFound(NotFound):
     """There is no receipt with this id and secret. Each can be fetched once."""
 

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from recall_server.domain.memory import MemoryType, Status
+from recall_server.domain.memory import Layer, MemoryType, Status
 from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.text.cleaning import validator_message
@@ -248,6 +248,7 @@ class Memory(_Strict):
     tags: list[Text] | None = None
     metadata: Metadata | None = None
     expires_at: Moment | None = None
+    layer: Layer = Layer.SEMANTIC
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

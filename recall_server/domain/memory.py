@@ -1,6 +1,7 @@
 """Memories: extracted statements and their facts."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -9,17 +10,96 @@ from recall_server.domain.episode import Citation, Source
 
 
 class MemoryType(StrEnum):
+    """What a memory is. The first four are those that extraction tells apart; the others are for
+    what a client keeps as it is, or brings along. `TYPE_ALIASES` names what is taken for one.
+    """
+
     PREFERENCE = "preference"
     FACT = "fact"
     DECISION = "decision"
     PROCEDURE = "procedure"
+    EPISODIC = "episodic"
+    RELATIONSHIP = "relationship"
+    PROFILE = "profile"
+    CORE = "core"
+    SUMMARY = "summary"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "MemoryType | None":
+        return TYPE_ALIASES.get(value) if isinstance(value, str) else None
+
+
+EXTRACTED_TYPES = (
+    MemoryType.PREFERENCE,
+    MemoryType.FACT,
+    MemoryType.DECISION,
+    MemoryType.PROCEDURE,
+)
+TYPE_ALIASES = {
+    "semantic": MemoryType.FACT,
+    "procedural": MemoryType.PROCEDURE,
+    "task": MemoryType.PROCEDURE,
+    "constraint": MemoryType.PROCEDURE,
+    "goal": MemoryType.DECISION,
+    "identity": MemoryType.PROFILE,
+}
+"""The words of other memory systems for these types."""
+
+
+class Layer(StrEnum):
+    """What a memory is made of: of one event, of statements, or of several memories. A passage is
+    episodic.
+    """
+
+    EPISODIC = "episodic"
+    SEMANTIC = "semantic"
+    SCHEMA = "schema"
+
+
+def layer_of(type_: MemoryType) -> Layer:
+    """Return the layer of a memory of which only the type is known."""
+    return Layer.EPISODIC if type_ is MemoryType.EPISODIC else Layer.SEMANTIC
 
 
 class Status(StrEnum):
+    """The states of a memory. Of an erased one no row is left that could say so."""
+
     ACTIVE = "active"
+    DISPUTED = "disputed"
     SUPERSEDED = "superseded"
+    DEPRECATED = "deprecated"
+    CONSOLIDATED = "consolidated"
     EXPIRED = "expired"
+    QUARANTINED = "quarantined"
     FORGOTTEN = "forgotten"
+    ERASED = "erased"
+
+
+_ENDS = {
+    *(Status.SUPERSEDED, Status.DEPRECATED, Status.CONSOLIDATED, Status.EXPIRED),
+    *(Status.QUARANTINED, Status.FORGOTTEN, Status.ERASED),
+}
+TRANSITIONS: Mapping[Status, frozenset[Status]] = {
+    Status.ACTIVE: frozenset({Status.DISPUTED, *_ENDS}),
+    Status.DISPUTED: frozenset({Status.ACTIVE, *_ENDS}),
+    Status.SUPERSEDED: frozenset(
+        {Status.ACTIVE, Status.DISPUTED, *_ENDS - {Status.SUPERSEDED, Status.CONSOLIDATED}}
+    ),
+    Status.DEPRECATED: frozenset({Status.ACTIVE, *_ENDS - {Status.DEPRECATED}}),
+    Status.CONSOLIDATED: frozenset({Status.ACTIVE, *_ENDS - {Status.CONSOLIDATED}}),
+    Status.EXPIRED: frozenset({Status.ERASED}),
+    Status.QUARANTINED: frozenset({Status.ACTIVE, *_ENDS - {Status.QUARANTINED}}),
+    Status.FORGOTTEN: frozenset(
+        {Status.ACTIVE, Status.DISPUTED, *_ENDS - {Status.FORGOTTEN, Status.EXPIRED}}
+    ),
+    Status.ERASED: frozenset(),
+}
+"""The states that each state may become; no other transition is made."""
+
+
+def before(status: Status) -> list[Status]:
+    """The states that may become this one."""
+    return [one for one, after in TRANSITIONS.items() if status in after]
 
 
 FINDABLE = frozenset({Status.ACTIVE, Status.SUPERSEDED})
@@ -67,6 +147,7 @@ class Memory:
     extractor: str = ""
     container: str = ""
     expires_at: datetime | None = None
+    layer: Layer = Layer.SEMANTIC
 
     @property
     def searchable(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from recall_server.domain.episode import checked_metadata, checked_tags
 from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
 from recall_server.domain.ids import is_child
-from recall_server.domain.memory import MemoryType
+from recall_server.domain.memory import Layer, MemoryType
 from recall_server.domain.moments import passed
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.namespace import container as checked_container
@@ -42,9 +42,9 @@ DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLI
 
 @dataclass(frozen=True)
 class AccessScope:
-    """A part of a namespace: these topics, these types, this agent's, these containers; None stands
-    for any. And only what has all of these tags and metadata (names with their values as JSON), and
-    was said at `said_after` or later, and before `said_before`.
+    """A part of a namespace: these topics, these types, this agent's, these containers, these
+    layers; None stands for any. And only what has all of these tags and metadata (names with their
+    values as JSON), and was said at `said_after` or later, and before `said_before`.
     """
 
     topics: frozenset[str] | None = None
@@ -55,6 +55,7 @@ class AccessScope:
     metadata: frozenset[tuple[str, str]] = frozenset()
     said_after: datetime | None = None
     said_before: datetime | None = None
+    layers: frozenset[Layer] | None = None
 
     @property
     def everything(self) -> bool:
@@ -63,8 +64,8 @@ class AccessScope:
     @property
     def narrowed(self) -> bool:
         """Whether a search has narrowed it by what limits no token."""
-        times = (self.said_after, self.said_before)
-        return bool(self.tags or self.metadata) or any(one is not None for one in times)
+        others = (self.said_after, self.said_before, self.layers)
+        return bool(self.tags or self.metadata) or any(one is not None for one in others)
 
     def within(self, other: AccessScope) -> bool:
         """Whether nothing is in this access scope that is not in `other`."""
@@ -75,6 +76,7 @@ class AccessScope:
             and _part(self.containers, other.containers)
             and self.tags >= other.tags
             and self.metadata >= other.metadata
+            and _part(self.layers, other.layers)
             and (self.said_after or EARLIEST) >= (other.said_after or EARLIEST)
             and (self.said_before or LATEST) <= (other.said_before or LATEST)
         )
@@ -145,16 +147,19 @@ class AccessScope:
         metadata: Mapping[str, Any] | None = None,
         said_after: datetime | None = None,
         said_before: datetime | None = None,
+        layer: Layer | None = None,
     ) -> AccessScope:
-        """The part of this access scope that is about this topic, of this type, has these values
-        among its metadata, and was said then. Raises `Invalid`.
+        """The part of this access scope that is about this topic, of this type and layer, has these
+        values among its metadata, and was said then. Raises `Invalid`.
         """
-        topics, types = self.topics, self.types
+        topics, types, layers = self.topics, self.types, self.layers
         if topic:
             storable(topic)
             topics = frozenset({topic}) if topics is None else topics & {topic}
         if type_ is not None:
             types = frozenset({type_}) if types is None else types & {type_}
+        if layer is not None:
+            layers = frozenset({layer}) if layers is None else layers & {layer}
         return replace(
             self,
             topics=topics,
@@ -162,6 +167,7 @@ class AccessScope:
             metadata=self.metadata | _pairs(metadata or {}),
             said_after=max(filter(None, (self.said_after, said_after)), default=None),
             said_before=min(filter(None, (self.said_before, said_before)), default=None),
+            layers=layers,
         )
 
     def confined(self, topic: str, container: str) -> AccessScope:

@@ -92,20 +92,22 @@ class Settling:
 @dataclass(frozen=True)
 class Add:
     """A new memory. One that was outdated before it was stated arrives superseded. `also`: further
-    citations.
+    citations. `rule`: by which it takes the place of another, or arrives superseded.
     """
 
     memory: Memory
     also: tuple[Citation, ...] = ()
+    rule: str = ""
 
 
 @dataclass(frozen=True)
 class Supersede:
-    """Replace an active memory by another. Expects to find it active."""
+    """Replace an active memory by another, by a `rule`. Expects to find it active."""
 
     memory_id: str
     by: str
     valid_until: datetime
+    rule: str = ""
 
 
 @dataclass(frozen=True)

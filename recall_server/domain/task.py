@@ -32,7 +32,7 @@ class JobState(StrEnum):
 @dataclass(frozen=True)
 class Job:
     """Durable work. `attempt` is the fencing token: only the holder of the newest one may finish
-    it.
+    it. `accessor`: the token that it ends with.
     """
 
     id: str
@@ -42,6 +42,7 @@ class Job:
     attempt: int = 0
     failures: int = 0
     created_at: datetime | None = None
+    accessor: str | None = None
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,13 @@ from recall_server.services.limits.model_keys import ModelKeys
 from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.undo import Changes
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
 from recall_server.services.tasks.tasks import Tasks
+from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import
 
@@ -28,6 +31,7 @@ class Services:
 
     access: Access
     audit: Audit
+    changes: Changes
     checkpoints: Checkpoints
     consolidate: Consolidate
     delegation: Delegation
@@ -43,6 +47,8 @@ class Services:
     purge: Purge
     push: Push
     quarantine: Quarantine
+    rebuild: Rebuild
     recall: Recall
     sources: Sources
     tasks: Tasks
+    texts: Texts

@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
@@ -37,10 +38,15 @@ def _said_at(moment: str) -> str:
 _FILTERED = """(:any_tags OR @tags HAS ALL (:tags...))
   AND (:any_metadata OR @metadata HOLDS (:metadata))"""
 # Of these limits the kept counts know nothing.
-_UNCOUNTED = ":any_agent AND :any_container AND :any_tags AND :any_metadata AND :any_time"
-_UNTYPED = f":any_type AND {_LABELS} AND {_FILTERED}"
+_UNCOUNTED = (
+    ":any_agent AND :any_container AND :any_tags AND :any_metadata AND :any_time AND :any_layer"
+)
+# A text, like each of its turns, is of the layer of what was said.
+_UNTYPED = f""":any_type AND (:any_layer OR 'episodic' IN (:layers...))
+  AND {_LABELS} AND {_FILTERED}"""
+_LAYERED = "(:any_layer OR @layer IN (:layers...))"
 _FRAGMENTS = {
-    "scope": f"{_TYPED} AND {_LABELS} AND {_FILTERED} AND {_said_at('@said_at')}",
+    "scope": f"{_TYPED} AND {_LAYERED} AND {_LABELS} AND {_FILTERED} AND {_said_at('@said_at')}",
     # Of a text as a whole, and of one of its turns, which is `t`.
     "untyped_scope": f"{_UNTYPED} AND {_said_at('@occurred_at')}",
     "turn_scope": f"{_UNTYPED} AND {_said_at('COALESCE(t.said_at, @occurred_at)')}",
@@ -182,6 +188,16 @@ def _spelled(sql: str, engine: Engine) -> str:
 ANY = 2**62
 
 
+class Noted(NamedTuple):
+    """What an event tells besides its item, kind and reason. `dropped`: rows of position, episode,
+    start and end.
+    """
+
+    at: datetime
+    episode_id: str | None
+    dropped: Sequence[tuple[int, str, int, int]] | None
+
+
 @dataclass(frozen=True)
 class BoundConnection:
     """One open transaction. Fills in `:namespace`, the caller's access scope and `:as_of`, so that
@@ -196,6 +212,21 @@ class BoundConnection:
     quota_bytes_max: int = ANY
     # Fills in `:as_of`, the moment whose truth is read.
     now: Callable[[], datetime] = utc_now
+    # The events of this transaction, by item, kind and reason.
+    noted: dict[tuple[str, EventKind, str], Noted] = field(default_factory=dict)
+
+    def note(
+        self,
+        item_id: str,
+        kind: EventKind,
+        at: datetime,
+        *,
+        episode_id: str | None = None,
+        reason: str = "",
+        dropped: Sequence[tuple[int, str, int, int]] | None = None,
+    ) -> None:
+        """Have an event written with this transaction: once, however often it is noted."""
+        self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped)
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(
@@ -256,6 +287,8 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
         "any_time": access_scope.said_after is None and access_scope.said_before is None,
         "said_after": access_scope.said_after or EARLIEST,
         "said_before": access_scope.said_before or LATEST,
+        "any_layer": access_scope.layers is None,
+        "layers": sorted(access_scope.layers or ()),
     }
 
 

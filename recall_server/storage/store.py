@@ -27,6 +27,7 @@ from recall_server.storage.tables.index_entries import Findables
 from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
+from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 
 
@@ -36,6 +37,7 @@ class Transaction:
     access = cached_property(lambda tx: Access(tx.bound))
     audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
     episodes = cached_property(lambda tx: Episodes(tx.bound))
+    events = cached_property(lambda tx: MemoryEvents(tx.bound))
     erasures = cached_property(lambda tx: Erasures(tx.bound))
     findables = cached_property(lambda tx: Findables(tx.bound))
     jobs = cached_property(lambda tx: Jobs(tx.bound))
@@ -115,7 +117,8 @@ class Store:
         erasing: bool = False,
     ) -> AsyncIterator[Transaction]:
         """One transaction, limited to an access scope. `entry`, if given, is written to the audit
-        log just before the commit. Only an `erasing` transaction may destroy texts.
+        log just before the commit, and the events that the tables noted with it. Only an `erasing`
+        transaction may destroy texts.
         """
         assert write or entry is None, "a read notes its record in the read log"
         # Work for all namespaces counts for none of them.
@@ -136,6 +139,7 @@ class Store:
                 bound, self._cache, self._mac_key, is_recorded=entry is not None
             )
             yield transaction
+            await transaction.events.write(entry)
             if entry is not None:
                 await transaction.audit.record(entry)
         if entry is not None:

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from recall_server.domain.memory import MemoryType
 from tests.support.limited_tokens import Json, limited, told
 from tests.support.server import Running
 
@@ -92,6 +93,55 @@ async def test_a_search_for_a_type_finds_memories_only(ann: httpx2.AsyncClient) 
     assert {one["type"] for one in preferences} == {"preference"}
     assert words([one["text"] for one in preferences]) == {word for word, *_ in TEXTS}
     assert await search(ann, type="decision") == []
+
+
+async def test_a_layer_holds_memories_of_its_kind_and_the_first_one_passages(
+    ann: httpx2.AsyncClient,
+) -> None:
+    noted = {"text": "We saw the heron, the otter and a quail.", "infer": False, "type": "episodic"}
+    await ann.post("/v1/memories", json=noted)
+
+    semantic = await search(ann, layer="semantic")
+    episodic = await search(ann, layer="episodic")
+
+    assert {one["type"] for one in semantic} == {"preference"}
+    assert {one["type"] for one in episodic} >= {"episode"}
+    assert {one["type"] for one in episodic} <= {"episode", "episodic"}
+    assert await search(ann, layer="schema") == []
+    listed = (await ann.get("/v1/memories", params={"layer": "semantic"})).json()
+    assert {one["layer"] for one in listed["memories"]} == {"semantic"}
+
+
+async def test_a_type_is_taken_by_the_names_that_other_memory_systems_have_for_it(
+    running: Running, ann: httpx2.AsyncClient
+) -> None:
+    kept = {"semantic": "fact", "procedural": "procedure", "identity": "profile", "core": "core"}
+    for given in kept:
+        text = {"text": f"Of the kind {given}.", "infer": False, "type": given}
+        answer = await ann.post("/v1/memories", json=text)
+        assert answer.status_code == 202, answer.text
+    await running.extract()
+
+    for given, type_ in kept.items():
+        found = await search(ann, query=f"kind {given}", type=given)
+        assert [one["type"] for one in found][:1] == [type_]
+    counts = (await ann.get("/v1/stats")).json()["by_type"]
+    assert counts == {
+        "preference": len(TEXTS), "fact": 1, "decision": 0, "procedure": 1, "profile": 1, "core": 1
+    }  # fmt: skip
+
+
+async def test_a_token_for_a_type_sees_nothing_of_the_types_beside_it(
+    running: Running, ann: httpx2.AsyncClient
+) -> None:
+    for type_ in ("fact", "profile"):
+        text = {"text": f"The stork has a {type_}.", "infer": False, "type": type_}
+        await ann.post("/v1/memories", json=text)
+    await running.extract()
+
+    token = await running.token("alice", limited(types=frozenset({MemoryType.FACT})))
+    async with running.http(token) as http:
+        assert [one["type"] for one in await search(http, query="stork")] == ["fact"]
 
 
 async def test_a_filter_goes_by_when_a_turn_was_said(

@@ -41,11 +41,13 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Server]:
-    """The server, for as long as the block lasts; then it must end by itself when told to."""
+async def serving(folder: Path, **settings: str) -> AsyncIterator[Server]:
+    """The server with these settings, for as long as the block lasts; then it must end by itself
+    when told to.
+    """
     database = folder / "interop.db"
     token = await _issued("interop", database)
-    child = await _recall("serve", "--port", "0", "--db", str(database))
+    child = await _recall("serve", "--port", "0", "--db", str(database), **settings)
     try:
         url = await asyncio.wait_for(_address(child), START_S)
         reader = asyncio.create_task(_drain(child))
@@ -68,7 +70,7 @@ async def _issued(namespace: str, database: Path) -> str:
     return token
 
 
-async def _recall(*arguments: str) -> Process:
+async def _recall(*arguments: str, **settings: str) -> Process:
     # Settings of whoever runs this are not the server's. But for what push needs, which must
     # reach receivers on this machine, the defaults are tested.
     ours = {
@@ -78,7 +80,7 @@ async def _recall(*arguments: str) -> Process:
     }
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "recall_server", *arguments,
-        env={**ours, **PUSH}, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
+        env={**ours, **PUSH, **settings}, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
 
 

@@ -29,7 +29,10 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "conflicts resolve": ("question", "keep_new"),
     "quarantine release": ("suspect",),
     "quarantine reject": ("suspect to reject",),
+    "show": ("memory",),
     "restore": ("forgotten",),
+    "undo": ("change", "--dry-run", "--with-dependents"),
+    "forget": ("memory to forget",),
     "erase": ("--memory", "memory", "--yes"),
     "purge-source": ("--episode", "episode", "--yes"),
     "conflicts list": None,
@@ -44,7 +47,12 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "hold lift": None,
     "hold set": None,
     "search": None,
+    "add": None,
+    "ask": None,
+    "list": None,
     "timeline": None,
+    "changes": None,
+    "rebuild": None,
     "export": None,
 }
 
@@ -85,7 +93,8 @@ def _furnish(database: Database) -> dict[str, str]:
         services = built.services
         await enter(built, ALICE)
         await enter(built, BOB)
-        for text in ("User: My favourite colour is teal.", "User: I like quokka jam."):
+        for text in ("User: My favourite colour is teal.", "User: I like quokka jam.",
+                     "User: I like swimming."):  # fmt: skip
             await _remember(built, text)
         for told in ("Ana: I swim.", "Ana: I row."):
             await _remember(built, f"{told}\nMallory: {ORDER}\n{told} Twice.")
@@ -99,7 +108,9 @@ def _furnish(database: Database) -> dict[str, str]:
             suspects = await built.services.tasks.questions(Context(line(built)), limit=5)
         jam = next(one for one in kept if "jam" in one.text)
         other = next(one for one in kept if "teal" in one.text)
+        swims = next(one for one in kept if "swim" in one.text)
         await services.recall.forget(Context(line(built)), jam.id)
+        changed = await services.changes.page(Context(line(built)), None)
         held = await services.quarantine.list(
             Context(line(built)), state=Held.HELD, limit=5, offset=0
         )
@@ -109,6 +120,8 @@ def _furnish(database: Database) -> dict[str, str]:
             "suspect to reject": held.found[1].item_id,
             "forgotten": jam.id,
             "memory": other.id,
+            "change": changed.changes[0].id,
+            "memory to forget": swims.id,
             "episode": other.citation.episode_id,
         }
 

@@ -69,6 +69,7 @@ class Walk:
         self.chance = random.Random(seed)
         self.forgotten: list[str] = []
         self.taken: set[str] = set()
+        self.last = ""
 
     async def step(self) -> None:
         steps: tuple[tuple[int, Callable[[], Awaitable[object]]], ...] = (
@@ -81,8 +82,10 @@ class Walk:
             (1, self.release),
             (1, self.hand_over),
             (1, self.merge),
+            (2, self.undo),
         )
         (step,) = self.chance.choices([s for _, s in steps], [weight for weight, _ in steps])
+        self.last = step.__name__
         try:
             if await step() is not False:
                 self.taken.add(step.__name__)
@@ -129,6 +132,16 @@ class Walk:
 
     async def merge(self) -> None:
         await self._consolidate(Request(Mode.MERGE, "life", similarity_threshold=0.3))
+
+    async def undo(self) -> bool:
+        changes = self.application.services.changes
+        found = (await changes.page(context(self.application), None)).changes
+        if found:
+            chosen = self.chance.choice(found[:5]).id
+            await changes.undo(
+                context(self.application), chosen, dry_run=False, with_dependents=True
+            )
+        return bool(found)
 
     async def _consolidate(self, request: Request) -> None:
         await self.application.services.consolidate.start(context(self.application), request)

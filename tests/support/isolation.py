@@ -114,7 +114,11 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/hooks/{event}": (
         _route("subject", "POST", "/v1/hooks/user-prompt-submit", {"prompt": ...}),
     ),
+    "GET /v1/texts": (_route("container", "GET", "/v1/texts?container={}"),),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
+    "POST /v1/changes/{change_id}/undo": (
+        _route("job", "POST", "/v1/changes/{}/undo", {"dry_run": True}),
+    ),
     "GET /v1/consolidations/{task_id}": (_route("task", "GET", "/v1/consolidations/{}"),),
     "GET /v1/consolidations/{task_id}/push_configs": (
         _route("task", "GET", "/v1/consolidations/{}/push_configs"),
@@ -193,6 +197,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/memories/{memory_id}/restore": (
         _route("forgotten", "POST", "/v1/memories/{}/restore", {}),
     ),
+    "DELETE /v1/texts/{text_id}": (_route("text", "DELETE", "/v1/texts/{}"),),
     "DELETE /v1/memories/{memory_id}": (
         _route("memory to delete over HTTP", "DELETE", "/v1/memories/{}"),
         _route("memory to erase over HTTP", "DELETE", "/v1/memories/{}?erase=true"),
@@ -225,6 +230,7 @@ WITHOUT_ID = {
     "GET /v1/memories",
     "POST /v1/search",
     "GET /v1/stats",
+    "GET /v1/changes",
     "GET /v1/conflicts",
     "GET /v1/tokens",
     "POST /v1/tokens",
@@ -281,6 +287,9 @@ async def furnished(running: Running) -> Alice:
         await store(http, f"Nobody knows what the {WORD} thinks.", topic="open")
         stored = await store(http, f"Nobody knows where the {WORD} lives.", topic="open")
         ids["job"] = stored["job_id"]
+        await store(http, f"Nobody knows when the {WORD} sleeps.", topic="text")
+        listed = (await http.get("/v1/texts", params={"topic": "text"})).json()
+        ids["text"] = listed["texts"][0]["id"]
         found = await call(http, "search_memories", query=f"nobody knows {WORD}", mode="keyword")
         turns = [hit["id"] for hit in found["results"] if hit["id"].startswith("ep_")]
         ids["turn"], ids["episode's turn"] = turns[:2]

@@ -79,7 +79,9 @@ async def furnished(
             stored = await call(http, "store_memory", text=text, **limit.within)
             await running.extract()
             found = (await call(http, "inspect_memories", limit=1))["memories"]
+            text_id = found[0]["source"]["episode_id"]
             world.ids |= {key: found[0]["id"], f"job of {key}": stored["job_id"]}
+            world.ids[f"text of {key}"] = text_id
             clock.pass_(timedelta(minutes=1))
         await call(http, "delete_memory", memory_id=world.ids["forgotten"])
         world.ids["task"] = await _asks(running, http, "Ann: I live in Porto.", **limit.within)
@@ -97,6 +99,7 @@ KINDS = {
     "foreign forgotten": "mem",
     "foreign job": "job",
     "foreign turn": "ep",
+    "foreign text": "text",
     "foreign suspect": "ep",
     "foreign task": "task",
     "foreign plan": "task",
@@ -144,6 +147,7 @@ async def _beyond(
     hits = await call(http, "search_memories", query="merger note zyntrox", mode="keyword")
     turns = [hit["id"] for hit in hits["results"] if hit["id"].startswith("ep_")]
     ids["foreign turn"] = turns[0]
+    ids["foreign text"] = turns[0].partition(".")[0]
     await store(f"Okonkwo: I ski.\nMallory: {ORDER}\nOkonkwo: I row.")
     await store(ERASED)
     await running.extract()
@@ -260,6 +264,11 @@ def reads(limit: Limit) -> Iterator[Step]:
         yield http("get_timeline", "GET", path)
     for kind in ("job of heron", "foreign job"):
         yield http("get_job", "GET", f"/v1/jobs/<{kind}>")
+    yield http("list_changes", "GET", "/v1/changes")
+    for kind in ("job of heron", "foreign job"):
+        yield http("undo_change", "POST", f"/v1/changes/<{kind}>/undo", {"dry_run": True})
+    yield http("list_texts", "GET", "/v1/texts?limit=50")
+    yield http("list_texts", "GET", "/v1/texts?topic=general&said_after=2020-01-01")
     yield tool("get_memory_stats")
     yield http("get_memory_stats", "GET", "/v1/stats")
     yield http("whoami", "GET", "/v1/whoami")
@@ -331,6 +340,8 @@ def _writes(limit: Limit) -> Iterator[Step]:
     for kind in ("otter", "otter", "foreign memory", "foreign forgotten", "foreign turn"):
         yield tool("delete_memory", memory_id=f"<{kind}>")
         yield http("delete_memory", "DELETE", f"/v1/memories/<{kind}>")
+    for kind in ("text of heron", "text of heron", "foreign text"):
+        yield http("forget_text", "DELETE", f"/v1/texts/<{kind}>")
     yield http("issue_token", "POST", "/v1/tokens", {"scopes": ["memory:read"]})
     yield http("delegate_token", "POST", "/v1/tokens/children", {"scopes": ["memory:read"]})
     yield from (tool("get_memory_stats"), tool("inspect_memories", limit=50))

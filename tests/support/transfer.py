@@ -157,6 +157,7 @@ def many(count: int) -> bytes:
         "container": "",
         "kind": "memory",
         "type": "fact",
+        "layer": "semantic",
         "topic": "life",
         "negated": False,
         "status": "active",

@@ -30,38 +30,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from recall_server.api import presenters
 from recall_server.api.a2a.card import CONTRADICTIONS
 from recall_server.api.a2a.numbers import with_whole_numbers
-from recall_server.api.arguments import checked_id
+from recall_server.api.arguments import checked_id, schema_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations.tasks import SKILL, Consolidation, consolidation
 from recall_server.domain.errors import Invalid
 from recall_server.domain.ids import derived_id
-from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.task import Event, Expiry, Mode, Outcome, Request, Status, Task, TaskState
+from recall_server.domain.plan import Choice
+from recall_server.domain.task import Event, Outcome, Request, Status, Task, TaskState
 from recall_server.domain.task import Message as Said
 from recall_server.domain.text.cleaning import plain_json, storable, visible
 
 Json = dict[str, Any]
 
 _CHOICES = [str(choice) for choice in Choice]
-
-INPUT_SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "mode": {"enum": [str(mode) for mode in Mode]},
-        "text": {"type": "string"},
-        "topic": {"type": "string"},
-        "container": {"type": "string"},
-        "policy": {"enum": [str(policy) for policy in Policy]},
-        "similarity_threshold": {"type": "number", "minimum": 0, "maximum": 1},
-        "dry_run": {"type": "boolean"},
-        "plan_id": {"type": "string"},
-        "expires_in": {"type": "number", "minimum": 1},
-        "on_expiry": {"enum": [str(choice) for choice in Expiry]},
-        "session_id": {"type": "string"},
-        "agent_id": {"type": "string"},
-    },
-    "additionalProperties": False,
-}
 
 RESPONSE_SCHEMA: Json = {
     "type": "object",
@@ -117,7 +98,7 @@ QUESTION_SCHEMA: Json = {
 EXTENSIONS: dict[str, Json] = {
     CONTRADICTIONS: {
         "skill": SKILL,
-        "input_schema": INPUT_SCHEMA,
+        "input_schema": {**schema_of(Consolidation), "additionalProperties": False},
         "question_schema": QUESTION_SCHEMA,
         "response_schema": RESPONSE_SCHEMA,
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from recall_server.api.operations import (
     audit,
+    changes,
     conflicts,
     contents,
     erasure,
@@ -15,6 +16,7 @@ from recall_server.api.operations import (
     quarantine,
     search,
     tasks,
+    texts,
     tokens,
 )
 from recall_server.api.operations.operation import Operation
@@ -33,6 +35,8 @@ OPERATIONS: tuple[Operation, ...] = (
     contents.GET_MEMORY_STATS,
     *tokens.OPERATIONS,
     contents.GET_JOB,
+    *changes.OPERATIONS,
+    *texts.OPERATIONS,
     *conflicts.OPERATIONS,
     *tasks.OPERATIONS,
     *audit.OPERATIONS,

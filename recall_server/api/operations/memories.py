@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
+from recall_server.api.arguments import INT64_MAX, Arguments
 from recall_server.api.operations.erasure import ERASE_MEMORY
 from recall_server.api.operations.intake import (
     AddMemory,
@@ -18,10 +18,10 @@ from recall_server.api.operations.intake import (
     StoreMemory,
     moment_given,
 )
-from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
-from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.memory import Layer, Memory, MemoryType
 from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
@@ -49,6 +49,7 @@ class Filtered(Arguments):
     )
     said_after: str = Field("", description="ISO date, or time with zone")
     said_before: str = ""
+    layer: Annotated[Layer | None, Field(strict=False)] = None
 
     def context(self, call: Call) -> Context:
         """The context of the call, with the part of its access scope that is asked for."""
@@ -60,6 +61,7 @@ class Filtered(Arguments):
             metadata=self.metadata,
             said_after=moment_given(self.said_after, "said_after"),
             said_before=moment_given(self.said_before, "said_before"),
+            layer=self.layer,
         )
 
     def within(self) -> Collection[str] | None:
@@ -210,6 +212,7 @@ STORE_MEMORY = Operation(
         ),
         aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
     ),
+    cli="recall add",
 )
 INSPECT_MEMORIES = Operation(
     "inspect_memories",
@@ -224,9 +227,10 @@ INSPECT_MEMORIES = Operation(
         "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
-        unlisted=frozenset({"metadata", "said_after", "said_before"}),
+        unlisted=frozenset({"metadata", "said_after", "said_before", "layer"}),
         idempotent=True,
     ),
+    cli="recall list",
     read_only=True,
 )
 GET_MEMORY = Operation(
@@ -249,6 +253,7 @@ GET_MEMORY_HISTORY = Operation(
     lambda found, _: presenters.history(found),
     ("memories", "total", "has_more", "next_offset"),
     http=(Http("GET", "/v1/memories/{memory_id}/history"),),
+    cli="recall show",
     read_only=True,
 )
 GET_TIMELINE = Operation(
@@ -279,6 +284,7 @@ DELETE_MEMORY = Operation(
         destructive=True,
         idempotent=True,
     ),
+    cli="recall forget",
 )
 RESTORE_MEMORY = Operation(
     "restore_memory",

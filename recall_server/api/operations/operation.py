@@ -22,9 +22,6 @@ from recall_server.services.transfer.export import Reader
 
 Json = dict[str, Any]
 
-INT64_MAX = 2**63 - 1
-
-
 _KEY = "recall.caller"
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
-from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Operation
+from recall_server.api.arguments import INT64_MAX, Arguments
+from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.permissions import Scope
 from recall_server.domain.security.screening import Held
 from recall_server.services.memory.quarantine import LISTED_MAX, Suspects

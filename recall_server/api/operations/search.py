@@ -6,8 +6,9 @@ from typing import Annotated
 from pydantic import Field
 
 from recall_server.api import presenters
+from recall_server.api.arguments import INT64_MAX
 from recall_server.api.operations.memories import Filtered
-from recall_server.api.operations.operation import INT64_MAX, Call, Http, Mcp, Operation
+from recall_server.api.operations.operation import Call, Http, Mcp, Operation
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.query import Query, SearchMode
@@ -75,7 +76,7 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
-        unlisted=frozenset({"metadata", "type"}),
+        unlisted=frozenset({"metadata", "type", "layer"}),
         idempotent=True,
     ),
     cli="recall search",

@@ -22,7 +22,7 @@ from pydantic import (
 from recall_server.domain.episode import Span
 from recall_server.domain.errors import ModelAnswerInvalid
 from recall_server.domain.extraction import Candidate, Extraction
-from recall_server.domain.memory import Fact, MemoryType
+from recall_server.domain.memory import EXTRACTED_TYPES, Fact, MemoryType
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.integrations.llm.model_api import (
     CALL_TOKENS_MAX,
@@ -104,6 +104,12 @@ def _day(value: object) -> object:
     return datetime.fromisoformat((date[1] + "-01-01")[:10]).replace(tzinfo=UTC)
 
 
+def _extracted(value: MemoryType) -> MemoryType:
+    if value not in EXTRACTED_TYPES:
+        raise ValueError("not a type that extraction tells apart")
+    return value
+
+
 _Sentence = Annotated[Line, Field(min_length=1, max_length=2_000)]
 _Words = Annotated[Line, Field(max_length=500)] | None
 _Share = Annotated[
@@ -117,7 +123,7 @@ class Entry(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     text: _Sentence
-    type: Annotated[MemoryType, Field(strict=False)]
+    type: Annotated[MemoryType, Field(strict=False), AfterValidator(_extracted)]
     entity: _Words = None
     attribute: _Words = None
     value: _Words = None
@@ -140,7 +146,7 @@ _PROPERTIES: dict[str, object] = {
     "turn": {"type": "integer"},
     "quote": _STRING,
     "text": _STRING,
-    "type": {"type": "string", "enum": [kind.value for kind in MemoryType]},
+    "type": {"type": "string", "enum": [kind.value for kind in EXTRACTED_TYPES]},
     **dict.fromkeys(("entity", "attribute", "value"), _MAYBE),
     **dict.fromkeys(("negated", "correction"), _BOOLEAN),
     **dict.fromkeys(("replaces", "valid_from"), _MAYBE),

@@ -144,11 +144,11 @@ class Sources:
             await tx.sources.reject(turns, REASON, by, now)
 
         await indexing.reread(tx, purged.episodes, reject)
-        await tx.sources.forget_citations(list(purged.kept), purged.episodes)
+        await tx.sources.forget_citations(list(purged.kept), purged.episodes, now)
         left = await tx.memories.witnesses(list(purged.kept))
         await tx.sources.recount({i: corroborations(left[i]) for i in purged.kept})
-        await tx.sources.relink(purged.relinked)
-        await tx.sources.believe(list(purged.restored))
+        await tx.sources.relink(purged.relinked, now)
+        await tx.sources.believe(list(purged.restored), now)
         await tx.erasures.remove_memories(purged.removed)
         await tx.erasures.remove_tasks(purged.tasks)
         # A job that works on the source at this moment has read what is taken back.

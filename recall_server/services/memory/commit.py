@@ -30,16 +30,22 @@ async def apply(
 
 async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
     match change:
-        case Add(memory, also):
-            await tx.memories.add(memory)
+        case Add(memory, also, rule):
+            await tx.memories.add(memory, rule)
             for citation in also:
                 await tx.memories.cite(memory.id, citation)
         case Reinforce(memory_id, citation, counts, until):
-            if not await tx.memories.reinforce(memory_id, counts=counts, until=until):
+            if not await tx.memories.reinforce(
+                memory_id, citation, now, counts=counts, until=until
+            ):
                 raise Stale
-            await tx.memories.cite(memory_id, citation)
-        case Supersede(memory_id, by, valid_until):
+        case Supersede(memory_id, by, valid_until, rule):
             if not await tx.memories.retire(
-                memory_id, Status.SUPERSEDED, now, superseded_by=by, valid_until=valid_until
+                memory_id,
+                Status.SUPERSEDED,
+                now,
+                superseded_by=by,
+                valid_until=valid_until,
+                reason=rule,
             ):
                 raise Stale

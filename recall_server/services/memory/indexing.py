@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
 from recall_server.domain.episode import Citation, episode_of
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
@@ -89,12 +90,16 @@ async def reread(
 
 
 async def forget_words(
-    tx: Transaction, item_id: str, words: Collection[Citation], now: datetime
+    tx: Transaction,
+    item_id: str,
+    words: Collection[Citation],
+    now: datetime,
+    kind: EventKind = EventKind.FORGOTTEN,
 ) -> None:
     """Neither find nor show these words, until the item is restored."""
 
     async def forget() -> None:
-        await tx.episodes.forget(item_id, words, now)
+        await tx.episodes.forget(item_id, words, now, kind)
 
     await reread(tx, {one.episode_id for one in words}, forget)
 
@@ -106,7 +111,12 @@ async def renew(store: Store) -> None:
     for namespace in await store.autocommit(None).words.stale():
         async with store.transaction(namespace) as tx:
             await tx.lock()
-            if await tx.words.begin_anew():
-                async for memories, episodes in tx.findables.to_index():
-                    found = await tx.findables.memories(memories)
-                    await _add(tx, found | await of_episodes(tx, episodes))
+            await renew_within(tx)
+
+
+async def renew_within(tx: Transaction) -> None:
+    """Rebuild the word index of a namespace, if it was marked as stale."""
+    if await tx.words.begin_anew():
+        async for memories, episodes in tx.findables.to_index():
+            found = await tx.findables.memories(memories)
+            await _add(tx, found | await of_episodes(tx, episodes))

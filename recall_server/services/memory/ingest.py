@@ -26,6 +26,7 @@ from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
@@ -163,6 +164,7 @@ class Ingest:
         else:
             episode, words = self._prepared(submission)
         refuse_fragments(words, self.text_passages_max)
+        context.entry.part_of = episode.job_id
         async with self.store.change(context) as tx:
             if await store_episode(
                 tx, episode, words, self.digests, key=key, digest=digest, scope=context.scope
@@ -365,7 +367,7 @@ class Ingest:
                 ended = await tx.memories.expire(episode.id, now)
                 await indexing.hide(tx, ended)
                 whole = Citation(episode.id, Span(0, len(episode.text)))
-                await indexing.forget_words(tx, episode.id, [whole], now)
+                await indexing.forget_words(tx, episode.id, [whole], now, EventKind.EXPIRED)
                 record.ids += [episode.id, *ended]
                 record.counts["expired"] = len(ended)
 
@@ -390,10 +392,13 @@ class Ingest:
             # First, as the episode may have been erased meanwhile.
             await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
             policy = await tx.access.policy() or Policy.DECIDE
+            # What was forgotten before it was extracted stays so.
+            gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
+            candidates = [one for one in found.candidates if not any(map(one.span.overlaps, gone))]
             plan = await reconcile.plan(
                 tx,
                 episode,
-                found.candidates,
+                candidates,
                 extractor=found.extractor,
                 now=now,
                 # A background job cannot ask.
@@ -401,7 +406,8 @@ class Ingest:
             )
             await commit.apply(tx, plan, now)
             entry.ids += [job.id, episode.id, *plan.ids()]
-            entry.counts |= plan.counts() | {"rejected": found.rejected}
+            rejected = found.rejected + len(found.candidates) - len(candidates)
+            entry.counts |= plan.counts() | {"rejected": rejected}
 
     async def _finish(self, job: Job, episode: Episode | None, fault: str | None) -> None:
         async with self.store.transaction(job.namespace) as tx:

@@ -57,8 +57,8 @@ def passages(
     """Yield the passages for an extractor with the number of the next one; None if all of a passage
     is hidden. `only`: the turn of this position alone.
 
-    Hidden turns are blanked out, so that no model reads them and positions stay. Passages are cut
-    as if nothing were hidden: a release does not move those that are still to do.
+    Hidden turns and forgotten words are blanked out, so that no model reads them and positions
+    stay. Passages are cut as if nothing were hidden: a release does not move those still to do.
     """
     text = _visible_text(episode)
     turns = [turn for turn in episode.turns if only in (None, turn.index)]
@@ -69,13 +69,13 @@ def passages(
 
 
 def _visible_text(episode: Episode) -> str:
-    """Return the text with blanks in place of hidden turns."""
+    """Return the text with blanks in place of hidden turns and forgotten words."""
+    spans = [turn.span for turn in episode.turns if turn.hidden] + list(episode.forgotten)
     parts, at = [], 0
-    for turn in episode.turns:
-        if turn.hidden:
-            start, end = turn.span.start, turn.span.end
-            parts += [episode.text[at:start], " " * (end - start)]
-            at = end
+    for one in sorted(spans, key=lambda span: span.start):
+        start, end = max(at, one.start), max(at, one.end)
+        parts += [episode.text[at:start], " " * (end - start)]
+        at = end
     return "".join([*parts, episode.text[at:]])
 
 

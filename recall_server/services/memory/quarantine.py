@@ -60,7 +60,8 @@ class Quarantine:
             await tx.lock()
             place = await self._decide(tx, item_id, Held.RELEASED, context.entry)
             if place is not None:
-                await indexing.reread(tx, [place.episode_id], partial(tx.episodes.show, item_id))
+                show = partial(tx.episodes.show, item_id, self.runtime.now())
+                await indexing.reread(tx, [place.episode_id], show)
                 payload = {"episode_id": place.episode_id, "turn": place.position}
                 await tx.jobs.add(
                     self.runtime.new_id("job"),

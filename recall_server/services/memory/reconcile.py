@@ -21,7 +21,7 @@ from recall_server.domain.attributes import (
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id
-from recall_server.domain.memory import Memory, Status
+from recall_server.domain.memory import Memory, Status, layer_of
 from recall_server.domain.plan import (
     EXPIRY,
     PERSON,
@@ -181,6 +181,10 @@ SIDES_MAX = 10
 SURE = 0.2
 # `decided_by` of a decision to keep both because the later claim is trusted less.
 TRUST = "trust"
+# Rules that events of memories name; where a question was answered, the choice is the rule.
+LATER = "later"
+LATE_REPORT = "late_report"
+RESTATED = "restated"
 
 
 async def plan(
@@ -192,22 +196,20 @@ async def plan(
     now: datetime,
     settling: Settling | None = None,
     new: bool = False,
+    without: Sequence[Memory] = (),
 ) -> Plan:
     """Return the changes that make `candidates` memories, given what `tx` sees, and the questions
     that `settling` (by default: decide) leaves open.
 
     A candidate that was made into a memory before is skipped, whatever became of it: a repetition
     adds nothing and restores nothing. `new`: the episode is not stored yet, so there can be no such
-    memory.
+    memory. Active memories `without` which it is made are passed over.
     """
-    proposals: dict[str, tuple[Candidate, Memory]] = {}
-    for proposed in candidates:
-        fact = proposed.fact
-        candidate = replace(proposed, fact=canonical(fact) if fact else None)
-        memory = _memory(episode, candidate, extractor, now)
-        proposals.setdefault(memory.id, (candidate, memory))
+    proposals = _proposals(episode, candidates, extractor, now)
     before = {} if new else await tx.memories.get(list(proposals))
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
+    for one in without:
+        draft.beliefs.drop(one)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
             draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
@@ -236,6 +238,34 @@ async def restored(tx: Transaction, forgotten: Memory, now: datetime) -> tuple[M
         again = replace(again, retired_at=now)
     others = tuple(one for one in changes if not isinstance(one, Add))
     return again, Plan(others, (), tuple(draft.decisions))
+
+
+def ids_of(episode: Episode, candidates: Sequence[Candidate]) -> set[str]:
+    """Return the ids of the memories that candidates of an episode become."""
+    return set(_proposals(episode, candidates, "", episode.recorded_at))
+
+
+def _proposals(
+    episode: Episode, candidates: Sequence[Candidate], extractor: str, now: datetime
+) -> dict[str, tuple[Candidate, Memory]]:
+    proposals: dict[str, tuple[Candidate, Memory]] = {}
+    for proposed in candidates:
+        fact = proposed.fact
+        candidate = replace(proposed, fact=canonical(fact) if fact else None)
+        memory = _memory(episode, candidate, extractor, now)
+        proposals.setdefault(memory.id, (candidate, memory))
+    return proposals
+
+
+async def rivals(tx: Transaction, memory: Memory) -> list[Memory]:
+    """Return the active memories that contradict an active one."""
+    if memory.fact is None:
+        return []
+    candidate = Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
+    related = await Beliefs(tx).related(candidate)
+    return [
+        one for one in related if one.id != memory.id and compare(candidate, one) is Verdict.CLASHES
+    ]
 
 
 @dataclass
@@ -274,11 +304,11 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
             superseded = [one for one in weaker if one.said_at <= memory.said_at]
             return [
                 *beliefs.reinforce(other, memory),
-                *_supersede(superseded, other, memory, beliefs),
+                *_supersede(superseded, other, memory, beliefs, LATER),
             ]
     if not clashing:
         # Stated again on better evidence: the better words replace the stored ones.
-        return _replace([one for one in same if _lasts(memory, one)], memory, beliefs)
+        return _replace([one for one in same if _lasts(memory, one)], memory, beliefs, RESTATED)
     if decide:
         return _decide(memory, same, clashing, draft)
     return _resolve(memory, clashing, draft)
@@ -301,14 +331,15 @@ def _decide(
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
         # A late report is history already: the oldest of the later claims ended it.
-        return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
+        by = min(ending, key=lambda other: other.said_at)
+        return [Add(_outdated(memory, by), rule=LATE_REPORT)]
     superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in superseded]
     if staying:
         both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
     outlived = [one for one in same if _lasts(memory, one)]
-    return _replace([*superseded, *outlived], memory, beliefs)
+    return _replace([*superseded, *outlived], memory, beliefs, LATER)
 
 
 def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
@@ -351,12 +382,12 @@ def _chosen(
     """Return the changes, and the ids of memories that only the choice created."""
     match resolution.choice:
         case Choice.KEEP_EXISTING:
-            return [Add(_outdated(memory, clashing[0]))], ()
+            return [Add(_outdated(memory, clashing[0]), rule=resolution.choice)], ()
         case Choice.KEEP_NEW:
-            return _replace(clashing, memory, beliefs), ()
+            return _replace(clashing, memory, beliefs, resolution.choice), ()
         case Choice.KEEP_BOTH:
             beliefs.add(memory)
-            return [Add(memory)], ()
+            return [Add(memory, rule=resolution.choice)], ()
         case Choice.MERGE:
             assert resolution.text is not None
             merged = replace(
@@ -368,22 +399,30 @@ def _chosen(
             )
             also = tuple(other.citation for other in clashing)
             beliefs.inherit_witnesses(merged, [memory, *clashing])
-            changes = _replace(clashing, merged, beliefs, also=also)
-            return [*changes, Add(_outdated(memory, merged))], (merged.id,)
+            changes = _replace(clashing, merged, beliefs, resolution.choice, also=also)
+            outdated = Add(_outdated(memory, merged), rule=resolution.choice)
+            return [*changes, outdated], (merged.id,)
 
 
 def _replace(
-    old: list[Memory], new: Memory, beliefs: Beliefs, *, also: tuple[Citation, ...] = ()
+    old: list[Memory],
+    new: Memory,
+    beliefs: Beliefs,
+    rule: str,
+    *,
+    also: tuple[Citation, ...] = (),
 ) -> list[Change]:
     beliefs.add(new)
-    return [Add(new, also), *_supersede(old, new, new, beliefs)]
+    return [Add(new, also, rule if old else ""), *_supersede(old, new, new, beliefs, rule)]
 
 
-def _supersede(old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs) -> list[Change]:
+def _supersede(
+    old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs, rule: str
+) -> list[Change]:
     """Supersede `old` by `by`, because of the statement `said`."""
     for other in old:
         beliefs.drop(other)
-    return [Supersede(other.id, by.id, _end_of(other, said)) for other in old]
+    return [Supersede(other.id, by.id, _end_of(other, said), rule) for other in old]
 
 
 def _recommendation(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:
@@ -466,6 +505,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         extractor=extractor,
         container=episode.container,
         expires_at=episode.expires_at,
+        layer=layer_of(candidate.type),
     )
 
 

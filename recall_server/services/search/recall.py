@@ -8,7 +8,7 @@ from functools import partial
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
-from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.memory import EXTRACTED_TYPES, Memory, MemoryType, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
@@ -68,7 +68,9 @@ class History:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of a namespace."""
+    """The counts of a namespace: of the types that extraction tells apart, and of others that it
+    has.
+    """
 
     by_type: Mapping[MemoryType, int]
     backlog: Backlog
@@ -215,7 +217,7 @@ class Recall:
         async with self.store.view(context) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
-        counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.count(jobs))
+        counts = Counts({**dict.fromkeys(EXTRACTED_TYPES, 0), **by_type}, Backlog.count(jobs))
         context.entry.counts["memories"] = counts.total
         return counts
 
@@ -268,12 +270,12 @@ class Recall:
                 if late or memory.status is not Status.FORGOTTEN:
                     raise NotRestorable
                 memory, plan = await reconcile.restored(tx, memory, now)
-                await tx.memories.restore(memory)
+                await tx.memories.restore(memory, now)
                 await commit.apply(tx, plan, now)
                 await indexing.show(tx, [item_id])
             words = [] if memory is None else await tx.memories.citations([item_id])
             texts = {one.episode_id for one in words} or {episode_of(item_id)}
-            await indexing.reread(tx, texts, partial(tx.episodes.remember, item_id))
+            await indexing.reread(tx, texts, partial(tx.episodes.remember, item_id, now))
             await self._embed_again(tx, texts)
             context.entry.ids.append(item_id)
             context.entry.counts["restored"] = 1

@@ -197,6 +197,7 @@ class Consolidate:
             async with self.store.transaction(job.namespace) as tx:
                 await tx.jobs.finish(job, self.runtime.now())
             return
+        record.caused_by = task.accessor
         try:
             text = text or await task_text(task)
             task = await self._propose(task, text, job)

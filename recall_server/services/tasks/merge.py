@@ -25,6 +25,8 @@ from recall_server.storage.store import Store, Transaction
 
 # Clustering is quadratic; of a larger topic the oldest memories are merged first.
 MEMORIES_MAX = 5_000
+# The rule that events of memories name.
+MERGED = "merged"
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
             if (citation.episode_id, citation.span)
             != (merged.citation.episode_id, merged.citation.span)
         )
-        changes.append(Add(merged, also))
-        changes += [Supersede(source.id, merged.id, now) for source in sources]
+        changes.append(Add(merged, also, MERGED))
+        changes += [Supersede(source.id, merged.id, now, MERGED) for source in sources]
     return Plan(tuple(changes))
 
 

@@ -53,6 +53,10 @@ _FIXED_OF_MEMORY = {
 }
 
 
+# From this version of the schema on, an episode says which of its words are forgotten.
+FORGOTTEN_WORDS_SCHEMA = 24
+
+
 @dataclass(frozen=True)
 class Numbered:
     """A line of the file that is to be taken in."""
@@ -151,11 +155,11 @@ class Import:
         reported and left too. Raises `ExportDamaged` or `ExportUnsupported`, naming the line, or
         `LimitReached`: what was taken in before stays, and is known the next time.
         """
-        report, taken_ids = Report(), set[str]()
+        report, taken_ids, first = Report(), set[str](), entry()
         lines = self.lines(file)
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
-        async with self.store.transaction(namespace, entry=entry()) as tx:
+        async with self.store.transaction(namespace, entry=first) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             if not await tx.exports.exists():
@@ -163,7 +167,10 @@ class Import:
                 # That of one which is there is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
-            await self._write(namespace, batch, report, taken_ids, entry)
+            line = entry()
+            line.part_of = first.id
+            schema = manifest.schema_version
+            await self._write(namespace, batch, report, taken_ids, line, schema=schema)
             on_progress(batch[-1].number)
         await self._promise_vectors(namespace)
         self.runtime.wake()
@@ -224,10 +231,12 @@ class Import:
         batch: Sequence[Numbered],
         report: Report,
         taken_ids: set[str],
-        entry: Callable[[], AuditEntry],
+        line: AuditEntry,
+        *,
+        schema: int,
     ) -> None:
         """`taken_ids`: the episodes of the file whose ids other episodes have here."""
-        line, before = entry(), report.new.total()
+        before = report.new.total()
         batch = await self._prepared(batch, report, line)
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
@@ -244,7 +253,8 @@ class Import:
                 *await self._memories(tx, memories, report, taken_ids),
             ]
             await self._hold(tx, [one for one in left if one.line.id in set(added)], report)
-            await self._index(tx, [one.line for one in left if one.line.id in set(added)])
+            new = [one.line for one in left if one.line.id in set(added)]
+            await self._index(tx, new, schema=schema)
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
@@ -269,7 +279,9 @@ class Import:
             await tx.quarantine.hold(one.line.id, one.held, self.runtime.now())
             report.held += len(one.held)
 
-    async def _index(self, tx: Transaction, lines: Sequence[Episode | MemoryLine]) -> None:
+    async def _index(
+        self, tx: Transaction, lines: Sequence[Episode | MemoryLine], *, schema: int
+    ) -> None:
         """Let search find what was added."""
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
@@ -284,8 +296,8 @@ class Import:
                     "file is yours."
                 )
         await indexing.show(tx, [*found, *passages])
-        for line in forgotten:
-            # Files of older releases do not say so where the words stand.
+        # Files of older releases do not say so where the words stand.
+        for line in forgotten if schema < FORGOTTEN_WORDS_SCHEMA else ():
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
             assert line.retired_at is not None
             await indexing.forget_words(tx, line.id, words, line.retired_at)
@@ -345,7 +357,7 @@ class Import:
                 report.unfit += 1
                 report.leave_out(one, "the words that it rests on are in quarantine")
             else:
-                await tx.exports.add_memory(line)
+                await tx.exports.add_memory(line, self.runtime.now())
                 report.new["memory"] += 1
                 added.append(line.id)
         return added

@@ -151,6 +151,19 @@ class WordIndex:
         """The namespaces whose index was made by an older recipe."""
         return [Namespace(r["namespace"]) for r in await self._bound.fetch("stale_word_indexes")]
 
+    async def spoil(self) -> None:
+        """Mark the index as stale."""
+        await self._bound.send("spoil_word_index")
+
+    async def frequencies(self) -> dict[str, int]:
+        """In how many items that search finds each word stands: of all words, page by page."""
+        found: dict[str, int] = {}
+        after = ""
+        while rows := await self._bound.fetch("page_of_terms", after=after, limit=PAGE):
+            found |= {row["term"]: int(row["documents"]) for row in rows}
+            after = rows[-1]["term"]
+        return found
+
     async def begin_anew(self) -> bool:
         """Empty the index; False where it is of the present recipe already."""
         if not await self._bound.fetch("renew_word_index"):

@@ -8,6 +8,22 @@ WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 -- any scope: for jobs, which work for the namespace and not for a caller
 SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
 
+-- query: page_of_texts
+-- Those that can be read, newest first.
+SELECT e.* FROM episodes e
+WHERE e.namespace = :namespace AND (:id = '' OR e.id = :id)
+  AND (:session_id = '' OR e.session_id = :session_id) AND (:topic = '' OR e.topic = :topic)
+  AND (e.expired_at IS NULL OR e.expired_at > :as_of)
+  AND NOT EXISTS (SELECT 1 FROM forgotten f
+    WHERE f.namespace = :namespace AND f.episode_id = e.id AND f.item_id = e.id)
+  AND {{untyped_scope:e}}
+ORDER BY e.occurred_at DESC, e.id DESC LIMIT :limit OFFSET :offset
+
+-- query: hidden_words
+-- any scope: of texts that were read by their access scope before
+SELECT episode_id, span_start, span_end FROM turns
+WHERE namespace = :namespace AND episode_id IN (:ids...) AND state = 'hidden'
+
 -- query: episodes_in_container
 -- For a limited token only what is in its access scope makes a container an old one.
 SELECT id FROM episodes

@@ -97,6 +97,10 @@ FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
   AND t.term IN (:terms...)
 WHERE n.namespace = :namespace
 
+-- query: page_of_terms
+SELECT term, documents FROM terms WHERE namespace = :namespace AND term > :after AND documents > 0
+ORDER BY term LIMIT :limit
+
 -- query: page_of_documents
 -- From a version on, in one row, as a hundred thousand of them take longer than what is in them.
 -- in: sqlite

@@ -35,7 +35,7 @@ WHERE (namespace, id) = (
   ) AND NOT t.namespace IN (:full...)
   LIMIT 1
 )
-RETURNING namespace, id, kind, payload, attempt, failures, created_at
+RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
 -- in: postgres
 WITH RECURSIVE turns (namespace, again) AS (
   SELECT min(o.namespace), 0 FROM operations o
@@ -62,7 +62,7 @@ WHERE (namespace, id) = (
   WHERE NOT t.namespace IN (:full...)
   LIMIT 1
 )
-RETURNING namespace, id, kind, payload, attempt, failures, created_at
+RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
 
 -- query: job_holders
 -- across namespaces: a process that ended held jobs of any

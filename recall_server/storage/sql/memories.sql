@@ -10,26 +10,63 @@ SELECT :namespace, :memory_id,
 UPDATE memories
 SET status = :status, retired_at = :now, superseded_by = :superseded_by,
   valid_until = COALESCE(valid_until, :valid_until)
-WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
+WHERE namespace = :namespace AND id = :id AND retired_at IS NULL AND status IN (:before...)
 RETURNING id
 
 -- query: expire_memories
 -- any scope: for jobs, which work for the namespace and not for a caller
 -- Those that cite this text, and that no other text keeps.
 UPDATE memories SET status = 'expired', retired_at = COALESCE(retired_at, :now)
-WHERE namespace = :namespace AND status IN ('active', 'superseded') AND expires_at <= :now
+WHERE namespace = :namespace AND status IN (:before...) AND expires_at <= :now
   AND id IN (SELECT memory_id FROM citations
     WHERE namespace = :namespace AND episode_id = :episode_id)
 RETURNING id
 
 -- query: forget_memory
 UPDATE memories SET status = 'forgotten', retired_at = :now
-WHERE namespace = :namespace AND id = :id AND status <> 'forgotten'
+WHERE namespace = :namespace AND id = :id AND status IN (:before...)
+RETURNING id
 
 -- query: restore_memory
 UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
   valid_until = :valid_until
 WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
+RETURNING id
+
+-- query: undo_memory
+-- To a state that it had before, whatever it is in now.
+UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
+  valid_until = :valid_until, expires_at = :expires_at, confidence = :confidence,
+  reinforcements = :reinforcements
+WHERE namespace = :namespace AND id = :id
+
+-- query: page_of_states
+-- any scope: a rebuild is of the whole namespace
+-- Each memory with the state that its last event left.
+SELECT m.id, m.status, m.superseded_by, m.valid_until, m.retired_at, m.expires_at, m.confidence,
+  m.reinforcements, (SELECT max(c.position) + 1 FROM citations c
+    WHERE c.namespace = :namespace AND c.memory_id = m.id) AS citations,
+  e.status AS last_status, e.superseded_by AS last_superseded_by,
+  e.valid_until AS last_valid_until, e.retired_at AS last_retired_at,
+  e.expires_at AS last_expires_at, e.confidence AS last_confidence,
+  e.reinforcements AS last_reinforcements, e.citations AS last_citations
+FROM memories m JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id
+WHERE m.namespace = :namespace AND m.id > :after AND e.seq = (
+  SELECT max(l.seq) FROM memory_events l WHERE l.namespace = :namespace AND l.item_id = m.id)
+ORDER BY m.id LIMIT :limit
+
+-- query: undo_added_memory
+UPDATE memories SET status = 'forgotten', retired_at = :now
+WHERE namespace = :namespace AND id = :id
+
+-- query: undo_citations
+DELETE FROM citations
+WHERE namespace = :namespace AND memory_id = :id AND position >= :kept
+RETURNING position, episode_id, span_start, span_end
+
+-- query: undo_dropped_citation
+INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
+VALUES (:namespace, :id, :position, :episode_id, :span_start, :span_end)
 
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + :more,

@@ -22,6 +22,7 @@ UPDATE memories SET superseded_by = :by WHERE namespace = :namespace AND id = :i
 -- query: drop_citations
 DELETE FROM citations
 WHERE namespace = :namespace AND memory_id IN (:ids...) AND episode_id IN (:episodes...)
+RETURNING memory_id, position, episode_id, span_start, span_end
 
 -- query: set_reinforcements
 UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespace AND id = :id

@@ -11,6 +11,7 @@ from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.memory import importance
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
 from recall_server.domain.security.screening import Decided, Held, Place, Suspect
@@ -77,6 +78,7 @@ class Episodes(BoundTable):
         await self._add_turns(episode)
 
     async def _add_turns(self, episode: Episode) -> None:
+        self._bound.note(episode.id, EventKind.ADDED, episode.recorded_at, episode_id=episode.id)
         if len(episode.text) > INLINE_CHARS_MAX:
             rows = await asyncio.to_thread(_turn_rows, episode)
         else:
@@ -101,34 +103,25 @@ class Episodes(BoundTable):
             return None
         turns = await self._bound.fetch("turns_of_episode", episode_id=episode_id)
         forgotten = await self.forgotten_words([episode_id])
-        row = rows[0]
-        return Episode(
-            id=row["id"],
-            text=intact(row),
-            topic=row["topic"],
-            occurred_at=moment(row["occurred_at"]),
-            recorded_at=moment(row["recorded_at"]),
-            content_hash=row["content_hash"],
-            job_id=row["job_id"],
-            source=Source(
-                session_id=row["session_id"],
-                agent_id=row["agent_id"],
-                client=row["source"],
-                tags=tags(row),
-                metadata=metadata(row),
-                app=row["source_app"],
-                model=row["source_model"],
-                description=row["source_description"],
-                name=row["name"],
-                group_id=row["group_id"],
-                trace_id=row["trace_id"],
-            ),
-            turns=tuple(_turn(turn) for turn in turns),
-            container=row["container"],
-            kept_as=row["kept_as"],
-            forgotten=tuple(forgotten.get(episode_id, ())),
-            expires_at=moment_or_none(row["expired_at"]),
+        return _episode(
+            rows[0], tuple(_turn(turn) for turn in turns), forgotten.get(episode_id, ())
         )
+
+    async def page(
+        self, *, limit: int, offset: int = 0, id_: str = "", session_id: str = "", topic: str = ""
+    ) -> list[tuple[Episode, str]]:
+        """Texts that can be read, newest first, without their turns; and of each the words that
+        can be read. "" stands for any.
+        """
+        rows = await self._bound.fetch(
+            "page_of_texts", limit=limit, offset=offset, id=id_, session_id=session_id, topic=topic
+        )
+        ids = sorted(row["id"] for row in rows)
+        hidden = await self.forgotten_words(ids) if ids else {}
+        for row in await self._bound.fetch("hidden_words", ids=ids) if ids else ():
+            hidden.setdefault(row["episode_id"], []).append(span(row))
+        found = [_episode(row, (), hidden.get(row["id"], ())) for row in rows]
+        return [(one, visible(one.text, 0, one.forgotten)) for one in found]
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """The forgotten words of these episodes."""
@@ -137,8 +130,22 @@ class Episodes(BoundTable):
             found.setdefault(row["episode_id"], []).append(span(row))
         return found
 
-    async def forget(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
+    async def forget(
+        self,
+        item_id: str,
+        words: Collection[Citation],
+        now: datetime,
+        kind: EventKind = EventKind.FORGOTTEN,
+    ) -> None:
         """Neither find nor show these words, until the item is restored."""
+        await self.hide_words(item_id, words, now)
+        episode_id = episode_of(item_id)
+        # Of a memory its own table tells.
+        if any(one.episode_id == episode_id for one in words):
+            self._bound.note(item_id, kind, now, episode_id=episode_id)
+
+    async def hide_words(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
+        """`forget` as a part of another change, which tells of it."""
         await self._bound.many(
             "forget_words",
             [
@@ -153,9 +160,19 @@ class Episodes(BoundTable):
             ],
         )
 
-    async def remember(self, item_id: str) -> None:
+    async def remember(self, item_id: str, now: datetime) -> None:
         """Undo `forget`."""
+        await self.show_words(item_id)
+        if not item_id.startswith("mem_"):
+            self._bound.note(item_id, EventKind.RESTORED, now, episode_id=episode_of(item_id))
+
+    async def show_words(self, item_id: str) -> None:
+        """Undo `hide_words`."""
         await self._bound.send("remember_words", item_id=item_id)
+
+    async def undone(self, item_id: str, change_id: str, episode_id: str, now: datetime) -> None:
+        """Tell that a change of a text, turn or passage was taken back."""
+        self._bound.note(item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id)
 
     async def forgotten_at(self, passage_id: str) -> datetime | None:
         """When a passage was forgotten; None where it is not."""
@@ -164,9 +181,10 @@ class Episodes(BoundTable):
         )
         return moment(rows[0]["forgotten_at"]) if rows else None
 
-    async def show(self, item_id: str) -> None:
+    async def show(self, item_id: str, now: datetime) -> None:
         """Let search find a hidden turn."""
         await self._bound.send("open_turn", id=item_id)
+        self._bound.note(item_id, EventKind.RELEASED, now, episode_id=episode_of(item_id))
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The passages among `ids` that search finds."""
@@ -199,6 +217,36 @@ class Episodes(BoundTable):
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
             await self._bound.send("count_accesses_of_turns", counts=accesses(counts))
+
+
+def _episode(row: Row, turns: tuple[Turn, ...], forgotten: Sequence[Span]) -> Episode:
+    return Episode(
+        id=row["id"],
+        text=intact(row),
+        topic=row["topic"],
+        occurred_at=moment(row["occurred_at"]),
+        recorded_at=moment(row["recorded_at"]),
+        content_hash=row["content_hash"],
+        job_id=row["job_id"],
+        source=Source(
+            session_id=row["session_id"],
+            agent_id=row["agent_id"],
+            client=row["source"],
+            tags=tags(row),
+            metadata=metadata(row),
+            app=row["source_app"],
+            model=row["source_model"],
+            description=row["source_description"],
+            name=row["name"],
+            group_id=row["group_id"],
+            trace_id=row["trace_id"],
+        ),
+        turns=turns,
+        container=row["container"],
+        kept_as=row["kept_as"],
+        forgotten=tuple(forgotten),
+        expires_at=moment_or_none(row["expired_at"]),
+    )
 
 
 def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
@@ -326,6 +374,11 @@ class Quarantine(BoundTable):
                 for item_id, why in reasons.items()
             ],
         )
+        for item_id, why in reasons.items():
+            reason = ",".join(sorted(why))
+            self._bound.note(
+                item_id, EventKind.QUARANTINED, at, episode_id=episode_id, reason=reason
+            )
 
     async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
         """The suspects in this state with their words, newest first."""
@@ -347,6 +400,9 @@ class Quarantine(BoundTable):
         rows = await self._bound.fetch(
             "decide_quarantined", item_id=item_id, state=state, decided_by=by, decided_at=at
         )
+        # That it is released is told by the turn that is shown.
+        if rows and state is Held.REJECTED:
+            self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
         return bool(rows)
 
 

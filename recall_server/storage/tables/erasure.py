@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from recall_server.domain.erasure import BLOCK, ErasedPlaces, ErasedText, Kind, Stage
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.storage.bound_connection import BoundTable
@@ -304,7 +305,8 @@ class Erasures(BoundTable):
     async def remove_memories(self, ids: Iterable[str]) -> None:
         """Memories with all that goes with them, and the links to them."""
         wanted = sorted(ids)
-        await self._bound.send("unlink_memories", ids=wanted)
+        for query in ("unlink_memories", "unlink_events"):
+            await self._bound.send(query, ids=wanted)
         await self.remove(Part.MEMORY, wanted)
 
     async def remove_episodes(self, episodes: Sequence[Row], passage_ids: Iterable[str]) -> None:
@@ -512,22 +514,31 @@ class Sources(BoundTable):
         rows = await self._bound.fetch("superseded_by", ids=sorted(memory_ids))
         return [row["id"] for row in rows]
 
-    async def believe(self, memory_ids: Collection[str]) -> None:
+    async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these active again, as if nothing had taken their place."""
         await self._bound.send("believe_again", ids=sorted(memory_ids))
+        for one in sorted(memory_ids):
+            self._bound.note(one, EventKind.RESTORED, now)
 
-    async def relink(self, links: Mapping[str, str]) -> None:
+    async def relink(self, links: Mapping[str, str], now: datetime) -> None:
         """Let each memory have given way to another one than before."""
         await self._bound.many(
             "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
         )
+        for one in links:
+            self._bound.note(one, EventKind.SUPERSEDED, now)
 
     async def forget_citations(
-        self, memory_ids: Collection[str], episode_ids: Collection[str]
+        self, memory_ids: Collection[str], episode_ids: Collection[str], now: datetime
     ) -> None:
-        await self._bound.send(
+        rows = await self._bound.fetch(
             "drop_citations", ids=sorted(memory_ids), episodes=sorted(episode_ids)
         )
+        dropped: dict[str, list[tuple[int, str, int, int]]] = {}
+        for memory_id, *citation in sorted(tuple(row.values()) for row in map(dict, rows)):
+            dropped.setdefault(memory_id, []).append(tuple(citation))
+        for memory_id, citations in dropped.items():
+            self._bound.note(memory_id, EventKind.UNCITED, now, dropped=citations)
 
     async def recount(self, reinforcements: Mapping[str, int]) -> None:
         """Set how often each memory was said again, besides the first time."""
@@ -540,6 +551,8 @@ class Sources(BoundTable):
         """Hide turns for good, and say why; the words stay where they were said."""
         rows = [(turn["id"], turn["episode_id"]) for turn in turns]
         await self._bound.send("hide_turns", ids=[item_id for item_id, _ in rows])
+        for item_id, episode_id in rows:
+            self._bound.note(item_id, EventKind.REJECTED, now, episode_id=episode_id, reason=reason)
         await self._bound.many(
             "reject_turn",
             [

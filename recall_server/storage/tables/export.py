@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.episode import Span, turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
+from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none, span
 from recall_server.storage.tables import registry
@@ -155,6 +156,7 @@ class ExportTable(BoundTable):
         size = bytes_of(self._stored("episodes", {**vars(episode), "stored_bytes": 0}).values())
         await take_quota(self._bound, size)
         await self._add("episodes", [{**vars(episode), "stored_bytes": size}])
+        self._bound.note(episode.id, EventKind.IMPORTED, now, episode_id=episode.id)
         turns = [
             {
                 **vars(turn),
@@ -192,7 +194,7 @@ class ExportTable(BoundTable):
                 error_code=waits.error_code,
             )
 
-    async def add_memory(self, memory: Memory) -> None:
+    async def add_memory(self, memory: Memory, now: datetime) -> None:
         """The memory in the state that it is in, with its citations and decisions."""
         known = memory.entity is not None
         keys = {
@@ -201,6 +203,7 @@ class ExportTable(BoundTable):
             "value_key": value_key(memory.value or "") if known else None,
         }
         await self._add("memories", [{**vars(memory), **keys}])
+        self._bound.note(memory.id, EventKind.IMPORTED, now)
         citations = [
             {
                 "memory_id": memory.id,

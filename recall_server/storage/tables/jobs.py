@@ -158,6 +158,7 @@ def _job(row: Row) -> Job:
         attempt=row["attempt"],
         failures=row["failures"],
         created_at=moment(row["created_at"]),
+        accessor=row["accessor"],
     )
 
 

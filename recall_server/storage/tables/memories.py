@@ -1,13 +1,24 @@
 """The tables of memories, of the words they cite, and of decisions about them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Source, Span
-from recall_server.domain.memory import FINDABLE, Memory, MemoryType, Status
+from recall_server.domain.errors import Stale
+from recall_server.domain.memory import (
+    FINDABLE,
+    TRANSITIONS,
+    Layer,
+    Memory,
+    MemoryType,
+    Status,
+    before,
+)
+from recall_server.domain.memory_event import EventKind, MemoryState
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
@@ -19,13 +30,16 @@ from recall_server.storage.tables.episodes import Episodes, metadata, tags
 
 # Active memories that one claim is compared with: all of its value, or the newest of its attribute.
 RELATED_MAX = 200
+PAGE = 500
 LINEAGE_DEPTH = 100
 
 
 class Memories(BoundTable):
-    """Rows change in bookkeeping only (access, reinforcement, retirement); texts never do."""
+    """Rows change in bookkeeping only (access, reinforcement, retirement); texts never do. Each
+    change but an access is an event.
+    """
 
-    async def add(self, memory: Memory) -> None:
+    async def add(self, memory: Memory, reason: str = "") -> None:
         known = memory.fact
         await self._bound.send(
             "add_memories",
@@ -59,8 +73,10 @@ class Memories(BoundTable):
             tags=Document(list(memory.source.tags)) if memory.source.tags else None,
             metadata=Document(memory.source.metadata) if memory.source.metadata else None,
             expires_at=memory.expires_at,
+            layer=memory.layer,
         )
         await self.cite(memory.id, memory.citation)
+        self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
         """Add the words of `citation` to what the memory rests on."""
@@ -110,17 +126,30 @@ class Memories(BoundTable):
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
 
-    async def reinforce(self, memory_id: str, *, counts: bool, until: datetime | None) -> bool:
-        """Count one more witness, if it `counts`, which lets the memory last at least `until`; None
-        is for ever. False where the memory is no longer active.
+    async def reinforce(
+        self,
+        memory_id: str,
+        citation: Citation,
+        now: datetime,
+        *,
+        counts: bool,
+        until: datetime | None,
+        reason: str = "",
+    ) -> bool:
+        """Cite one more witness, and count it, if it `counts`. It lets the memory last at least
+        `until`; None is for ever. False where the memory is no longer active.
         """
-        return await self._bound.touched(
+        if not await self._bound.touched(
             "reinforce_memory",
             id=memory_id,
             more=int(counts),
             forever=until is None,
             upto=until or LATEST,
-        )
+        ):
+            return False
+        await self.cite(memory_id, citation)
+        self._bound.note(memory_id, EventKind.REINFORCED, now, reason=reason)
+        return True
 
     async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
         """The speakers of the words that each of these memories rests on, in the order of its
@@ -139,37 +168,97 @@ class Memories(BoundTable):
         *,
         superseded_by: str | None = None,
         valid_until: datetime | None = None,
+        reason: str = "",
     ) -> bool:
         """Retire an active memory; False where there is none."""
-        rows = await self._bound.fetch(
+        if not await self._bound.touched(
             "retire_memory",
             id=memory_id,
             status=status,
+            before=before(status),
             now=now,
             superseded_by=superseded_by,
             valid_until=valid_until,
-        )
-        return bool(rows)
+        ):
+            return False
+        self._bound.note(memory_id, EventKind(status), now, reason=reason)
+        return True
 
     async def expire(self, episode_id: str, now: datetime) -> list[str]:
         """End the memories that rest on this text and whose time is over: their ids."""
-        rows = await self._bound.fetch("expire_memories", episode_id=episode_id, now=now)
-        return [row["id"] for row in rows]
+        rows = await self._bound.fetch(
+            "expire_memories", episode_id=episode_id, now=now, before=before(Status.EXPIRED)
+        )
+        ids = [row["id"] for row in rows]
+        for memory_id in ids:
+            self._bound.note(memory_id, EventKind.EXPIRED, now)
+        return ids
 
     async def forget(self, memory_id: str, now: datetime) -> None:
-        """Forget a memory, active or superseded."""
-        await self._bound.send("forget_memory", id=memory_id, now=now)
+        """Forget a memory. Raises `Stale` where its state does not become forgotten."""
+        await self._bound.expect(
+            "forget_memory", Stale(), id=memory_id, now=now, before=before(Status.FORGOTTEN)
+        )
+        self._bound.note(memory_id, EventKind.FORGOTTEN, now)
 
-    async def restore(self, memory: Memory) -> None:
-        """Set a forgotten memory to this state."""
-        await self._bound.send(
+    async def restore(self, memory: Memory, now: datetime) -> None:
+        """Set a forgotten memory to this state. Raises `Stale` where it is not forgotten."""
+        assert memory.status in TRANSITIONS[Status.FORGOTTEN]
+        await self._bound.expect(
             "restore_memory",
+            Stale(),
             id=memory.id,
             status=memory.status,
             retired_at=memory.retired_at,
             superseded_by=memory.superseded_by,
             valid_until=memory.valid_until,
         )
+        self._bound.note(memory.id, EventKind.RESTORED, now)
+
+    async def undo(
+        self,
+        memory_id: str,
+        change_id: str,
+        state: MemoryState | None,
+        dropped: Sequence[tuple[int, Citation]],
+        now: datetime,
+    ) -> None:
+        """Set a memory to the state before a change, with the citations that it lost in it. Without
+        a state the change had added it: it is forgotten, and keeps its words.
+        """
+        lost: list[tuple[int, str, int, int]] = []
+        if state is None:
+            await self._bound.send("undo_added_memory", id=memory_id, now=now)
+        else:
+            await self._bound.send("undo_memory", id=memory_id, **_stored(state))
+            rows = await self._bound.fetch("undo_citations", id=memory_id, kept=state.citations)
+            lost = sorted(tuple(dict(row).values()) for row in rows)
+        await self._bound.many(
+            "undo_dropped_citation",
+            [
+                {
+                    "id": memory_id,
+                    "position": position,
+                    "episode_id": one.episode_id,
+                    "span_start": one.span.start,
+                    "span_end": one.span.end,
+                }
+                for position, one in dropped
+            ],
+        )
+        self._bound.note(memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost or None)
+
+    async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
+        """Each memory with its state, and the one that its last event left."""
+        after = ""
+        while rows := await self._bound.fetch("page_of_states", after=after, limit=PAGE):
+            for row in rows:
+                yield row["id"], state_of(row), state_of(row, "last_")
+            after = rows[-1]["id"]
+
+    async def mend(self, memory_id: str, state: MemoryState) -> None:
+        """Set a memory to the state that its last event left."""
+        await self._bound.send("undo_memory", id=memory_id, **_stored(state))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The newest active memories of one attribute of one entity, `RELATED_MAX` at most."""
@@ -269,6 +358,25 @@ class Memories(BoundTable):
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
 
 
+def _stored(state: MemoryState) -> dict[str, Any]:
+    """A state as the queries take it, without its citations, which are rows of their own."""
+    return {name: value for name, value in vars(state).items() if name != "citations"}
+
+
+def state_of(row: Row, prefix: str = "") -> MemoryState:
+    """The state in the columns with this prefix."""
+    return MemoryState(
+        status=Status(row[f"{prefix}status"]),
+        superseded_by=row[f"{prefix}superseded_by"],
+        valid_until=moment_or_none(row[f"{prefix}valid_until"]),
+        retired_at=moment_or_none(row[f"{prefix}retired_at"]),
+        expires_at=moment_or_none(row[f"{prefix}expires_at"]),
+        confidence=row[f"{prefix}confidence"],
+        reinforcements=row[f"{prefix}reinforcements"],
+        citations=row[f"{prefix}citations"] or 0,
+    )
+
+
 def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
     spoken: dict[tuple[str, int], list[Witness]] = {}
     for row in rows:
@@ -358,4 +466,5 @@ def _memory(row: Row) -> Memory:
         extractor=row["extractor"],
         container=row["container"],
         expires_at=moment_or_none(row["expires_at"]),
+        layer=Layer(row["layer"]),
     )

@@ -112,10 +112,11 @@ OURS = frozenset(
     _words(
         "namespace id run_id item_id episode_id memory_id question_id record_id erasure_id turn_id"
         " job_id request_id superseded_by parent jti accessor requested_by decided_by claimed_by"
-        " kind type status state choice reasons conflict_policy kept_as model code error_code door"
+        " kind type layer status state choice reasons conflict_policy kept_as model code error_code"
+        " door"
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
-        " vector ids counts content_hash request_digest"
+        " vector ids counts content_hash request_digest change_id reason dropped"
     )
 )
 
@@ -176,6 +177,20 @@ TABLES = (
         ),
     ),
     Table(
+        "memory_events",
+        key=("seq",),
+        goes_with=(
+            (Part.MEMORY, "item_id"),
+            (Part.PASSAGE, "item_id"),
+            (Part.EPISODE, "episode_id"),
+        ),
+        not_exported="an import begins with what it takes in",
+        inner=_words(
+            "change_id at kind reason operation accessor item_id episode_id status superseded_by"
+            " valid_until retired_at expires_at confidence reinforcements citations dropped"
+        ),
+    ),
+    Table(
         "decisions",
         key=("memory_id", "question_id"),
         goes_with=((Part.MEMORY, "memory_id"),),
@@ -204,7 +219,7 @@ TABLES = (
             "text type topic entity attribute value negated:bool status said_at:time"
             " valid_from:time valid_until:time recorded_at:time retired_at:time superseded_by"
             " importance confidence reinforcements access_count last_accessed_at:time session_id"
-            " agent_id extractor container tags:document metadata:document expires_at:time"
+            " agent_id extractor container tags:document metadata:document expires_at:time layer"
         ),
         derived=("entity_key", "attribute_key", "value_key"),
         inner=("erase_epoch",),
@@ -352,7 +367,7 @@ TABLES = (
         not_exported="the policy is in the manifest, the counts are made again",
         inner=_words(
             "created_at documents words index_version conflict_policy tokens_not_before"
-            " erase_epoch words_stale last_slot stored_bytes held_at held_because"
+            " erase_epoch words_stale last_slot last_event stored_bytes held_at held_because"
         ),
     ),
     Table(

@@ -145,7 +145,7 @@ async def test_active_memories_are_counted_by_type_and_topic_whoever_may_see_the
     assert await counts(AccessScope(types=frozenset({MemoryType.DECISION}))) == {"decision": 1}
     assert await counts(AccessScope(agent_id="nobody")) == {}
     async with store.transaction(ALICE) as tx:
-        await tx.memories.restore(replace(a_memory("mem_1"), topic="work"))
+        await tx.memories.restore(replace(a_memory("mem_1"), topic="work"), NOON)
     assert await counts() == {"fact": 3, "decision": 1}
     async with store.transaction(BOB, write=False) as tx:
         assert await tx.memories.counts() == {}

@@ -17,6 +17,7 @@ TENANT = "WHERE namespace = :namespace"
 FILTERS = {
     *("any_tags", "tags", "any_metadata", "metadata"),
     *("any_time", "said_after", "said_before"),
+    *("any_layer", "layers"),
 }
 
 

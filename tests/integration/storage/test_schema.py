@@ -345,5 +345,51 @@ async def test_what_an_older_release_has_erased_is_known(empty: Path | str, tmp_
     ]
 
 
+async def test_what_an_older_release_has_remembered_has_the_events_that_its_rows_tell(
+    empty: Path | str, tmp_path: Path
+) -> None:
+    async with released(empty, tmp_path, before="0036") as driver:
+        async with driver.migration() as connection:
+            await connection.script(
+                "INSERT INTO episodes (namespace, id, idempotency_key, request_digest, job_id, "
+                "text, content_hash, topic, occurred_at, recorded_at) VALUES "
+                "('a', 'ep_1', 'k', '', '', 'tea', '', '', '2026-03-01', '2026-03-01')"
+            )
+            for name, status, until, retired in (
+                ("mem_1", "active", "NULL", "NULL"),
+                ("mem_2", "superseded", "'2026-03-02'", "'2026-03-03'"),
+            ):
+                await connection.script(
+                    "INSERT INTO memories (namespace, id, text, type, topic, status, said_at, "
+                    "valid_from, valid_until, recorded_at, retired_at, importance, confidence, "
+                    f"extractor) VALUES ('a', '{name}', 'tea', 'fact', '', '{status}', "
+                    f"'2026-03-01', '2026-03-01', {until}, '2026-03-01', {retired}, 0.5, 0.8, '')"
+                )
+            await connection.script(
+                "INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, "
+                "span_end) VALUES ('a', 'mem_1', 0, 'ep_1', 0, 3), ('a', 'mem_1', 1, 'ep_1', 0, 2)"
+            )
+            await connection.script(
+                "INSERT INTO forgotten (namespace, item_id, episode_id, span_start, span_end, "
+                "forgotten_at) VALUES ('a', 'ep_1.0', 'ep_1', 0, 3, '2026-03-04'), "
+                "('a', 'mem_9', 'ep_1', 0, 3, '2026-03-04')"
+            )
+        await migrate(driver, shipped("migrations"), NOON)
+        async with driver.transaction(namespace="a", write=False) as raw:
+            rows = await raw.fetch("SELECT * FROM memory_events ORDER BY seq", {})
+            (kept,) = await raw.fetch("SELECT last_event FROM namespaces WHERE namespace = 'a'", {})
+
+    names = ("seq", "item_id", "kind", "status", "citations")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (1, "ep_1", "added", None, None),
+        (2, "mem_1", "added", "active", 2),
+        (3, "mem_2", "added", "active", None),
+        (4, "mem_2", "superseded", "superseded", None),
+        (5, "ep_1.0", "forgotten", None, None),
+    ]
+    assert [row["valid_until"] is None for row in rows] == [True, True, True, False, True]
+    assert kept["last_event"] == 5
+
+
 def _blob(engine: str, digits: str) -> str:
     return f"x'{digits}'" if engine == "sqlite" else f"decode('{digits}', 'hex')"

@@ -1,0 +1,599 @@
+"""The client for programs without an event loop; made of `_async_client.py` by unasync.py."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+import httpx2
+from pydantic import BaseModel
+
+from recall_client._calls import (
+    RETRIES,
+    TIMEOUT_S,
+    Call,
+    Moment,
+    call,
+    connection,
+    from_environment,
+    job_waits,
+    not_sent,
+    parsed,
+    refused,
+    task_event,
+    wait_before_next,
+)
+from recall_client.errors import NoAnswer, TaskEnded
+from recall_client.models import (
+    AuditRecords,
+    ChangePage,
+    Conflicts,
+    Consolidation,
+    Decided,
+    Deleted,
+    Erased,
+    Forgotten,
+    Job,
+    Memory,
+    MemoryPage,
+    NewToken,
+    PushConfigs,
+    Receipt,
+    Resolved,
+    Restored,
+    Revoked,
+    SearchResult,
+    Stats,
+    Stored,
+    Suspects,
+    Task,
+    TaskEvent,
+    TextPage,
+    Timeline,
+    Token,
+    Tokens,
+    Undone,
+    Whoami,
+)
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class RecallClient:
+    """One server, asked with one token. Each method is an operation, with the name that it has over
+    MCP, HTTP and in the audit log; an argument that is None is not given.
+
+    Every method raises `RecallError`: see `recall_client.errors`. A call that changes nothing when
+    it is sent again is sent again, at most `retries` times, where the server is busy or does not
+    answer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        retries: int = RETRIES,
+        http: httpx2.Client | None = None,
+    ) -> None:
+        """`http`: a client of your own, with its own address, headers and timeout."""
+        self.url = url
+        self._retries = retries
+        self._http = http or httpx2.Client(**connection(url, token, timeout_s))
+
+    @classmethod
+    def from_env(cls, *, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> Self:
+        """As RECALL_URL (http://127.0.0.1:8000 if unset) and RECALL_TOKEN or RECALL_TOKEN_FILE say.
+        Raises `SettingMissing`.
+        """
+        url, token = from_environment()
+        return cls(url, token, timeout_s=timeout_s, retries=retries)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _ask(self, model: type[T], operation: str, /, **given: Any) -> T:
+        return parsed(model, (self._send(call(operation, given))).content)
+
+    def _send(self, request: Call, *, stream: bool = False) -> httpx2.Response:
+        """The answer, if it is a success; unread if it is to be streamed."""
+        attempt = 0
+        while True:
+            try:
+                response = self._http.send(self._built(request), stream=stream)
+                if response.is_success:
+                    return response
+                response.read()
+                response.close()
+                error = refused(response)
+            except httpx2.TransportError as fault:
+                error = not_sent(fault, self.url)
+            wait_s = wait_before_next(error, attempt, self._retries, repeatable=request.repeatable)
+            time.sleep(wait_s)
+            attempt += 1
+
+    def _built(self, request: Call) -> httpx2.Request:
+        return self._http.build_request(
+            request.method,
+            request.path,
+            json=request.body,
+            params=request.query,
+            headers=request.headers,
+        )
+
+    @contextmanager
+    def _stream(self, operation: str, /, **given: Any) -> Iterator[httpx2.Response]:
+        response = self._send(call(operation, given), stream=True)
+        try:
+            yield response
+        except httpx2.TransportError as fault:
+            raise not_sent(fault, self.url) from fault
+        finally:
+            response.close()
+
+    # Texts and memories
+
+    def store_memory(
+        self,
+        text: str | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        topic: str | None = None,
+        idempotency_key: str | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        container: str | None = None,
+        tags: Sequence[str] | None = None,
+        occurred_at: Moment | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
+        trace_id: str | None = None,
+        expires_at: Moment | None = None,
+        infer: bool | None = None,
+        type: str | None = None,
+        user_message: str | None = None,
+        assistant_response: str | None = None,
+    ) -> Stored:
+        """Store a text; memories are made of it in the background: see `wait_for_job`.
+
+        Without an idempotency key it gets one of its own, so that a retry stores nothing twice.
+        """
+        given = {
+            "text": text,
+            "messages": messages,
+            "topic": topic,
+            "idempotency_key": idempotency_key or uuid4().hex,
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "container": container,
+            "tags": tags,
+            "occurred_at": occurred_at,
+            "metadata": metadata,
+            "source": source,
+            "trace_id": trace_id,
+            "expires_at": expires_at,
+            "infer": infer,
+            "type": type,
+            "user_message": user_message,
+            "assistant_response": assistant_response,
+        }
+        return self._ask(Stored, "store_memory", **given)
+
+    def wait_for_job(self, job_id: str, *, within_s: float = 60.0) -> Job:
+        """The job of a stored text, ended. Raises `NoAnswer` where it has not by then."""
+        until = time.monotonic() + within_s
+        for wait_s in job_waits():
+            job = self.get_job(job_id)
+            if job.ended:
+                return job
+            if time.monotonic() + wait_s > until:
+                raise NoAnswer(
+                    f"The job {job_id} is {job.state} after {within_s:g} seconds. Ask again later."
+                )
+            time.sleep(wait_s)
+        raise AssertionError
+
+    def search_memories(
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        container: str | None = None,
+        containers: Sequence[str] | None = None,
+        topic: str | None = None,
+        type: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        said_after: Moment | None = None,
+        said_before: Moment | None = None,
+        layer: str | None = None,
+        mode: str | None = None,
+        recency_weight: float | None = None,
+        mmr_lambda: float | None = None,
+        score_threshold: float | None = None,
+        max_tokens: int | None = None,
+        neighbours: int | None = None,
+        explain: bool | None = None,
+    ) -> SearchResult:
+        """Find what is remembered about a question, best first."""
+        given = {
+            "query": query,
+            "limit": limit,
+            "container": container,
+            "containers": containers,
+            "topic": topic,
+            "type": type,
+            "tags": tags,
+            "metadata": metadata,
+            "said_after": said_after,
+            "said_before": said_before,
+            "layer": layer,
+            "mode": mode,
+            "recency_weight": recency_weight,
+            "mmr_lambda": mmr_lambda,
+            "score_threshold": score_threshold,
+            "max_tokens": max_tokens,
+            "neighbours": neighbours,
+            "explain": explain,
+        }
+        return self._ask(SearchResult, "search_memories", **given)
+
+    def inspect_memories(
+        self,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        container: str | None = None,
+        topic: str | None = None,
+        type: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        said_after: Moment | None = None,
+        said_before: Moment | None = None,
+        layer: str | None = None,
+    ) -> MemoryPage:
+        """One page of the active memories, newest first."""
+        given = {
+            "limit": limit,
+            "offset": offset,
+            "container": container,
+            "topic": topic,
+            "type": type,
+            "tags": tags,
+            "metadata": metadata,
+            "said_after": said_after,
+            "said_before": said_before,
+            "layer": layer,
+        }
+        return self._ask(MemoryPage, "inspect_memories", **given)
+
+    def get_memory(self, memory_id: str) -> Memory:
+        """One memory, with the words it cites."""
+        return self._ask(Memory, "get_memory", memory_id=memory_id)
+
+    def get_memory_history(self, memory_id: str) -> MemoryPage:
+        """What a memory replaced and what replaced it, oldest first."""
+        return self._ask(MemoryPage, "get_memory_history", memory_id=memory_id)
+
+    def get_timeline(self, entity: str, attribute: str) -> Timeline:
+        """The values of an attribute over time."""
+        return self._ask(Timeline, "get_timeline", entity=entity, attribute=attribute)
+
+    def delete_memory(self, memory_id: str, *, erase: bool | None = None) -> Deleted:
+        """Forget a memory or a passage; with `erase` destroy it."""
+        return self._ask(Deleted, "delete_memory", memory_id=memory_id, erase=erase)
+
+    def restore_memory(self, memory_id: str) -> Restored:
+        """Restore what was forgotten not too long ago."""
+        return self._ask(Restored, "restore_memory", memory_id=memory_id)
+
+    def list_changes(self, *, before: int | None = None) -> ChangePage:
+        """What stores, tasks, imports and calls changed, newest first."""
+        return self._ask(ChangePage, "list_changes", before=before)
+
+    def undo_change(
+        self,
+        change_id: str,
+        *,
+        dry_run: bool | None = None,
+        with_dependents: bool | None = None,
+    ) -> Undone:
+        """Take a change back exactly, unless something later rests on it."""
+        given = {"dry_run": dry_run, "with_dependents": with_dependents}
+        return self._ask(Undone, "undo_change", change_id=change_id, **given)
+
+    def get_memory_stats(self) -> Stats:
+        """Count the memories of each type, and the texts that wait for extraction."""
+        return self._ask(Stats, "get_memory_stats")
+
+    def get_job(self, job_id: str) -> Job:
+        """The state of the job of a stored text, and the memories that came of it."""
+        return self._ask(Job, "get_job", job_id=job_id)
+
+    def list_texts(
+        self,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        container: str | None = None,
+        session_id: str | None = None,
+        topic: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        said_after: Moment | None = None,
+        said_before: Moment | None = None,
+        layer: str | None = None,
+    ) -> TextPage:
+        """One page of the texts as they were handed in, what was said last first."""
+        given = {
+            "limit": limit,
+            "offset": offset,
+            "container": container,
+            "session_id": session_id,
+            "topic": topic,
+            "tags": tags,
+            "metadata": metadata,
+            "said_after": said_after,
+            "said_before": said_before,
+            "layer": layer,
+        }
+        return self._ask(TextPage, "list_texts", **given)
+
+    def forget_text(self, text_id: str) -> Forgotten:
+        """Forget a text, and the memories that no other text states; each can be restored."""
+        return self._ask(Forgotten, "forget_text", text_id=text_id)
+
+    def export_namespace(self, *, subject: str | None = None) -> Iterator[str]:
+        """The lines of an export, which is not whole if this raises."""
+        with self._stream("export_namespace", subject=subject) as response:
+            for line in response.iter_lines():
+                yield line
+
+    # Erasure
+
+    def erase(
+        self,
+        *,
+        confirm: str | None = None,
+        memory_id: str | None = None,
+        subject: str | None = None,
+        container: str | None = None,
+        dry_run: bool | None = None,
+    ) -> Erased:
+        """Destroy a memory, a subject, a container, or with `confirm` everything."""
+        given = {
+            "confirm": confirm,
+            "memory_id": memory_id,
+            "subject": subject,
+            "container": container,
+            "dry_run": dry_run,
+        }
+        return self._ask(Erased, "erase", **given)
+
+    def collect_receipt(self, receipt_id: str, secret: str) -> Receipt:
+        """Collect the receipt of an erasure; the final one is given once."""
+        return self._ask(Receipt, "collect_receipt", receipt_id=receipt_id, secret=secret)
+
+    # Consolidation
+
+    def consolidate_memories(
+        self,
+        *,
+        mode: str | None = None,
+        text: str | None = None,
+        topic: str | None = None,
+        container: str | None = None,
+        policy: str | None = None,
+        similarity_threshold: float | None = None,
+        dry_run: bool | None = None,
+        plan_id: str | None = None,
+        expires_in: float | None = None,
+        on_expiry: str | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        occurred_at: Moment | None = None,
+        expires_at: Moment | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
+        trace_id: str | None = None,
+    ) -> Consolidation:
+        """Merge similar memories of a topic, take in a text under a policy, or apply a plan.
+
+        It may still be at work when this returns: see `status`, and `subscribe_to_task`.
+        """
+        given = {
+            "mode": mode,
+            "text": text,
+            "topic": topic,
+            "container": container,
+            "policy": policy,
+            "similarity_threshold": similarity_threshold,
+            "dry_run": dry_run,
+            "plan_id": plan_id,
+            "expires_in": expires_in,
+            "on_expiry": on_expiry,
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "occurred_at": occurred_at,
+            "expires_at": expires_at,
+            "tags": tags,
+            "metadata": metadata,
+            "source": source,
+            "trace_id": trace_id,
+        }
+        return self._ask(Consolidation, "consolidate_memories", **given)
+
+    def create_task(self, input: Mapping[str, Any], *, skill: str = "consolidate_memories") -> Task:
+        """Start a task, without waiting for it. `input`: as `consolidate_memories` takes."""
+        return self._ask(Task, "create_task", skill=skill, input=input)
+
+    def get_task(self, task_id: str) -> Consolidation:
+        """Where a task stands, what it asks, and what came of it."""
+        return self._ask(Consolidation, "get_task", task_id=task_id)
+
+    def resume_task(
+        self,
+        task_id: str,
+        *,
+        resolution: str | Sequence[Any] | None = None,
+        resolutions: str | Sequence[Any] | None = None,
+    ) -> Task:
+        """Answer what a task asks: one resolution for all, or resolutions one by one."""
+        return self._ask(
+            Task, "resume_task", task_id=task_id, resolution=resolution, resolutions=resolutions
+        )
+
+    def cancel_task(self, task_id: str) -> None:
+        """Cancel a task."""
+        self._send(call("cancel_task", {"task_id": task_id}))
+
+    def subscribe_to_task(self, task_id: str) -> Iterator[TaskEvent]:
+        """What happens to a task, until it has ended or asks; of one that has ended, its state."""
+        try:
+            with self._stream("subscribe_to_task", task_id=task_id) as response:
+                for event in httpx2.EventSource(response, max_event_size=None):
+                    yield (told := task_event(event.data))
+                    if told.idle:
+                        return
+        except TaskEnded:
+            task = self.get_task(task_id)
+            yield TaskEvent(task_id=task_id, state=task.status, message=task.message)
+
+    def list_push_configs(self, task_id: str) -> PushConfigs:
+        """The push configurations of a task."""
+        return self._ask(PushConfigs, "list_push_configs", task_id=task_id)
+
+    def list_conflicts(self) -> Conflicts:
+        """The questions that wait for an answer, the oldest first."""
+        return self._ask(Conflicts, "list_conflicts")
+
+    def resolve_conflict(self, id: str, choice: str, *, text: str | None = None) -> Resolved:
+        """Answer one question; `text` goes with the choice merge."""
+        return self._ask(Resolved, "resolve_conflict", id=id, choice=choice, text=text)
+
+    # Tokens
+
+    def whoami(self) -> Whoami:
+        """What this token may do."""
+        return self._ask(Whoami, "whoami")
+
+    def list_tokens(self) -> Tokens:
+        """The tokens of the namespace; for a limited token, those that it could issue."""
+        return self._ask(Tokens, "list_tokens")
+
+    def issue_token(
+        self,
+        *,
+        scopes: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        agent_id: str | None = None,
+        containers: Sequence[str] | None = None,
+        expires_in_s: float | None = None,
+        label: str | None = None,
+        uses: int | None = None,
+    ) -> NewToken:
+        """Issue a token that may do no more than the one that asks."""
+        given = {
+            "scopes": scopes,
+            "topics": topics,
+            "types": types,
+            "agent_id": agent_id,
+            "containers": containers,
+            "expires_in_s": expires_in_s,
+            "label": label,
+            "uses": uses,
+        }
+        return self._ask(NewToken, "issue_token", **given)
+
+    def delegate_token(
+        self,
+        *,
+        scopes: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        agent_id: str | None = None,
+        containers: Sequence[str] | None = None,
+        expires_in_s: float | None = None,
+    ) -> NewToken:
+        """Make a child of the token that asks, for a sub-agent."""
+        given = {
+            "scopes": scopes,
+            "topics": topics,
+            "types": types,
+            "agent_id": agent_id,
+            "containers": containers,
+            "expires_in_s": expires_in_s,
+        }
+        return self._ask(NewToken, "delegate_token", **given)
+
+    def show_token(self, accessor: str) -> Token:
+        """What a token may do, and when it was last used."""
+        return self._ask(Token, "show_token", accessor=accessor)
+
+    def rotate_token(self, accessor: str, *, overlap_s: float | None = None) -> NewToken:
+        """Issue a token in the place of another, which ends after `overlap_s` seconds."""
+        return self._ask(NewToken, "rotate_token", accessor=accessor, overlap_s=overlap_s)
+
+    def revoke_token(self, accessor: str, *, children_only: bool | None = None) -> Revoked:
+        """Revoke a token and all that it issued."""
+        return self._ask(Revoked, "revoke_token", accessor=accessor, children_only=children_only)
+
+    def revoke_own_child(self, jti: str) -> Revoked:
+        """Revoke a child of the token that asks."""
+        return self._ask(Revoked, "revoke_own_child", jti=jti)
+
+    def revoke_child(self, accessor: str, jti: str) -> Revoked:
+        """Revoke a child of any token of the namespace."""
+        return self._ask(Revoked, "revoke_child", accessor=accessor, jti=jti)
+
+    # Administration
+
+    def read_audit(
+        self,
+        *,
+        operation: str | None = None,
+        accessor: str | None = None,
+        outcome: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        id: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> AuditRecords:
+        """One page of the audit log, newest first."""
+        given = {
+            "operation": operation,
+            "accessor": accessor,
+            "outcome": outcome,
+            "since": since,
+            "until": until,
+            "id": id,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return self._ask(AuditRecords, "read_audit", **given)
+
+    def list_quarantine(
+        self, *, state: str | None = None, limit: int | None = None, offset: int | None = None
+    ) -> Suspects:
+        """Texts that were held back, with the reasons."""
+        return self._ask(Suspects, "list_quarantine", state=state, limit=limit, offset=offset)
+
+    def release_quarantined(self, id: str) -> Decided:
+        """Let a text be found, and make memories of it."""
+        return self._ask(Decided, "release_quarantined", id=id)
+
+    def reject_quarantined(self, id: str) -> Decided:
+        """Keep a text hidden for good."""
+        return self._ask(Decided, "reject_quarantined", id=id)

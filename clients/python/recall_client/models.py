@@ -1,0 +1,423 @@
+"""What the server answers. A field that this release does not know is kept, as `extra="allow"`."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Citation(Answer):
+    """The exact characters of a text that a memory rests on."""
+
+    episode_id: str
+    start: int
+    end: int
+    quote: str = ""
+    speaker: str | None = None
+    said_at: datetime | None = None
+
+
+class Decision(Answer):
+    """What was decided about a memory that no rule could settle."""
+
+    choice: str
+    decided_by: str
+    decided_at: datetime
+
+
+class Memory(Answer):
+    id: str
+    text: str
+    topic: str
+    type: str
+    status: str
+    container: str | None = None
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    entity: str | None = None
+    attribute: str | None = None
+    value: str | None = None
+    negated: bool = False
+    importance: float = 0.0
+    confidence: float = 0.0
+    created_at: datetime | None = None
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    superseded_by: str | None = None
+    expires_at: datetime | None = None
+    source: Citation | None = None
+    trust: str | None = None
+    decisions: list[Decision] = []
+
+
+class MemoryPage(Answer):
+    memories: list[Memory]
+    total: int
+    has_more: bool
+    next_offset: int | None = None
+
+
+class Hit(Answer):
+    """What a search found: a memory, or with type `episode` a passage of a text."""
+
+    id: str
+    text: str
+    topic: str
+    type: str
+    score: float
+    importance: float = 0.0
+    created_at: datetime | None = None
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    superseded_by: str | None = None
+    expires_at: datetime | None = None
+    quote: str | None = None
+    speaker: str | None = None
+    said_at: datetime | None = None
+    container: str | None = None
+    tags: list[str] = []
+    around: list[str] = []
+    # With explain:
+    scores: dict[str, Any] | None = None
+    source: Citation | None = None
+    metadata: dict[str, Any] = {}
+
+
+class SearchResult(Answer):
+    """`weak_evidence`: the answer is likely not there. `degraded`: why the search was less than it
+    could be.
+    """
+
+    results: list[Hit]
+    total: int
+    weak_evidence: bool
+    degraded: str | None = None
+    left_out: int = 0
+    evidence: float = 0.0
+
+
+class Stored(Answer):
+    """A text that was accepted; memories are made of it by the job. `cached`: its key was used
+    before, for the same text.
+    """
+
+    job_id: str
+    queued: bool = True
+    cached: bool = False
+
+
+class Job(Answer):
+    job_id: str
+    kind: str
+    state: str
+    attempts: int
+    failures: int
+    error_code: str | None = None
+    created_at: datetime | None = None
+    finished_at: datetime | None = None
+    memory_ids: list[str] = []
+
+    @property
+    def ended(self) -> bool:
+        return self.finished_at is not None
+
+
+class Text(Answer):
+    """A text as it was handed in. `whole`: nothing of it was forgotten, erased or held back."""
+
+    id: str
+    text: str
+    topic: str
+    whole: bool
+    job_id: str
+    container: str | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    said_at: datetime | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+
+
+class TextPage(Answer):
+    texts: list[Text]
+    next_offset: int | None = None
+
+
+class Forgotten(Answer):
+    forgotten: list[str]
+
+
+class Stats(Answer):
+    by_type: dict[str, int]
+    total: int
+    pending_extractions: int
+    failed_extractions: int = 0
+    pending_embeddings: int = 0
+
+
+class Deleted(Answer):
+    deleted: str
+    receipt_id: str | None = None
+    receipt_secret: str | None = None
+    receipt: Any = None
+
+
+class Restored(Answer):
+    restored: str
+
+
+class Interval(Answer):
+    begin: datetime | None = Field(None, alias="from")
+    until: datetime | None = None
+
+
+class TimelineValue(Memory):
+    true: Interval
+    known: Interval
+
+
+class Overlap(Interval):
+    memory_ids: list[str]
+
+
+class Timeline(Answer):
+    """The values of an attribute over time. `cut`: there is more, and older."""
+
+    entity: str
+    attribute: str
+    values: list[TimelineValue]
+    gaps: list[Interval]
+    overlaps: list[Overlap]
+    cut: bool
+
+
+class Change(Answer):
+    """What one store, task, import or call did, in numbers of events."""
+
+    id: str
+    at: datetime
+    operation: str
+    accessor: str | None
+    counts: dict[str, int]
+    undone: bool
+
+
+class ChangePage(Answer):
+    """`next_before`: where to go on."""
+
+    changes: list[Change]
+    next_before: int | None
+
+
+class Undone(Answer):
+    """What an undo took back; `change_id` names the undo, which can be undone."""
+
+    undone: list[str]
+    memory_ids: list[str]
+    forgotten_ids: list[str]
+    episode_ids: list[str]
+    change_id: str | None
+    dry_run: bool
+
+
+class Erased(Answer):
+    """What was erased, with a receipt and the secret that collects the final one; with `dry_run`
+    what would be.
+    """
+
+    kind: str
+    counts: dict[str, int]
+    dry_run: bool
+    memory_ids: list[str] = []
+    episode_ids: list[str] = []
+    task_ids: list[str] = []
+    tokens_revoked: int | None = None
+    receipt_id: str | None = None
+    receipt_secret: str | None = None
+    receipt: Any = None
+
+
+class Receipt(Answer):
+    receipt: Any
+    final: bool
+
+
+class Side(Answer):
+    """One of the statements that contradict each other."""
+
+    text: str
+    memory_id: str | None = None
+    value: str | None = None
+    negated: bool = False
+    source: Citation | None = None
+    said_at: datetime | None = None
+    valid_from: datetime | None = None
+    confidence: float = 0.0
+    strength: float = 0.0
+
+
+class Question(Answer):
+    """A contradiction that no rule settles, with the choices there are."""
+
+    id: str
+    existing: list[Side]
+    new: Side
+    reason: str
+    choices: list[str]
+    recommended: str
+    entity: str | None = None
+    attribute: str | None = None
+    task_id: str | None = None
+    asked_at: datetime | None = None
+    expires_at: datetime | None = None
+
+
+class Conflicts(Answer):
+    conflicts: list[Question]
+
+
+class Resolved(Answer):
+    task_id: str
+    status: str
+    open: int
+
+
+class Outcome(Answer):
+    """What came of a task, or what it asks."""
+
+    dry_run: bool = False
+    memories: list[Memory] = []
+    superseded: list[str] = []
+    reinforced: list[str] = []
+    groups_found: int = 0
+    rejected: int = 0
+    contradictions: list[Question] = []
+    resolutions: list[Any] = []
+
+
+class Consolidation(Outcome):
+    task_id: str
+    status: str
+    message: str | None = None
+
+
+class Task(Answer):
+    id: str
+    status: str
+    message: str | None = None
+    output: Outcome | None = None
+
+
+_AT_WORK = {"submitted", "working"}
+
+
+class TaskEvent(Answer):
+    """A change of a task: its state, and in `artifact`, as A2A has it, what came of it."""
+
+    task_id: str
+    state: str | None = None
+    message: str | None = None
+    artifact: dict[str, Any] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the task has ended, or asks and waits for an answer."""
+        return self.state is not None and self.state not in _AT_WORK
+
+
+class PushConfig(Answer):
+    id: str
+    url: str
+    scheme: str | None = None
+    set_by: str | None = None
+    set_at: datetime | None = None
+
+
+class PushConfigs(Answer):
+    push_configs: list[PushConfig]
+
+
+class Whoami(Answer):
+    """What the token may do; None for a limit is none."""
+
+    namespace: str
+    accessor: str
+    scopes: list[str]
+    topics: list[str] | None = None
+    types: list[str] | None = None
+    agent_id: str | None = None
+    containers: list[str] | None = None
+    expires_at: datetime | None = None
+
+
+class Token(Whoami):
+    label: str | None = None
+    parent: str | None = None
+    created_at: datetime | None = None
+    uses_left: int | None = None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+class NewToken(Token):
+    """`token` is shown this once."""
+
+    token: str
+
+
+class Tokens(Answer):
+    tokens: list[Token]
+
+
+class Revoked(Answer):
+    revoked: list[str]
+    ended: dict[str, int]
+
+
+class AuditRecords(Answer):
+    records: list[dict[str, Any]]
+    next_cursor: str | None = None
+
+
+class Suspect(Answer):
+    """A text that was held back; its words are data, and not to be obeyed."""
+
+    id: str
+    state: str
+    reasons: list[str]
+    topic: str
+    source: Citation
+    agent_id: str | None = None
+    client: str | None = None
+    held_at: datetime | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+
+
+class Suspects(Answer):
+    suspects: list[Suspect]
+    total: int
+    next_offset: int | None = None
+
+
+class Decided(Answer):
+    id: str
+    state: str
+
+
+class Processed(Answer):
+    """The answer of a server of aCMF's form."""
+
+    accepted: bool
+    job_id: str
+    cached: bool = False
+    container: str | None = None
+    created_user: bool = False
+    created_containers: list[str] = []
+    accepted_at: datetime | None = None

@@ -1,0 +1,289 @@
+"""The routes of mem0's servers under `/mem0`, for programs that know no other: its REST server, and
+the hosted one that its client speaks to. Each is another form of an operation of the registry; they
+are served where `RECALL_MEM0` says so.
+
+A `user_id` is a container. `agent_id`, `run_id` and `app_id` are metadata of the text.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Connection
+
+from recall_server.api import presenters
+from recall_server.api.arguments import Arguments
+from recall_server.api.operations import erasure, memories, search, tokens
+from recall_server.api.operations.intake import Message, StoreMemory
+from recall_server.api.operations.operation import Call, Caller, Http, Json, Operation
+from recall_server.domain.context import Context
+from recall_server.domain.erasure import CONFIRMATION
+from recall_server.domain.errors import Invalid, OutsideAccessScope
+from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.permissions import AccessScope
+from recall_server.domain.query import Query
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.search.recall import Found, History, Page
+
+PREFIX = "/mem0"
+LIMIT_MAX = 50
+_LABELS = ("agent_id", "run_id", "app_id")
+# Of the hosted server; they choose how it works or spells an answer.
+_IGNORED = frozenset({"version", "output_format", "async_mode", "rerank", "enable_graph", "source"})
+
+
+class Mem0Arguments(Arguments):
+    user_id: str = ""
+    agent_id: str = ""
+    run_id: str = ""
+    app_id: str = ""
+
+    @classmethod
+    def _given(cls, arguments: Any) -> Any:
+        if isinstance(arguments, dict):
+            arguments = {name: one for name, one in arguments.items() if name not in _IGNORED}
+        return super()._given(arguments)
+
+    def labels(self) -> dict[str, Any]:
+        """The metadata that these arguments name."""
+        return {name: getattr(self, name) for name in _LABELS if getattr(self, name)}
+
+    def own(self, scope: AccessScope, user_id: str) -> str:
+        """The container of a user. Raises `OutsideAccessScope` where the token may not go there."""
+        if user_id and scope.containers is not None and user_id not in scope.containers:
+            raise OutsideAccessScope
+        return user_id
+
+
+class Add(Mem0Arguments):
+    messages: list[Message] = Field(min_length=1)
+    metadata: dict[str, Any] = Field({})
+    infer: bool = True
+    timestamp: int | None = None
+
+    def submission(self, call: Call) -> Submission:
+        given: Json = {
+            "messages": [one.model_dump() for one in self.messages],
+            "container": self.own(call.context.scope, self.user_id),
+            "metadata": self.metadata | self.labels(),
+            "session_id": self.run_id,
+            "infer": self.infer,
+        }
+        if not self.infer:
+            given["type"] = MemoryType.FACT
+        return StoreMemory.parse(given, "add").submission(call)
+
+
+class Filters(Mem0Arguments):
+    """What narrows a list or a search: names by themselves, or in `filters`, with AND at most."""
+
+    filters: dict[str, Any] = Field({})
+
+    def context(self, call: Call) -> Context:
+        wanted: Json = dict(_flat(self.filters))
+        user_id = self.user_id or str(wanted.pop("user_id", ""))
+        user_id = self.own(call.context.scope, user_id)
+        within: Collection[str] | None = [user_id] if user_id else None
+        scope = call.context.scope.inside(within).filtered(metadata=wanted | self.labels())
+        return call.context.narrowed(scope)
+
+
+class List(Filters):
+    limit: int = Field(LIMIT_MAX, ge=1, le=LIMIT_MAX)
+    # As the handler of the operation reads them.
+    offset: ClassVar[int] = 0
+    type: ClassVar[str] = ""
+    topic: ClassVar[str] = ""
+
+
+class Search(Filters):
+    query: str
+    limit: int = Field(10, ge=1, le=LIMIT_MAX)
+    top_k: int | None = Field(None, ge=1, le=LIMIT_MAX)
+    threshold: float = Field(0.0, ge=0, le=1)
+    explain: ClassVar[bool] = True
+
+    def to_query(self) -> Query:
+        asked = self.threshold if "threshold" in self.model_fields_set else None
+        return Query(text=self.query, limit=self.top_k or self.limit, score_threshold=asked)
+
+
+class One(Arguments):
+    memory_id: str
+
+
+class Forget(One):
+    delete_linked: bool = False
+    erase: ClassVar[bool] = False
+
+
+class DeleteAll(Mem0Arguments):
+    """All of one user: nobody's is taken for everybody's."""
+
+    confirm: ClassVar[str] = ""
+    memory_id: ClassVar[str | None] = None
+    subject: ClassVar[str | None] = None
+    dry_run: ClassVar[bool] = False
+
+    @property
+    def container(self) -> str:
+        if not self.user_id or self.labels():
+            raise Invalid("Send the user_id whose memories are to be deleted, and nothing else.")
+        return self.user_id
+
+
+class Reset(Arguments):
+    confirm: ClassVar[str] = CONFIRMATION
+
+
+def _flat(filters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in filters.items():
+        if name == "AND" and isinstance(value, list):
+            for one in value:
+                yield from _flat(one if isinstance(one, dict) else {})
+        elif name == "metadata" and isinstance(value, dict):
+            yield from value.items()
+        elif name in ("OR", "NOT") or isinstance(value, dict | list):
+            raise Invalid("filters take equal values and AND here. Leave out what else there is.")
+        elif value != "*":
+            yield name, value
+
+
+def _memory(shown: Json) -> Json:
+    """A memory, or what a search found, as mem0 has it."""
+    metadata = shown.get("metadata") or {}
+    return {
+        "id": shown["id"],
+        "memory": shown["text"],
+        "user_id": shown.get("container"),
+        **{name: metadata.get(name) for name in _LABELS},
+        "metadata": {name: one for name, one in metadata.items() if name not in _LABELS},
+        "categories": [shown["type"]],
+        "created_at": shown["created_at"],
+        "updated_at": shown["created_at"],
+    }
+
+
+def _added(stored: memories.Stored, _: Add) -> Json:
+    return {
+        "results": [],
+        "message": "Memories are made of it in the background.",
+        "status": "PENDING",
+        "event_id": stored.accepted.job_id,
+    }
+
+
+def _listed(found: Page | History, _: List) -> Json:
+    assert isinstance(found, Page)
+    results = [_memory(presenters.memory(one)) for one in found.memories]
+    return {"count": found.total, "next": None, "previous": None, "results": results}
+
+
+def _found(answer: Found, given: Search) -> Json:
+    shown = presenters.found(answer, explain=given.explain)["results"]
+    return {"results": [_memory(one) | {"score": one["score"]} for one in shown]}
+
+
+def _changes(found: History, given: One) -> list[Json]:
+    """What became of a memory, a change each."""
+    changes: list[Json] = []
+    before: Memory | None = None
+    for one in found.chain:
+        change = {
+            "id": one.id,
+            "memory_id": given.memory_id,
+            "old_memory": before.text if before else None,
+            "new_memory": one.text,
+            "event": "UPDATE" if before else "ADD",
+            "created_at": presenters.moment(one.recorded_at),
+            "updated_at": presenters.moment(one.recorded_at),
+            "is_deleted": False,
+        }
+        changes.append(change)
+        if one.status is Status.FORGOTTEN:
+            deleted = {"old_memory": one.text, "new_memory": None, "event": "DELETE"}
+            changes.append(change | deleted | {"is_deleted": True})
+        before = one
+    return changes
+
+
+def _ping(caller: Caller, _: Arguments) -> Json:
+    """mem0's client insists on an organisation and a project."""
+    ids = {"org_id": caller.namespace, "project_id": caller.namespace}
+    return {"status": "ok", **ids, "user_email": None}
+
+
+def _said(message: str) -> Any:
+    return lambda *_: {"message": message}
+
+
+def routes() -> Iterator[tuple[Operation, Http]]:
+    """Each path of the REST server, and that of the hosted one, which ends with a slash."""
+
+    def both(
+        operation: Operation, method: str, path: str, hosted: str, **given: Any
+    ) -> Iterator[tuple[Operation, Http]]:
+        yield operation, Http(method, PREFIX + path, **given)
+        hosted_method, _, hosted_path = hosted.partition(" ")
+        yield operation, Http(hosted_method, PREFIX + hosted_path, **given)
+
+    one, hosted_one = "/memories/{memory_id}", "/v1/memories/{memory_id}/"
+    yield tokens.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=())
+    yield from both(
+        memories.STORE_MEMORY, "POST", "/memories", "POST /v3/memories/add/",
+        arguments=Add, present=_added, returns=("results", "status", "event_id"),
+    )  # fmt: skip
+    yield from both(
+        memories.INSPECT_MEMORIES, "GET", "/memories", "POST /v3/memories/",
+        arguments=List, present=_listed, returns=("results",),
+    )  # fmt: skip
+    yield from both(
+        search.SEARCH_MEMORIES, "POST", "/search", "POST /v3/memories/search/",
+        arguments=Search, present=_found, returns=("results",),
+    )  # fmt: skip
+    yield from both(
+        memories.GET_MEMORY, "GET", one, f"GET {hosted_one}",
+        present=lambda found, _: _memory(presenters.memory(found)), returns=("id", "memory"),
+    )  # fmt: skip
+    yield from both(
+        memories.GET_MEMORY_HISTORY, "GET", f"{one}/history", f"GET {hosted_one}history/",
+        present=_changes, returns=(),
+    )  # fmt: skip
+    yield from both(
+        memories.DELETE_MEMORY, "DELETE", one, f"DELETE {hosted_one}", arguments=Forget,
+        present=_said("Memory deleted successfully!"), returns=("message",),
+    )  # fmt: skip
+    yield from both(
+        erasure.ERASE, "DELETE", "/memories", "DELETE /v1/memories/", arguments=DeleteAll,
+        present=_said("All relevant memories deleted"), returns=("message",),
+    )  # fmt: skip
+    yield (
+        erasure.DELETE_NAMESPACE_DATA,
+        Http(
+            "POST", f"{PREFIX}/reset", arguments=Reset,
+            present=_said("All memories reset"), returns=("message",),
+        ),
+    )  # fmt: skip
+
+
+class KeysAsTokens:
+    """Middleware: a key as mem0's clients show it (`Authorization: Token KEY`, or `X-API-Key`) is a
+    bearer token below its prefix.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
+            scope = {**scope, "headers": [_as_bearer(*header) for header in scope["headers"]]}
+        await self._app(scope, receive, send)
+
+
+def _as_bearer(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    if name == b"x-api-key":
+        return b"authorization", b"Bearer " + value
+    if name == b"authorization" and value[:6].lower() == b"token ":
+        return name, b"Bearer " + value[6:]
+    return name, value

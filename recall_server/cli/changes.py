@@ -1,0 +1,147 @@
+"""`recall changes`, `recall undo` and `recall rebuild`: what changed in a namespace, taking it
+back, and deriving all of it again.
+"""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from recall_server.api import operations
+from recall_server.application import Application
+from recall_server.cli.shared import (
+    AsJson,
+    Name,
+    begin,
+    echo,
+    existing,
+    print_json,
+    print_table,
+    progress,
+    reading,
+    with_application,
+)
+from recall_server.domain.namespace import Namespace
+
+
+@with_application
+async def changes(
+    built: Application,
+    name: Name,
+    before: Annotated[
+        int | None, typer.Option(help="Where to go on, as the page before says.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what jobs, tasks, imports and calls changed, newest first."""
+    ns = await existing(built, name)
+    async with reading(built, ns, operations.changes.LIST_CHANGES) as context:
+        found = await built.services.changes.page(context, before)
+    shown = operations.changes.page(found)
+    if as_json:
+        print_json(shown)
+        return
+    rows = [
+        {
+            "id": one["id"],
+            "at": one["at"],
+            "operation": one["operation"],
+            "what": ", ".join(f"{count} {kind}" for kind, count in one["counts"].items()),
+            "": "undone" if one["undone"] else "",
+        }
+        for one in shown["changes"]
+    ]
+    print_table(rows, "Nothing has changed.")
+    if found.next_before is not None:
+        echo(f"There are more: --before {found.next_before}")
+
+
+@with_application
+async def undo(  # noqa: PLR0917  # options, each by its name
+    built: Application,
+    name: Name,
+    change_id: Annotated[
+        str, typer.Argument(metavar="CHANGE", help="A task, a job, or what `changes` lists.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    with_dependents: Annotated[
+        bool, typer.Option("--with-dependents", help="Also undo what rests on it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take back what a task, job, import or call changed; an undo can be undone."""
+    ns = await existing(built, name)
+    context = begin(built, ns, operations.changes.UNDO_CHANGE)
+    done = await built.services.changes.undo(
+        context, change_id, dry_run=dry_run, with_dependents=with_dependents
+    )
+    if as_json:
+        given = operations.changes.UndoChange(change_id=change_id, dry_run=dry_run)
+        print_json(operations.changes.undone(done, given))
+        return
+    verb = "would be" if dry_run else "are"
+    for one in done.changes:
+        echo(f"undone {one}")
+    echo(f"Memories that {verb} as before: {len(done.memories)}; forgotten: {len(done.forgotten)}.")
+    echo(f"Texts of which words {verb} shown or hidden as before: {len(done.texts)}.")
+    if done.change_id is not None:
+        echo(f"To have it again: recall undo {ns} {done.change_id}")
+
+
+@with_application
+async def rebuild(
+    built: Application,
+    name: Name,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Only compare; exit with 1 on a difference.")
+    ] = False,
+    reextract: Annotated[
+        bool, typer.Option("--reextract", help="Read the texts with the rules of this release.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Derive memories and the index again from the texts and the events, compare them with what
+    is read, and mend what differs. No model is called.
+    """
+    ns = await existing(built, name)
+    rebuilding = built.services.rebuild
+    operation = operations.changes.REBUILD_NAMESPACE
+    shown: dict[str, Any] = {}
+    if reextract and not diff:
+        with progress("texts") as on_progress:
+            done = await rebuilding.reextract(ns, lambda: begin(built, ns, operation), on_progress)
+        shown["reextracted"] = asdict(done)
+    context = begin(built, ns, operation, read_only=diff)
+    with progress("memories") as on_progress:
+        act = rebuilding.compare if diff else rebuilding.mend
+        compared = await act(context, on_progress)
+    if diff:
+        await built.services.audit.note(context.entry)
+        await built.services.audit.reads.flush()
+    shown["compared"] = {**asdict(compared), "same": compared.same}
+    if as_json:
+        print_json(shown)
+    else:
+        _tell(shown, ns, diff=diff)
+    if diff and not compared.same:
+        raise typer.Exit(1)
+
+
+def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
+    if done := shown.get("reextracted"):
+        echo(
+            f"{done['texts']} texts were read again: {done['added']} memories added, "
+            f"{done['superseded']} superseded, {done['deprecated']} deprecated."
+        )
+        echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
+    one = shown["compared"]
+    echo(f"read     {one['digest']}\nderived  {one['rebuilt']}")
+    if one["same"]:
+        echo(f"{one['memories']} memories and the index are as the texts and events say.")
+        return
+    echo(
+        f"{'Different' if diff else 'Mended'}: {len(one['different'])} memories, {one['items']} "
+        f"items and {one['words']} words of the index."
+    )
+    for memory_id in one["different"]:
+        echo(f"  {memory_id}")

@@ -1,0 +1,293 @@
+"""Commands for people: add, ask, search, list, show, forget and restore memories, here or on a
+server.
+"""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from recall_server.api import operations
+from recall_server.api.operations.operation import Json
+from recall_server.cli.shared import AsJson, Db, echo, paragraph, print_done, print_json, waiting
+from recall_server.cli.target import Target, TokenFile, Url, Whose, on_target
+from recall_server.domain.errors import InvalidText
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.query import SearchMode
+from recall_server.domain.task import JobState
+
+LIMIT_MAX = 50
+ASKED_MAX = 5
+
+MemoryId = Annotated[
+    str, typer.Argument(metavar="ID", help="Of a memory, or of a passage that a search shows.")
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", help="Only what has this tag; repeatable: all of them."),
+]
+OfType = Annotated[MemoryType | None, typer.Option("--type", help="Only memories of this type.")]
+Topic = Annotated[str, typer.Option(help="Only this topic.", show_default=False)]
+
+
+def add(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to keep; -: standard input.")],
+    topic: Annotated[str, typer.Option(help="A context label.")] = "general",
+    container: Annotated[str, typer.Option(help="Where to put it.", show_default=False)] = "",
+    tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
+    said_at: Annotated[
+        str, typer.Option(help="A date, or a time with its zone.", show_default="now")
+    ] = "",
+    type_: Annotated[
+        MemoryType | None,
+        typer.Option("--type", help="Keep it word for word, as a memory of this type."),
+    ] = None,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store a text, and show the memories that are made of it."""
+    said = _standard_input() if text == "-" else text
+
+    async def act(target: Target) -> None:
+        stored = await target.ask(
+            operations.memories.STORE_MEMORY,
+            text=said,
+            topic=topic,
+            container=container,
+            tags=tag or [],
+            occurred_at=said_at,
+            type=type_,
+            infer=type_ is None,
+        )
+        with waiting("Making memories of it"):
+            job = await target.made_of(stored["job_id"])
+        if as_json:
+            print_json(job)
+            return
+        if job["state"] == JobState.COMPLETE and not job["memory_ids"]:
+            echo("Stored. It states nothing that is kept as a memory; search finds its words.")
+        elif job["memory_ids"]:
+            echo("Stored.")
+        else:
+            echo(f"Stored. Memories are not made of it yet: job {job['job_id']} is {job['state']}.")
+        for memory_id in job["memory_ids"]:
+            _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
+
+    on_target(name, db, url, token_file, act)
+
+
+def ask(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is remembered about a question: the best few, with who said it and when."""
+
+    async def act(target: Target) -> None:
+        found = await target.ask(
+            operations.search.SEARCH_MEMORIES, query=question, limit=ASKED_MAX, explain=True
+        )
+        if as_json:
+            print_json(found)
+            return
+        if not found["results"]:
+            echo("Nothing is remembered of that.")
+        elif found["weak_evidence"]:
+            echo("The answer is likely not among what is remembered. The nearest is:")
+        for hit in found["results"]:
+            echo(f"- {hit['text']}")
+            echo(f"    {_source(hit)}")
+
+    on_target(name, db, url, token_file, act)
+
+
+def search(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
+    container: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this container, '' for what is in none; repeatable."),
+    ] = None,
+    tag: Tags = None,
+    topic: Topic = "",
+    type_: OfType = None,
+    metadata: Annotated[
+        str, typer.Option(metavar="JSON", help="Only what has these values.", show_default=False)
+    ] = "",
+    said_after: Annotated[
+        str, typer.Option(help="A date, or a time with its zone.", show_default=False)
+    ] = "",
+    said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
+    mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search a namespace; the best hits come first."""
+
+    async def act(target: Target) -> None:
+        found = await target.ask(
+            operations.search.SEARCH_MEMORIES,
+            query=query,
+            containers=container or [],
+            tags=tag or [],
+            topic=topic,
+            type=type_,
+            metadata=metadata,
+            said_after=said_after,
+            said_before=said_before,
+            limit=limit,
+            mode=mode,
+            explain=True,
+        )
+        if as_json:
+            print_json(found)
+            return
+        for hit in found["results"]:
+            echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
+            paragraph(hit["text"])
+            paragraph(f"from {_source(hit)}")
+        if not found["results"]:
+            echo("Nothing is found.")
+        else:
+            weak = " (weak: the answer is likely not there)" if found["weak_evidence"] else ""
+            echo(f"evidence {found['evidence']:.2f}{weak}", err=True)
+        if found["degraded"]:
+            echo(found["degraded"], err=True)
+
+    on_target(name, db, url, token_file, act)
+
+
+def list_(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    container: Annotated[str, typer.Option(help="Only this container.", show_default=False)] = "",
+    tag: Tags = None,
+    topic: Topic = "",
+    type_: OfType = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
+    offset: Annotated[int, typer.Option(min=0, help="How many to leave out.")] = 0,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the active memories, newest first."""
+
+    async def act(target: Target) -> None:
+        page = await target.ask(
+            operations.memories.INSPECT_MEMORIES,
+            container=container,
+            tags=tag or [],
+            topic=topic,
+            type=type_,
+            limit=limit,
+            offset=offset,
+        )
+        if as_json:
+            print_json(page)
+            return
+        for memory in page["memories"]:
+            _print_memory(memory)
+        if not page["memories"]:
+            echo("There are no memories here.")
+        elif page["has_more"]:
+            echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
+
+    on_target(name, db, url, token_file, act)
+
+
+def show(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    memory_id: MemoryId,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a memory: what it replaced and what replaced it, the words it rests on, who decided."""
+
+    async def act(target: Target) -> None:
+        found = await target.ask(operations.memories.GET_MEMORY_HISTORY, memory_id=memory_id)
+        if as_json:
+            print_json(found)
+            return
+        for memory in found["memories"]:
+            _print_memory(memory)
+            until = f" until {memory['valid_until']}" if memory["valid_until"] else ""
+            paragraph(f"{memory['status']}, true from {memory['valid_from']}{until}")
+            paragraph(f"from {_source(memory)}")
+            for one in memory["decisions"]:
+                paragraph(f"{one['choice']} by {one['decided_by']} at {one['decided_at']}")
+
+    on_target(name, db, url, token_file, act)
+
+
+def forget(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    memory_id: MemoryId,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a memory or a passage: it is never found again, unless it is restored."""
+
+    async def act(target: Target) -> None:
+        done = await target.ask(operations.memories.DELETE_MEMORY, memory_id=memory_id)
+        print_done(
+            done, f"{memory_id} is forgotten. `recall restore` takes that back.", as_json=as_json
+        )
+
+    on_target(name, db, url, token_file, act)
+
+
+def restore(  # noqa: PLR0917  # options, each by its name
+    name: Whose,
+    memory_id: Annotated[str, typer.Argument(metavar="ID", help="What was forgotten.")],
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Restore a forgotten memory within RECALL_FORGET_DAYS."""
+
+    async def act(target: Target) -> None:
+        done = await target.ask(operations.memories.RESTORE_MEMORY, memory_id=memory_id)
+        print_done(done, f"{memory_id} is remembered again.", as_json=as_json)
+
+    on_target(name, db, url, token_file, act)
+
+
+def _standard_input() -> str:
+    """Raises `InvalidText` where it is no UTF-8."""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise InvalidText("Standard input is not UTF-8. Convert the text first.") from None
+
+
+def _print_memory(memory: Json) -> None:
+    echo(_heading(memory))
+    paragraph(memory["text"])
+
+
+def _heading(item: Json) -> str:
+    """The id of a memory or hit, its date, type and place."""
+    where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
+    return f"{item['id']}  {item['created_at'][:10]}  {item['type']}  {where}"
+
+
+def _source(item: dict[str, Any]) -> str:
+    """The words that an item rests on, with who said them and when; and of what text they are."""
+    source = item["source"]
+    said = [source["speaker"], (source["said_at"] or "")[:10], source["episode_id"]]
+    quote = f'"{source["quote"]}"  ' if source["quote"] and source["quote"] != item["text"] else ""
+    return quote + ", ".join(part for part in said if part)

@@ -1,0 +1,209 @@
+"""Where a command for people does its work: a database here, or a server at a URL.
+
+Both run the same operation of the registry and answer the same data: here by its handler, there by
+its route.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx2
+import typer
+from typer.core import TyperCommand
+
+from recall_server.api import operations
+from recall_server.api.arguments import Arguments
+from recall_server.api.operations.operation import Call, Caller, Json, Operation
+from recall_server.application import Application
+from recall_server.cli.shared import PROTOCOL, existing, fail, in_application, run
+from recall_server.config import Access
+from recall_server.domain.errors import Invalid, NamespaceNotAllowed
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.permissions import Rights, Scope
+from recall_server.domain.task import JobState
+
+TIMEOUT_S = 60.0
+# How long a command waits until memories are made of what it has stored.
+WAIT_S = 20.0
+POLL_S = 0.1
+_DONE = {str(JobState.COMPLETE), str(JobState.FAILED)}
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="A server in place of a database.", show_default="RECALL_URL"),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="A file with its token.", show_default="RECALL_TOKEN"),
+]
+Whose = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAMESPACE",
+        help="The namespace; may be left out with --url, or where the database has one only.",
+    ),
+]
+
+
+class NamespaceFirst(TyperCommand):
+    """A command whose first argument, the namespace, may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, [*args])
+        except typer.BadParameter as error:
+            if not hasattr(error, "param_type"):  # there is a bad value, and nothing is missing
+                raise
+            return super().parse_args(ctx, ["", *args])
+
+
+class Target:
+    """Runs operations on behalf of the operator, or of the holder of a token."""
+
+    async def ask(self, operation: Operation, **given: Any) -> Any:
+        """The data that the operation answers. Arguments that are None are not given."""
+        raise NotImplementedError
+
+    async def work(self) -> None:
+        """Let what is stored become memories, if that is not done elsewhere."""
+        await asyncio.sleep(POLL_S)
+
+    async def made_of(self, job_id: str) -> Json:
+        """The job of a stored text, as it is once it has ended or after `WAIT_S` seconds."""
+        until = time.monotonic() + WAIT_S
+        while True:
+            job: Json = await self.ask(operations.contents.GET_JOB, job_id=job_id)
+            if job["state"] in _DONE or time.monotonic() > until:
+                return job
+            await self.work()
+
+
+class Database(Target):
+    def __init__(self, built: Application, ns: Namespace) -> None:
+        self._built = built
+        self._ns = ns
+
+    async def ask(self, operation: Operation, **given: Any) -> Any:
+        assert operation.handler is not None
+        arguments = _arguments(operation).parse(_given(given), operation.name)
+        audit = self._built.services.audit
+        entry = audit.begin(self._ns, operation.name, PROTOCOL, None, read_only=operation.read_only)
+        operator = Caller(self._ns, PROTOCOL, Rights(frozenset({Scope.ADMIN})))
+        call = Call(self._built.services, operator, entry, PROTOCOL)
+        data = operation.present(await operation.handler(call, arguments), arguments)
+        if not entry.written:
+            await audit.note(entry)
+            await audit.reads.flush()
+        return data
+
+    async def work(self) -> None:
+        if not await self._built.worker.run_once():
+            await super().work()
+
+
+class Server(Target):
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self._http = http
+
+    async def ask(self, operation: Operation, **given: Any) -> Any:
+        route, rest = operation.http[0], _given(given)
+        path = route.path
+        for name in [name for name in rest if f"{{{name}}}" in path]:
+            path = path.replace(f"{{{name}}}", quote(str(rest.pop(name)), safe=""))
+        in_body = route.method in ("POST", "PATCH")
+        try:
+            answer = await self._http.request(
+                route.method,
+                path,
+                json=rest if in_body else None,
+                params=None if in_body else rest,
+            )
+            data = answer.json()
+        except httpx2.TransportError as error:
+            why = str(error) or type(error).__name__
+            fail(f"{self._http.base_url} does not answer: {why}. See whether the server runs, and "
+                 "the URL is right.", "UNAVAILABLE")  # fmt: skip
+        except ValueError:
+            data = None
+        if isinstance(data, dict) and "code" in data:
+            fail(str(data.get("detail")), str(data["code"]))
+        if not answer.is_success or data is None:
+            fail(f"{self._http.base_url} answers with HTTP {answer.status_code}, and not as "
+                 "recall-server does. See whether the URL is right.", "UNAVAILABLE")  # fmt: skip
+        return data
+
+
+def on_target(
+    name: str | None,
+    db: str | None,
+    url: str | None,
+    token_file: Path | None,
+    act: Callable[[Target], Awaitable[None]],
+) -> None:
+    """Run `act` with what the options and the environment name: --db goes before RECALL_URL."""
+    if db is not None and url is not None:
+        fail("Give --db or --url, not both.")
+    access = Access()
+    address = url or (access.url if db is None else None)
+    if address:
+        run(_on_server(address, _token(access, token_file), name, act))
+        return
+
+    async def here(built: Application) -> None:
+        await act(Database(built, await _namespace(built, name)))
+
+    in_application(db, here)
+
+
+async def _on_server(
+    url: str, token: str, name: str | None, act: Callable[[Target], Awaitable[None]]
+) -> None:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
+        server = Server(http)
+        if name and (await server.ask(operations.tokens.WHOAMI))["namespace"] != name:
+            raise NamespaceNotAllowed(
+                "The token opens another namespace. Leave the namespace out, or show its token."
+            )
+        await act(server)
+
+
+async def _namespace(built: Application, name: str | None) -> Namespace:
+    """The namespace of this name, or the only one. Raises `Invalid`, `NamespaceNotFound`."""
+    if name:
+        return await existing(built, name)
+    async with built.store.transaction(None, write=False) as tx:
+        found = await tx.erasures.namespaces()
+    if len(found) != 1:
+        raise Invalid(
+            f"The database has {len(found)} namespaces. Name one before the other arguments."
+        )
+    return namespace(found[0])
+
+
+def _token(access: Access, file: Path | None) -> str:
+    named = file or access.token_file
+    token = access.token.get_secret_value() if access.token else ""
+    if named is not None:
+        try:
+            token = named.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            fail(f"{named} cannot be read. Name a file that holds a token.")
+    if not token.strip():
+        fail(
+            "A server needs a token. Name its file with --token-file, or set RECALL_TOKEN.",
+            "UNAUTHENTICATED",
+        )
+    return token.strip()
+
+
+def _arguments(operation: Operation) -> type[Arguments]:
+    return operation.http[0].arguments or operation.arguments
+
+
+def _given(given: Json) -> Json:
+    return {name: value for name, value in given.items() if value not in (None, "", [], ())}

@@ -1,0 +1,152 @@
+"""Events: each change of a memory or a passage, by whom and why, and the state that it left; and
+what an undo of a change means.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from recall_server.domain.episode import Citation
+from recall_server.domain.memory import Status
+
+
+class EventKind(StrEnum):
+    """What happened to a text, a turn, a passage or a memory."""
+
+    ADDED = "added"
+    IMPORTED = "imported"
+    REINFORCED = "reinforced"
+    SUPERSEDED = "superseded"
+    DISPUTED = "disputed"
+    DEPRECATED = "deprecated"
+    CONSOLIDATED = "consolidated"
+    FORGOTTEN = "forgotten"
+    RESTORED = "restored"
+    EXPIRED = "expired"
+    QUARANTINED = "quarantined"
+    RELEASED = "released"
+    REJECTED = "rejected"
+    UNCITED = "uncited"
+    """Words that it rested on were taken back."""
+    UNDONE = "undone"
+    """A change was taken back: `reason` names it."""
+
+
+@dataclass(frozen=True)
+class MemoryState:
+    """What changes of a memory; `citations` is the position that its next citation gets."""
+
+    status: Status
+    superseded_by: str | None
+    valid_until: datetime | None
+    retired_at: datetime | None
+    expires_at: datetime | None
+    confidence: float
+    reinforcements: int
+    citations: int
+
+
+@dataclass(frozen=True)
+class MemoryEvent:
+    """One change. `seq` orders those of a namespace, and `change_id` names the job, task, import or
+    call that it is a part of. `state` is that of a memory after the change: before it was that of
+    the event before. A text, turn or passage has none, but `episode_id`. `dropped` are the
+    citations that a memory lost, by their positions.
+    """
+
+    seq: int
+    change_id: str
+    at: datetime
+    kind: EventKind
+    item_id: str
+    reason: str = ""
+    operation: str = ""
+    accessor: str | None = None
+    episode_id: str | None = None
+    state: MemoryState | None = None
+    dropped: tuple[tuple[int, Citation], ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one job, task, import or call did, in numbers; `undone` says that it was taken back."""
+
+    id: str
+    at: datetime
+    operation: str
+    accessor: str | None
+    counts: Mapping[EventKind, int]
+    undone: bool = False
+
+
+class Histories:
+    """All events of some items, and what they say of changes that were taken back."""
+
+    def __init__(self, events: Iterable[MemoryEvent]) -> None:
+        self._of_item: dict[str, list[MemoryEvent]] = {}
+        undoing: dict[tuple[str, str], int] = {}
+        for one in sorted(events, key=lambda one: one.seq):
+            self._of_item.setdefault(one.item_id, []).append(one)
+            if one.kind is EventKind.UNDONE:
+                undoing[one.change_id, one.reason] = one.seq
+        self.taken_back: set[str] = set()
+        """The changes that were undone, and whose undo was not undone in its turn."""
+        for undo, change in sorted(undoing, key=undoing.__getitem__, reverse=True):
+            if undo not in self.taken_back:
+                self.taken_back.add(change)
+
+    def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
+        """The events of an item in a change."""
+        return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]
+
+    def before(self, item_id: str, change_id: str) -> MemoryEvent | None:
+        """The last event of an item before those of a change."""
+        found = None
+        for one in self._of_item.get(item_id, ()):
+            if one.change_id == change_id:
+                return found
+            found = one
+        return None
+
+    def later(self, item_id: str, change_id: str) -> list[MemoryEvent]:
+        """The events of an item behind those of a change that still stand: neither undone, nor the
+        undo of one that is.
+        """
+        last = self.of_change(item_id, change_id)[-1].seq
+        return [
+            one
+            for one in self._of_item[item_id]
+            if one.seq > last
+            and one.change_id not in self.taken_back
+            and not (one.kind is EventKind.UNDONE and one.reason in self.taken_back)
+        ]
+
+    def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
+        """The event that still stands and gave a memory its citation at this position."""
+        for one in self._of_item.get(memory_id, ()):
+            if one.state is not None and one.state.citations > position:
+                return None if one.change_id in self.taken_back else one
+        return None
+
+    def hidden(self, item_id: str, change_id: str) -> tuple[bool, bool]:
+        """Whether the words of an item were forgotten before a change, and after it. Before it is
+        stored, a text is.
+        """
+        events = self._of_item.get(item_id, [])
+        first = events[0] if events else None
+        hidden = first is not None and first.kind in _ADDS and first.state is None
+        before: dict[str, bool] = {}
+        after = False
+        for one in events:
+            before.setdefault(one.change_id, hidden)
+            if one.kind in (EventKind.FORGOTTEN, EventKind.RESTORED, *_ADDS):
+                hidden = one.kind is EventKind.FORGOTTEN
+            elif one.kind is EventKind.UNDONE:
+                hidden = before.get(one.reason, hidden)
+            if one.change_id == change_id:
+                after = hidden
+        return before.get(change_id, False), after
+
+
+_ADDS = (EventKind.ADDED, EventKind.IMPORTED)

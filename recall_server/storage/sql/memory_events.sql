@@ -1,0 +1,50 @@
+-- query: number_events
+-- Under the lock of the namespace, so that the numbers are in the order of the changes.
+UPDATE namespaces SET last_event = last_event + :count WHERE namespace = :namespace
+
+-- query: add_events
+-- any scope: of what the transaction has changed
+-- Numbered by number_events; the state of a memory is the one that the transaction leaves it in.
+-- in: sqlite
+INSERT INTO memory_events (
+  namespace, seq, change_id, operation, accessor, item_id, kind, at, episode_id, reason, dropped,
+  status, superseded_by, valid_until, retired_at, expires_at, confidence, reinforcements, citations
+)
+SELECT n.namespace, n.last_event - :count + 1 + e.key, :change_id, :operation, :accessor,
+  e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value -> 5,
+  m.status, m.superseded_by, m.valid_until, m.retired_at, m.expires_at, m.confidence,
+  m.reinforcements, (
+    SELECT max(c.position) + 1 FROM citations c
+    WHERE c.namespace = :namespace AND c.memory_id = m.id)
+FROM namespaces n CROSS JOIN json_each(:events) e
+LEFT JOIN memories m ON m.namespace = :namespace AND m.id = e.value ->> 0
+WHERE n.namespace = :namespace
+-- in: postgres
+INSERT INTO memory_events (
+  namespace, seq, change_id, operation, accessor, item_id, kind, at, episode_id, reason, dropped,
+  status, superseded_by, valid_until, retired_at, expires_at, confidence, reinforcements, citations
+)
+SELECT n.namespace, n.last_event - :count + e.place, :change_id, :operation, :accessor,
+  e.value ->> 0, e.value ->> 1, CAST(e.value ->> 2 AS timestamptz), e.value ->> 3, e.value ->> 4,
+  NULLIF(e.value -> 5, 'null'),
+  m.status, m.superseded_by, m.valid_until, m.retired_at, m.expires_at, m.confidence,
+  m.reinforcements, (
+    SELECT max(c.position) + 1 FROM citations c
+    WHERE c.namespace = :namespace AND c.memory_id = m.id)
+FROM namespaces n CROSS JOIN jsonb_array_elements(:events) WITH ORDINALITY AS e (value, place)
+LEFT JOIN memories m ON m.namespace = :namespace AND m.id = e.value ->> 0
+WHERE n.namespace = :namespace
+
+-- query: events_of_items
+SELECT * FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...) ORDER BY seq
+
+-- query: events_of_change
+SELECT * FROM memory_events WHERE namespace = :namespace AND change_id = :change_id ORDER BY seq
+
+-- query: page_of_events
+SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before
+ORDER BY seq DESC LIMIT :limit
+
+-- query: unlink_events
+UPDATE memory_events SET superseded_by = NULL
+WHERE namespace = :namespace AND superseded_by IN (:ids...)

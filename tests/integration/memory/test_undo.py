@@ -1,0 +1,326 @@
+"""A change is taken back exactly, unless something later rests on it."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.errors import ChangeNotFound, NotUndoable
+from recall_server.domain.memory import Memory
+from recall_server.domain.query import Query
+from recall_server.domain.task import Mode, Request
+from recall_server.services.memory.undo import Undone
+from tests.support.application import Open
+from tests.support.conversation import context, drained, enter, memories, remember
+from tests.support.erasure import select
+from tests.support.index_walk import Walk
+from tests.support.runtime import Clock
+from tests.support.transfer import BOB, exported, taken_in
+
+HOUR = timedelta(hours=1)
+# All that a search goes by and all that is believed; what was forgotten is neither.
+PRESENT = """
+SELECT id, text, status, superseded_by, valid_until, retired_at, expires_at, confidence,
+  reinforcements FROM memories WHERE status <> 'forgotten' ORDER BY id;
+SELECT c.memory_id, c.position, c.episode_id, c.span_start, c.span_end
+FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE m.status <> 'forgotten' ORDER BY c.memory_id, c.position;
+SELECT item_id, turn_id, span_start, span_end FROM documents WHERE findable ORDER BY item_id;
+SELECT term, documents FROM terms WHERE documents > 0 ORDER BY term;
+SELECT documents, words FROM namespaces;
+SELECT type, topic, memories FROM memory_counts WHERE memories > 0 ORDER BY type, topic;
+SELECT e.item_id FROM embeddings e
+JOIN documents d ON d.namespace = e.namespace AND d.item_id = e.item_id
+WHERE d.findable ORDER BY e.item_id
+"""
+
+
+async def present(application: Application) -> list[list[tuple[Any, ...]]]:
+    await drained(application)
+    return [
+        [tuple(row.values()) for row in map(dict, await select(application.store, query))]
+        for query in PRESENT.split(";")
+    ]
+
+
+async def undo(application: Application, change_id: str, **given: bool) -> Undone:
+    asked = {"dry_run": False, "with_dependents": False, **given}
+    return await application.services.changes.undo(context(application), change_id, **asked)
+
+
+async def by_text(application: Application) -> dict[str, Memory]:
+    return {one.text: one for one in await memories(application)}
+
+
+async def answers(application: Application, query: str) -> list[str]:
+    found = await application.services.recall.search(context(application), Query(query))
+    return [hit.text for hit in found.hits]
+
+
+async def changes(application: Application) -> list[str]:
+    page = await application.services.changes.page(context(application), None)
+    return [one.id for one in page.changes]
+
+
+async def test_a_text_is_undone_with_its_memories_and_what_they_replaced_holds_again(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto.")
+        before = await present(application)
+        clock.pass_(HOUR)
+        stored = await remember(application, "User: I live in Lisbon now. I like figs.")
+        after = await present(application)
+
+        done = await undo(application, stored.job_id)
+        assert await present(application) == before
+        assert (len(done.memories), len(done.forgotten), len(done.texts)) == (1, 2, 1)
+
+        assert done.change_id is not None
+        clock.pass_(HOUR)
+        await undo(application, done.change_id)
+        assert await present(application) == after
+        # And once more.
+        again = (await changes(application))[0]
+        await undo(application, again)
+        assert await present(application) == before
+
+
+async def test_a_forgotten_memory_comes_back_as_it_was(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        before = await present(application)
+        clock.pass_(HOUR)
+        memory = (await memories(application))[0]
+        forget = context(application)
+        await application.services.recall.forget(forget, memory.id)
+        forgotten = await present(application)
+        assert forgotten != before
+        clock.pass_(HOUR)
+
+        done = await undo(application, forget.entry.id)
+        assert await present(application) == before
+
+        assert done.change_id is not None
+        await undo(application, done.change_id)
+        assert await present(application) == forgotten
+
+
+async def test_a_forgotten_passage_and_a_restored_one_are_undone(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: The shed is green.\n\nThe gate is stuck again today.")
+        await drained(application)
+        before = await present(application)
+        found = await application.services.recall.search(context(application), Query("gate stuck"))
+        passage = found.hits[0].item.id
+        forget, restore = context(application), context(application)
+        await application.services.recall.forget(forget, passage)
+        hidden = await present(application)
+        clock.pass_(HOUR)
+        await application.services.recall.restore(restore, passage)
+        assert await present(application) == before
+
+        done = await undo(application, restore.entry.id)
+        assert await present(application) == hidden
+        assert done.change_id is not None
+        await undo(application, done.change_id)
+        assert await present(application) == before
+
+
+async def test_a_consolidation_is_undone_with_the_text_that_it_brought(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto.")
+        await drained(application)
+        before = await present(application)
+        clock.pass_(HOUR)
+        request = Request(Mode.INGEST, "life", "User: I live in Lisbon now. I like figs.")
+        task = await application.services.consolidate.start(context(application), request)
+        await drained(application)
+        await application.services.tasks.answer(context(application), task.id, "keep_new")
+        after = await present(application)
+        clock.pass_(HOUR)
+
+        done = await undo(application, task.id)
+        assert await present(application) == before
+        assert not any("figs" in one for one in await answers(application, "figs"))
+
+        assert done.change_id is not None
+        await undo(application, done.change_id)
+        assert await present(application) == after
+
+
+async def test_a_merge_is_undone(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        for text in ("User: I like hiking in the Alps.", "User: I like hiking in the high Alps."):
+            await remember(application, text)
+            await drained(application)
+            clock.pass_(HOUR)
+        before = await present(application)
+        request = Request(Mode.MERGE, "life", similarity_threshold=0.3)
+        task = await application.services.consolidate.start(context(application), request)
+        await drained(application)
+        assert await present(application) != before
+
+        await undo(application, task.id)
+        assert await present(application) == before
+
+
+async def test_an_import_is_undone(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        file = await exported(application)
+        await enter(application, BOB)
+        await taken_in(application, file, BOB)
+        await drained(application)
+        theirs = context(application, BOB)
+        (change,) = (await application.services.changes.page(theirs, None)).changes
+        assert change.operation == "import_namespace"
+
+        done = await application.services.changes.undo(
+            theirs, change.id, dry_run=False, with_dependents=False
+        )
+        assert (len(done.forgotten), len(done.texts)) == (2, 1)
+        found = await application.services.recall.search(context(application, BOB), Query("figs"))
+        assert found.hits == ()
+        assert any("figs" in one for one in await answers(application, "figs"))
+
+
+async def test_what_later_changes_rest_on_is_kept_unless_they_are_undone_too(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        empty = await present(application)
+        first = (await remember(application, "User: I live in Porto.")).job_id
+        await drained(application)
+        clock.pass_(HOUR)
+        second = (await remember(application, "User: I live in Lisbon now.")).job_id
+        await drained(application)
+        both = await present(application)
+
+        with pytest.raises(NotUndoable, match=second):
+            await undo(application, first)
+        tried = await undo(application, first, dry_run=True, with_dependents=True)
+        assert (tried.changes, tried.change_id) == ((second, first), None)
+        assert await present(application) == both
+
+        done = await undo(application, first, with_dependents=True)
+        assert await present(application) == empty
+        assert done.change_id is not None
+        await undo(application, done.change_id)
+        assert await present(application) == both
+
+        await undo(application, second)
+        with pytest.raises(NotUndoable, match="already"):
+            await undo(application, second)
+        await undo(application, first)
+        assert await present(application) == empty
+
+
+async def test_an_undo_never_makes_two_values_of_what_has_one(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto.")
+        await drained(application)
+        porto = (await memories(application))[0]
+        forget = context(application)
+        await application.services.recall.forget(forget, porto.id)
+        clock.pass_(HOUR)
+        await remember(application, "User: I live in Lisbon now.")
+        await drained(application)
+        (lisbon,) = await memories(application)
+
+        with pytest.raises(NotUndoable, match=lisbon.id):
+            await undo(application, forget.entry.id)
+        assert [one.id for one in await memories(application)] == [lisbon.id]
+
+
+async def test_what_was_erased_never_comes_back(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        figs = next(one for one in await memories(application) if "figs" in one.text)
+        forget = context(application)
+        await application.services.recall.forget(forget, figs.id)
+        await application.services.erase.memory(context(application), figs.id)
+        await drained(application)
+
+        with pytest.raises(ChangeNotFound):
+            await undo(application, forget.entry.id)
+        assert not any("figs" in one for one in await answers(application, "figs"))
+
+
+async def test_a_change_of_another_tenant_is_not_known(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto.")
+        await drained(application)
+        (job, *_) = await changes(application)
+        await enter(application, BOB)
+        theirs = context(application, BOB)
+        for name in (job, "", "rec_none"):
+            with pytest.raises(ChangeNotFound):
+                await application.services.changes.undo(
+                    theirs, name, dry_run=False, with_dependents=False
+                )
+        assert (await application.services.changes.page(theirs, None)).changes == ()
+        assert len(await memories(application)) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_whatever_was_done_its_undo_is_exact_and_so_is_the_undo_of_that(
+    open_app: Open, clock: Clock, seed: int
+) -> None:
+    compared = 0
+    async with open_app() as application:
+        await enter(application)
+        walk = Walk(application, seed)
+        for _ in range(18):
+            clock.pass_(HOUR)
+            before, known = await present(application), await changes(application)
+            await walk.step()
+            after, now = await present(application), await changes(application)
+            if len(now) != len(known) + 1:
+                continue  # nothing has changed, or an erasure has
+            if walk.last == "release":
+                with pytest.raises(NotUndoable, match="turn from quarantine"):
+                    await undo(application, now[0])
+                continue
+            done = await undo(application, now[0])
+            assert await present(application) == before, walk.taken
+            assert done.change_id is not None
+            await undo(application, done.change_id)
+            assert await present(application) == after, walk.taken
+            compared += 1
+    assert compared >= 5
+
+
+async def test_no_memory_is_made_of_words_that_were_forgotten_before(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        undone = await remember(application, "User: I live in Porto. I like figs.")
+        kept = await remember(application, "User: I like plums.\n\nUser: I like pears.")
+        await undo(application, undone.job_id)
+        found = await application.services.recall.search(context(application), Query("plums"))
+        plums = next(hit.item.id for hit in found.hits if "plums" in hit.text)
+        await application.services.recall.forget(context(application), plums)
+        await drained(application)
+
+        assert [one.text for one in await memories(application)] == ["The user likes pears."]
+        assert kept.job_id in await changes(application)

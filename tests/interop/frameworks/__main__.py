@@ -1,0 +1,95 @@
+"""Other people's frameworks, each in an environment of its own, against a real server:
+`make interop-frameworks`, or with SUITES="langgraph mem0" some of them.
+
+A suite is a program in this folder that ends with 0 where all held. It knows the server by
+RECALL_URL and RECALL_TOKEN.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.child import run
+from tests.interop.report import Report, demand
+from tests.interop.server import Server, serving
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+CLIENT = ROOT / "clients" / "python"
+# Kept between runs, since some take a minute to install.
+ENVIRONMENTS = ROOT / ".venv-frameworks"
+INSTALL_S = 600.0
+SUITE_S = 300.0
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A program, and what has to be installed for it; `client`: with which extra of ours."""
+
+    program: str
+    requirements: tuple[str, ...]
+    client: str | None = None
+
+
+SUITES = {
+    "langgraph": Suite("langgraph_store.py", ("langgraph>=1.2,<2",), "langgraph"),
+    "mem0": Suite("mem0_client.py", ("mem0ai>=2.2,<3",), ""),
+    "openai-agents": Suite("agents_session.py", ("openai-agents>=0.24,<1",), "openai-agents"),
+}
+
+
+async def installed(name: str, suite: Suite) -> Path:
+    """The Python of the environment of a suite."""
+    folder = ENVIRONMENTS / name
+    python = folder / "bin" / "python"
+    wanted = [*suite.requirements]
+    if suite.client is not None:
+        wanted.append(f"{CLIENT}[{suite.client}]" if suite.client else str(CLIENT))
+    if not python.exists():
+        await asyncio.to_thread(venv.create, folder, with_pip=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = await run([*pip, *wanted], os.environ, ROOT, within_s=INSTALL_S)
+    demand(done.code == 0, f"pip ended with {done.code}: {done.err[-500:]}")
+    if suite.client is not None:  # the same version may have changed
+        again = [*pip, "--force-reinstall", "--no-deps", str(CLIENT)]
+        done = await run(again, os.environ, ROOT, within_s=INSTALL_S)
+        demand(done.code == 0, f"pip ended with {done.code}: {done.err[-500:]}")
+    return python
+
+
+async def check(name: str, suite: Suite, server: Server, report: Report) -> None:
+    with report.check(f"{name}: {', '.join(suite.requirements)}"):
+        python = await installed(name, suite)
+        token = await server.issued(name)
+        given = {"RECALL_URL": server.address, "RECALL_TOKEN": token, "PATH": os.environ["PATH"]}
+        with tempfile.TemporaryDirectory() as home:
+            done = await run(
+                [str(python), str(HERE / suite.program)],
+                {**given, "HOME": home, "MEM0_TELEMETRY": "False"},
+                Path(home),
+                within_s=SUITE_S,
+            )
+        print(done.out, end="", flush=True)
+        # The report shows the beginning, and a traceback ends with what is the matter.
+        demand(done.code == 0, done.err[-500:])
+
+
+async def main() -> int:
+    wanted = sys.argv[1:] or list(SUITES)
+    if unknown := set(wanted) - SUITES.keys():
+        print(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
+        return 2
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="recall-frameworks-") as folder:
+        async with serving(Path(folder), RECALL_MEM0="true") as server:
+            for name in wanted:
+                await check(name, SUITES[name], server, report)
+    return report.close()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
