@@ -14,6 +14,7 @@ from rich.console import Console
 from benchmarks import answers as answers_
 from benchmarks import fairness as fairness_
 from benchmarks import load as load_
+from benchmarks import past as past_
 from benchmarks import peer as peer_
 from benchmarks import request_path
 from benchmarks import retrieval as retrieval_
@@ -153,6 +154,26 @@ def timing(
 ) -> None:
     """Whether response times tell a revoked token, or a text that another tenant has."""
     run = partial(timing_.timing, calls=calls, texts=texts, db_url=db_url)
+    _print(_on_each(engine, run), engine, file, strict)
+
+
+@app.command()
+def past(
+    *,
+    engine: Engine = Engines.BOTH,
+    db_url: DbUrl = None,
+    memories: Annotated[
+        int, typer.Option(min=10, help="Statements, each in its versions.")
+    ] = 10_000,
+    versions: Annotated[int, typer.Option(min=2, help="Of each statement.")] = 5,
+    searches: Annotated[int, typer.Option(min=10, help="Of each kind.")] = 100,
+    file: File = None,
+    strict: Strict = False,
+) -> None:
+    """Searches of what was known, and was true, at a moment beside the same searches of now."""
+    run = partial(
+        past_.past, memories=memories, versions=versions, searches=searches, db_url=db_url
+    )
     _print(_on_each(engine, run), engine, file, strict)
 
 

@@ -38,6 +38,7 @@ from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
+from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.undo import Changes
@@ -48,6 +49,7 @@ from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.ending import END, Ending
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
+from recall_server.services.tasks.reviews import Reviews
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
@@ -276,6 +278,9 @@ async def open_application(
                 ),
                 holds=Holds(store, now),
                 ingest=ingest,
+                intents=Intents(
+                    store, ingest, factories.rules_extractor(), embeds=vectors is not None
+                ),
                 ledger=ledger,
                 model_keys=model_keys,
                 verification=verification,
@@ -292,6 +297,14 @@ async def open_application(
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
                     Reranking(reranker, settings.rerank_min_score) if reranker else None,
+                ),
+                reviews=Reviews(
+                    store,
+                    runtime,
+                    tasks,
+                    Quarantine(store, runtime),
+                    redaction,
+                    embeds=vectors is not None,
                 ),
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,

@@ -1,6 +1,7 @@
 """Domain values as JSON."""
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,9 +9,15 @@ from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.errors import RecallError
 from recall_server.domain.memory import Memory
+from recall_server.domain.memory_event import MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
-from recall_server.domain.plan import Choice, Question, Resolution
+from recall_server.domain.plan import (
+    Choice,
+    Question,
+    Resolution,
+)
 from recall_server.domain.query import Hit
+from recall_server.domain.relations import Relation
 from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
 from recall_server.domain.task import Outcome, Status, Task, TaskState
@@ -19,7 +26,7 @@ from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
-from recall_server.services.tasks.tasks import OpenQuestion
+from recall_server.services.tasks.reviews import Answered, Review
 from recall_server.storage.tables.tasks import PushConfig
 
 Json = dict[str, Any]
@@ -71,6 +78,8 @@ def hit(one: Hit, *, explain: bool) -> Json:
         shown |= {"superseded_by": item.superseded_by, "valid_until": moment(item.valid_until)}
     if one.gave_way_to:
         shown["gave_way_to"] = one.gave_way_to
+    if one.disputed_with:
+        shown["disputed_with"] = list(one.disputed_with)
     if item.expires_at:
         shown["expires_at"] = moment(item.expires_at)
     if item.container:
@@ -160,23 +169,68 @@ def citation(one: Citation) -> Json:
 
 def page(one: Page) -> Json:
     return {
-        "memories": [memory(m) for m in one.memories],
+        "memories": [memory(m) | disputed(m, one.disputed) for m in one.memories],
         "total": one.total,
         "has_more": one.next_offset is not None,
         "next_offset": one.next_offset,
     }
 
 
+def disputed(one: Memory, others: Mapping[str, Sequence[str]]) -> Json:
+    """What contradicts a memory, while nobody has said which holds."""
+    return {"disputed_with": list(others.get(one.id, ()))} if one.status == "disputed" else {}
+
+
+def relation(one: Relation) -> Json:
+    return {
+        "from_id": one.from_id,
+        "relation": str(one.kind),
+        "to_id": one.to_id,
+        "reason": str(one.reason),
+        "confidence": round(one.confidence, 4),
+        "made_by": one.made_by,
+        "made_at": moment(one.made_at),
+    }
+
+
+def with_relations(one: Memory, found: History) -> Json:
+    """A memory with what was decided about it, if no rule could, and its relations."""
+    return (
+        memory(one)
+        | disputed(one, found.disputed)
+        | {
+            "decisions": [decision(made) for made in found.decisions.get(one.id, ())],
+            "relations": [
+                relation(made) for made in found.relations if one.id in (made.from_id, made.to_id)
+            ],
+        }
+    )
+
+
 def history(found: History) -> Json:
-    """Each memory with what was decided about it, if no rule could."""
+    """Each memory with its relations, and what became of it."""
     return {
         "memories": [
-            memory(m) | {"decisions": [decision(one) for one in found.decisions.get(m.id, ())]}
+            with_relations(m, found)
+            | {"events": [event(one) for one in found.events if one.item_id == m.id]}
             for m in found.chain
         ],
         "total": len(found.chain),
         "has_more": False,
         "next_offset": None,
+    }
+
+
+def event(one: MemoryEvent) -> Json:
+    """What happened to a memory, when, by whom and why; `change` is its job, task or call."""
+    return {
+        "at": moment(one.at),
+        "event": str(one.kind),
+        "rule": one.reason or None,
+        "by": one.accessor,
+        "operation": one.operation or None,
+        "change": one.change_id or None,
+        "status": str(one.state.status) if one.state else None,
     }
 
 
@@ -355,11 +409,10 @@ def asked(status: Status) -> str:
 
 def question(one: Question) -> Json:
     fact = one.new.fact
-    assert fact is not None
     return {
         "id": one.id,
-        "entity": fact.entity,
-        "attribute": fact.attribute,
+        "entity": fact and fact.entity,
+        "attribute": fact and fact.attribute,
         "existing": [_side(memory) for memory in one.existing],
         "new": _side(one.new),
         "reason": one.reason,
@@ -368,14 +421,40 @@ def question(one: Question) -> Json:
     }
 
 
-def open_question(one: OpenQuestion) -> Json:
-    """A question that waits, with the task that asks it."""
+def conflict(one: Review) -> Json:
+    """A contradiction that waits, with the task that asks about it, if one does."""
+    assert one.question is not None
     return {
         **question(one.question),
-        "task_id": one.task.id,
-        "asked_at": moment(one.task.status.at),
-        "expires_at": moment(one.task.expires_at),
+        "task_id": one.task and one.task.id,
+        "asked_at": moment(one.asked_at),
+        "expires_at": one.task and moment(one.task.expires_at),
     }
+
+
+def review(one: Review) -> Json:
+    """What waits, whatever it is about, and what can be answered."""
+    about = suspect(one.suspect) if one.suspect else conflict(one)
+    for name in ("id", "choices", "asked_at"):
+        about.pop(name, None)
+    return {
+        "id": one.id,
+        "kind": str(one.kind),
+        "asked_at": moment(one.asked_at),
+        "choices": list(one.choices),
+        "about": about,
+    }
+
+
+def answered(one: Answered) -> Json:
+    shown: Json = {"id": one.id, "kind": str(one.kind)}
+    if one.task:
+        shown |= {
+            "task_id": one.task.id,
+            "status": str(one.task.status.state),
+            "open": len(one.task.status.questions),
+        }
+    return shown
 
 
 def _side(memory: Memory) -> Json:

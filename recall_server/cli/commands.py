@@ -26,7 +26,7 @@ from recall_server.cli.erase import (
 from recall_server.cli.install import install
 from recall_server.cli.memory import add, ask, forget, list_, restore, search, show
 from recall_server.cli.portability import export_, import_
-from recall_server.cli.review import conflicts, quarantine
+from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.shared import (
     AsJson,
     Db,
@@ -186,6 +186,7 @@ for name_, command_ in (
     app.command(name_, cls=NamespaceFirst)(command_)
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(audit, name="audit")
+app.add_typer(reviews, name="reviews")
 app.add_typer(conflicts, name="conflicts")
 app.add_typer(hold, name="hold")
 app.command("erase")(erase)

@@ -12,7 +12,7 @@ from recall_server.api.operations.operation import Json
 from recall_server.cli.shared import AsJson, Db, echo, paragraph, print_done, print_json, waiting
 from recall_server.cli.target import Target, TokenFile, Url, Whose, on_target
 from recall_server.domain.errors import InvalidText
-from recall_server.domain.memory import MemoryType
+from recall_server.domain.memory import Listed, MemoryType
 from recall_server.domain.query import SearchMode
 from recall_server.domain.task import JobState
 
@@ -28,6 +28,11 @@ Tags = Annotated[
 ]
 OfType = Annotated[MemoryType | None, typer.Option("--type", help="Only memories of this type.")]
 Topic = Annotated[str, typer.Option(help="Only this topic.", show_default=False)]
+AsOf = Annotated[
+    str,
+    typer.Option(help="What was true then: a date, or a time with its zone.", show_default=False),
+]
+KnownAt = Annotated[str, typer.Option(help="What was known here then.", show_default=False)]
 
 
 def add(  # noqa: PLR0917  # options, each by its name
@@ -124,6 +129,8 @@ def search(  # noqa: PLR0917  # options, each by its name
         str, typer.Option(help="A date, or a time with its zone.", show_default=False)
     ] = "",
     said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    as_of: AsOf = "",
+    known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
     db: Db = None,
@@ -144,6 +151,8 @@ def search(  # noqa: PLR0917  # options, each by its name
             metadata=metadata,
             said_after=said_after,
             said_before=said_before,
+            as_of=as_of,
+            known_at=known_at,
             limit=limit,
             mode=mode,
             explain=True,
@@ -172,6 +181,11 @@ def list_(  # noqa: PLR0917  # options, each by its name
     tag: Tags = None,
     topic: Topic = "",
     type_: OfType = None,
+    status: Annotated[
+        Listed | None, typer.Option(help="Only what is in this state.", show_default="active")
+    ] = None,
+    as_of: AsOf = "",
+    known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
     offset: Annotated[int, typer.Option(min=0, help="How many to leave out.")] = 0,
     db: Db = None,
@@ -188,6 +202,9 @@ def list_(  # noqa: PLR0917  # options, each by its name
             tags=tag or [],
             topic=topic,
             type=type_,
+            status=status,
+            as_of=as_of,
+            known_at=known_at,
             limit=limit,
             offset=offset,
         )
@@ -212,7 +229,9 @@ def show(  # noqa: PLR0917  # options, each by its name
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a memory: what it replaced and what replaced it, the words it rests on, who decided."""
+    """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
+    it and by whom.
+    """
 
     async def act(target: Target) -> None:
         found = await target.ask(operations.memories.GET_MEMORY_HISTORY, memory_id=memory_id)
@@ -224,6 +243,8 @@ def show(  # noqa: PLR0917  # options, each by its name
             until = f" until {memory['valid_until']}" if memory["valid_until"] else ""
             paragraph(f"{memory['status']}, true from {memory['valid_from']}{until}")
             paragraph(f"from {_source(memory)}")
+            for one in memory["events"]:
+                paragraph(_event(one))
             for one in memory["decisions"]:
                 paragraph(f"{one['choice']} by {one['decided_by']} at {one['decided_at']}")
 
@@ -272,6 +293,13 @@ def _standard_input() -> str:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
         raise InvalidText("Standard input is not UTF-8. Convert the text first.") from None
+
+
+def _event(one: Json) -> str:
+    rule = f" ({one['rule']})" if one["rule"] else ""
+    by = f" by {one['by']}" if one["by"] else ""
+    change = f", {one['operation']} {one['change']}" if one["change"] else ""
+    return f"{one['at']}  {one['event']}{rule}{by}{change}"
 
 
 def _print_memory(memory: Json) -> None:

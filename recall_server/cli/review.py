@@ -1,4 +1,4 @@
-"""`recall conflicts` and `recall quarantine`: what waits for a person's decision."""
+"""`recall reviews`, `conflicts` and `quarantine`: what waits for a person's decision."""
 
 from typing import Annotated, Any
 
@@ -22,15 +22,87 @@ from recall_server.cli.shared import (
 from recall_server.domain.namespace import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
+from recall_server.domain.task import Task
 from recall_server.domain.text.cleaning import visible
 from recall_server.services.memory.quarantine import LISTED_MAX
+from recall_server.services.tasks.reviews import CONTRADICTIONS, ReviewKind
 
 QUESTIONS_MAX = 100
 
+reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=True)
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
 quarantine = typer.Typer(help="Turns that were held back when they came in.", no_args_is_help=True)
 
 Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
+
+
+@reviews.command("list")
+@with_application
+async def list_reviews(
+    built: Application,
+    name: Name,
+    kind: Annotated[ReviewKind | None, typer.Option(help="Only those of this kind.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List questions of tasks, disputes and quarantined turns, the oldest first."""
+    ns = await existing(built, name)
+    context = begin(built, ns, operations.reviews.LIST_REVIEWS)
+    kinds = set(ReviewKind) if kind is None else {kind}
+    found = await built.services.reviews.waiting(context, kinds, limit=QUESTIONS_MAX)
+    await built.services.audit.write(context.entry)
+    shown = [presenters.review(one) for one in found]
+    if as_json:
+        print_json(shown)
+        return
+    for one in shown:
+        echo(f"{one['id']}  {one['kind']}  since {one['asked_at']}")
+        about = one["about"]
+        for title, side in _sides(about):
+            echo(f"  {title:9}{visible(side['text'], lines=False)}")
+        for line in about["source"]["quote"].splitlines() if "source" in about else ():
+            echo(f"  | {line}")
+        echo(f"  answer with {', '.join(one['choices'])}")
+    if not shown:
+        echo("Nothing waits for a decision.")
+
+
+@reviews.command("answer")
+@with_application
+async def answer_review(
+    built: Application,
+    name: Name,
+    review_id: Listed,
+    choice: Annotated[
+        str, typer.Argument(metavar="CHOICE", help="One of those that `list` shows.")
+    ],
+    text: Annotated[
+        str | None, typer.Option(help="With merge: the text that replaces both.")
+    ] = None,
+) -> None:
+    """Answer what waits, once."""
+    ns = await existing(built, name)
+    given = operations.reviews.AnswerReview.parse(
+        {"id": review_id, "choice": choice, "text": text}, "recall reviews answer"
+    )
+    operation = operations.reviews.decided_as(given)
+    done = await built.services.reviews.answer(
+        begin(built, ns, operation), given.id, given.decision, given.text
+    )
+    echo(f"Answered {done.id}." + _of_task(done.task))
+
+
+def _sides(about: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The sides of a contradiction, the new one last; of a quarantined turn none."""
+    if "new" not in about:
+        return []
+    return [*(("existing", one) for one in about["existing"]), ("new", about["new"])]
+
+
+def _of_task(task: Task | None) -> str:
+    if task is None:
+        return ""
+    left = len(task.status.questions)
+    return f" Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else ".")
 
 
 @conflicts.command("list")
@@ -44,7 +116,7 @@ async def list_conflicts(built: Application, name: Name, as_json: AsJson = False
     rows = [
         {
             "id": one["id"],
-            "task": one["task_id"],
+            "task": one["task_id"] or "",
             "known": " / ".join(side["text"] for side in one["existing"]),
             "new": one["new"]["text"],
             "recommended": one["recommended"],
@@ -66,7 +138,8 @@ async def show(
     if as_json:
         print_json(one)
         return
-    echo(f"{one['entity']} · {one['attribute']}   (task {one['task_id']})")
+    asked_by = f"   (task {one['task_id']})" if one["task_id"] else ""
+    echo(f"{one['entity']} · {one['attribute']}{asked_by}")
     for title, side in [*(("known", s) for s in one["existing"]), ("new", one["new"])]:
         source = side["source"]
         echo(f"\n{title:6}{visible(side['text'], lines=False)}")
@@ -90,14 +163,12 @@ async def resolve(  # noqa: PLR0917  # options, each by its name
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer one question; the task continues after the last one."""
+    """Answer one question; a task continues after the last one."""
     ns = await existing(built, name)
-    context = begin(built, ns, operations.conflicts.RESOLVE_CONFLICT)
-    task = await built.services.tasks.resolve(context, question_id, choice, text)
-    left = len(task.status.questions)
-    said = f"Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else ".")
-    data = {"task_id": task.id, "status": str(task.status.state), "open": left}
-    print_done(data, said, as_json=as_json)
+    context = begin(built, ns, operations.reviews.RESOLVE_CONFLICT)
+    done = await built.services.reviews.answer(context, question_id, choice, text)
+    data = operations.reviews.resolved(done)
+    print_done(data, _of_task(done.task).strip() or f"Settled {done.id}.", as_json=as_json)
 
 
 @conflicts.command()
@@ -114,20 +185,19 @@ async def policy(
     """Show or set the policy for contradictions of requests without one."""
     tasks, ns = built.services.tasks, namespace(name)
     if policy is not None:
-        await tasks.set_policy(begin(built, ns, operations.conflicts.SET_POLICY), policy)
+        await tasks.set_policy(begin(built, ns, operations.reviews.SET_POLICY), policy)
     else:
-        await observed(built, ns, operations.conflicts.GET_POLICY)
+        await observed(built, ns, operations.reviews.GET_POLICY)
     said = await tasks.policy(ns)
     shown = f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}"
     print_done({"namespace": ns, "policy": said}, shown, as_json=as_json)
 
 
 async def _open(built: Application, name: str) -> list[dict[str, Any]]:
-    context = begin(built, namespace(name), operations.conflicts.LIST_CONFLICTS)
-    found = await built.services.tasks.questions(context, limit=QUESTIONS_MAX)
-    context.entry.counts["questions"] = len(found)
+    context = begin(built, namespace(name), operations.reviews.LIST_CONFLICTS)
+    found = await built.services.reviews.waiting(context, CONTRADICTIONS, limit=QUESTIONS_MAX)
     await built.services.audit.write(context.entry)
-    return [presenters.open_question(one) for one in found]
+    return [presenters.conflict(one) for one in found]
 
 
 @quarantine.command("list")

@@ -216,6 +216,28 @@ class MemoryNotFound(NotFound):
     code = "MEMORY_NOT_FOUND"
 
 
+class MatchNotFound(NotFound):
+    """No memory matches these words well enough. Send the memory_id of the one that is meant, or
+    more of its words; dry_run shows what comes close.
+    """
+
+    code = "MATCH_NOT_FOUND"
+
+
+class MatchAmbiguous(Stale):
+    """Several memories match these words as well as each other. Send the memory_id of the one that
+    is meant.
+    """
+
+    code = "MATCH_AMBIGUOUS"
+
+
+class MemorySuperseded(Stale):
+    """This memory was superseded. Correct the one that took its place: its history names it."""
+
+    code = "MEMORY_SUPERSEDED"
+
+
 class TaskNotFound(NotFound):
     """No task has this id. List the tasks, or hand the text in again."""
 

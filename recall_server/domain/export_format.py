@@ -27,9 +27,10 @@ from pydantic import (
     model_validator,
 )
 
-from recall_server.domain.memory import Layer, MemoryType, Status
+from recall_server.domain.memory import BELIEVED, Layer, MemoryType, Status
 from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.relations import Reason, RelationKind
 from recall_server.domain.text.cleaning import validator_message
 
 FORMAT = "recall-export"
@@ -215,6 +216,26 @@ class Decided(_Strict):
     decided_at: Moment
 
 
+class Disputed(_Strict):
+    """A dispute that the memory is or was a side of."""
+
+    question_id: Annotated[str, _id("q")]
+    side: Literal["existing", "new"]
+    opened_at: Moment
+    closed_at: Moment | None
+
+
+class Related(_Strict):
+    """What the memory is to another one."""
+
+    to_id: MemoryId
+    relation: RelationKind
+    reason: Reason
+    confidence: Share
+    made_by: Label | None
+    made_at: Moment
+
+
 class Memory(_Strict):
     """A memory in any state, with the words it rests on: the first is where it was found."""
 
@@ -248,11 +269,16 @@ class Memory(_Strict):
     tags: list[Text] | None = None
     metadata: Metadata | None = None
     expires_at: Moment | None = None
+    disputes: list[Disputed] = []
+    relations: list[Related] = []
     layer: Layer = Layer.SEMANTIC
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if (self.status is Status.ACTIVE) != (self.retired_at is None):
+        disputed = any(one.closed_at is None for one in self.disputes)
+        if (self.status is Status.DISPUTED) != (disputed and self.status in BELIEVED):
+            raise ValueError("status and disputes do not agree")
+        if (self.status in BELIEVED) != (self.retired_at is None):
             raise ValueError("status and retired_at do not agree")
         if len({self.entity is None, self.attribute is None, self.value is None}) > 1:
             raise ValueError("entity, attribute and value go together")

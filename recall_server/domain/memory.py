@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from recall_server.domain.episode import Citation, Source
+from recall_server.domain.moments import passed
 
 
 class MemoryType(StrEnum):
@@ -102,7 +103,20 @@ def before(status: Status) -> list[Status]:
     return [one for one, after in TRANSITIONS.items() if status in after]
 
 
-FINDABLE = frozenset({Status.ACTIVE, Status.SUPERSEDED})
+class Listed(StrEnum):
+    """The states by which memories are listed: what was forgotten or held back is not shown."""
+
+    ACTIVE = Status.ACTIVE
+    DISPUTED = Status.DISPUTED
+    SUPERSEDED = Status.SUPERSEDED
+    DEPRECATED = Status.DEPRECATED
+    CONSOLIDATED = Status.CONSOLIDATED
+    EXPIRED = Status.EXPIRED
+
+
+BELIEVED = frozenset({Status.ACTIVE, Status.DISPUTED})
+"""What holds now; of disputed memories, which contradict each other, nobody knows yet which."""
+FINDABLE = BELIEVED | {Status.SUPERSEDED}
 """What search finds, a superseded memory below the one in its place."""
 
 
@@ -121,7 +135,7 @@ class Memory:
     """One statement, on two time axes.
 
     `valid_from`/`valid_until`: when it was true in the world. `recorded_at`/`retired_at`: when it
-    was believed here. Active means not retired. `said_at`: when its source stated it.
+    was believed here. Active or disputed means not retired. `said_at`: when its source stated it.
     `expires_at`: when it stops being found, with the text that it came from.
     """
 
@@ -148,6 +162,10 @@ class Memory:
     container: str = ""
     expires_at: datetime | None = None
     layer: Layer = Layer.SEMANTIC
+
+    def true_at(self, at: datetime) -> bool:
+        """Whether it was true in the world at a moment."""
+        return self.valid_from <= at and not passed(self.valid_until, at)
 
     @property
     def searchable(self) -> str:

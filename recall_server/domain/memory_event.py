@@ -19,6 +19,7 @@ class EventKind(StrEnum):
     REINFORCED = "reinforced"
     SUPERSEDED = "superseded"
     DISPUTED = "disputed"
+    SETTLED = "settled"
     DEPRECATED = "deprecated"
     CONSOLIDATED = "consolidated"
     FORGOTTEN = "forgotten"

@@ -30,6 +30,7 @@ class Scope(StrEnum):
     READ = "memory:read"
     WRITE = "memory:write"
     FORGET = "memory:forget"
+    EDIT = "memory:admin"
     ERASE = "memory:erase"
     CONSOLIDATE = "consolidate"
     AUDIT = "audit:read"

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory
+from recall_server.domain.relations import Relation
 
 PERSON = "person"
 """The extractor's name of a memory that a person wrote as the answer to a question."""
@@ -81,12 +82,14 @@ class Decision:
 @dataclass(frozen=True)
 class Settling:
     """The answers to contradictions: the policy, and the answers so far. A plan asks at most
-    `questions_max` questions; the others are asked when these are answered.
+    `questions_max` questions; the others are asked when these are answered. Where nobody waits for
+    an answer, `disputes` keeps both sides, disputed, instead of asking.
     """
 
     policy: Policy = Policy.DECIDE
     resolutions: Mapping[str, Resolution] = field(default_factory=dict)
     questions_max: int = 50
+    disputes: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Supersede:
-    """Replace an active memory by another, by a `rule`. Expects to find it active."""
+    """Replace a memory that is believed by another, by a `rule`. Expects to find it so."""
 
     memory_id: str
     by: str
@@ -112,8 +115,8 @@ class Supersede:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """Record that an active memory was stated again; `counts` if that is independent evidence. It
-    lasts at least `until`, or for ever. Expects to find it active.
+    """Record that a memory which is believed was stated again; `counts` if that is independent
+    evidence. It lasts at least `until`, or for ever. Expects to find it so.
     """
 
     memory_id: str
@@ -122,9 +125,78 @@ class Reinforce:
     until: datetime | None = None
 
 
-Change = Add | Supersede | Reinforce
+@dataclass(frozen=True)
+class Forget:
+    """Neither find nor show a memory and the words that it cites. Expects one that is found."""
 
-_COUNTED = {Add: "added", Supersede: "superseded", Reinforce: "reinforced"}
+    memory_id: str
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Undo `Forget`: the memory is as given from now on. Expects to find it forgotten."""
+
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Dispute:
+    """Mark two sides as disputed until somebody answers: `memory_id` is the new one. Expects to
+    find all of them believed.
+    """
+
+    question_id: str
+    memory_id: str
+    existing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Settle:
+    """End a dispute: those of its memories that are in no other one are active again. Expects to
+    find it open.
+    """
+
+    question_id: str
+
+
+Change = Add | Supersede | Reinforce | Forget | Restore | Dispute | Settle
+
+_COUNTED = {
+    Add: "added",
+    Supersede: "superseded",
+    Reinforce: "reinforced",
+    Forget: "forgotten",
+    Restore: "restored",
+    Dispute: "disputed",
+    Settle: "settled",
+}
+
+
+class Rule(StrEnum):
+    """By what a plan decided what becomes of one statement: events of memories name it. Where a
+    question was answered, they name the choice.
+    """
+
+    NEW = "new"
+    RESTATED = "restated"
+    STATED_CORRECTION = "stated_correction"
+    LATER = "later"
+    LATE_REPORT = "late_report"
+    LESS_TRUSTED = "less_trusted"
+    POLICY = "policy"
+    ANSWER = "answer"
+    DISPUTE = "dispute"
+    ASKED_FOR = "asked_for"
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What was decided about one statement: by which rule, and what it was compared with."""
+
+    memory: Memory
+    rule: Rule
+    same: tuple[Memory, ...] = ()
+    clashing: tuple[Memory, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,6 +206,8 @@ class Plan:
     changes: tuple[Change, ...] = ()
     questions: tuple[Question, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    rulings: tuple[Ruling, ...] = ()
 
     def digest(self) -> str:
         """Return a hash of the plan's effect: equal if it changes the same memories in the same
@@ -163,7 +237,14 @@ class Plan:
         return cited
 
     def ids(self) -> list[str]:
-        return [
-            change.memory.id if isinstance(change, Add) else change.memory_id
-            for change in self.changes
-        ]
+        return [_id(change) for change in self.changes]
+
+
+def _id(change: Change) -> str:
+    match change:
+        case Add(memory) | Restore(memory):
+            return memory.id
+        case Settle(question_id):
+            return question_id
+        case _:
+            return change.memory_id

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import MemoryType, searchable
+from recall_server.domain.moments import PRESENT, Past
 
 
 class ItemKind(StrEnum):
@@ -43,10 +44,20 @@ class Item(NamedTuple):
     valid_until: datetime | None = None
     expires_at: datetime | None = None
     agent_id: str | None = None
+    disputed: bool = False
 
     @property
     def searchable(self) -> str:
         return searchable(self.text, self.attribute)
+
+    def as_of(self, at: datetime) -> Self | None:
+        """The item as it was true at a moment: what gave way later holds still. None of a memory
+        that was not true then, and of a passage that was not said yet.
+        """
+        ended = self.valid_until is not None and self.valid_until <= at
+        if self.valid_from > at or (ended and self.kind is ItemKind.MEMORY):
+            return None
+        return self if ended else self._replace(superseded_by=None)
 
 
 class SearchMode(StrEnum):
@@ -80,6 +91,7 @@ class Query:
     """A question and how to answer it. With `neighbours`, each hit comes with as many turns before
     and after it, as far as the budget goes. Without `score_threshold` what is noise beside the
     first hit is left out. `without` names signals and steps to leave out (`signals.PARTS`).
+    `past` is the moment that it asks for.
     """
 
     text: str
@@ -91,6 +103,7 @@ class Query:
     max_tokens: int | None = None
     neighbours: int = 0
     without: frozenset[str] = frozenset()
+    past: Past = PRESENT
 
 
 class Scores(NamedTuple):
@@ -117,8 +130,9 @@ class Said(NamedTuple):
 class Hit(NamedTuple):
     """One answer of a search: `text` is that of the memory or of the best passage, with further
     passages of the same message; `quote` the words that a memory came from. `gave_way_to` is the
-    later item about the same thing that took the better place. With what was said around it where
-    that was asked for.
+    later item about the same thing that took the better place; `disputed_with` the memories that
+    contradict it, as long as nobody has said which holds. With what was said around it where that
+    was asked for.
     """
 
     item: Item
@@ -127,3 +141,4 @@ class Hit(NamedTuple):
     quote: str = ""
     gave_way_to: str | None = None
     around: tuple[Said, ...] = ()
+    disputed_with: tuple[str, ...] = ()

@@ -13,12 +13,14 @@ from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.model_keys import ModelKeys
 from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
+from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.undo import Changes
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
+from recall_server.services.tasks.reviews import Reviews
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
@@ -41,6 +43,7 @@ class Services:
     importing: Import
     holds: Holds
     ingest: Ingest
+    intents: Intents
     ledger: Ledger
     model_keys: ModelKeys
     verification: Verification
@@ -49,6 +52,7 @@ class Services:
     quarantine: Quarantine
     rebuild: Rebuild
     recall: Recall
+    reviews: Reviews
     sources: Sources
     tasks: Tasks
     texts: Texts

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from recall_server.domain.memory_event import EventKind
-from recall_server.domain.moments import utc_now
+from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
 from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
@@ -210,8 +210,9 @@ class BoundConnection:
     access_scope: AccessScope = FULL_ACCESS
     # Bytes of texts that the namespace may keep.
     quota_bytes_max: int = ANY
-    # Fills in `:as_of`, the moment whose truth is read.
+    # Fills in `:as_of`, the moment whose state is read, where that is none of the past.
     now: Callable[[], datetime] = utc_now
+    past: Past = PRESENT
     # The events of this transaction, by item, kind and reason.
     noted: dict[tuple[str, EventKind, str], Noted] = field(default_factory=dict)
 
@@ -263,7 +264,9 @@ class BoundConnection:
             raise LookupError(f"{query.name} needs a namespace; this connection has none")
         bound = {**params, "namespace": self.namespace}
         if "as_of" in query.parameters:
-            bound["as_of"] = self.now()
+            bound["as_of"] = self.past.known_at or self.now()
+        if "past" in query.parameters:
+            bound["past"] = self.past.known_at is not None
         if "any_topic" in query.parameters:
             bound |= _scope_params(self.access_scope)
         return bound

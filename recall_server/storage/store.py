@@ -8,7 +8,7 @@ from functools import cached_property
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.fair_semaphore import FairSemaphore
-from recall_server.domain.moments import utc_now
+from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
@@ -20,6 +20,7 @@ from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Server
 from recall_server.storage.tables.audit import Audit
+from recall_server.storage.tables.disputes import Disputes, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
 from recall_server.storage.tables.erasure import Erasures, ErasureScan, Sources
 from recall_server.storage.tables.export import ExportTable
@@ -36,6 +37,7 @@ class Transaction:
 
     access = cached_property(lambda tx: Access(tx.bound))
     audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
+    disputes = cached_property(lambda tx: Disputes(tx.bound))
     episodes = cached_property(lambda tx: Episodes(tx.bound))
     events = cached_property(lambda tx: MemoryEvents(tx.bound))
     erasures = cached_property(lambda tx: Erasures(tx.bound))
@@ -48,6 +50,7 @@ class Transaction:
     quarantine = cached_property(lambda tx: Quarantine(tx.bound))
     rates = cached_property(lambda tx: Rates(tx.bound))
     tasks = cached_property(lambda tx: TaskTable(tx.bound))
+    relations = cached_property(lambda tx: Relations(tx.bound))
     server = cached_property(lambda tx: Server(tx.bound))
     sources = cached_property(lambda tx: Sources(tx.bound))
     spend = cached_property(lambda tx: Spend(tx.bound))
@@ -115,6 +118,7 @@ class Store:
         access_scope: AccessScope = FULL_ACCESS,
         entry: AuditEntry | None = None,
         erasing: bool = False,
+        past: Past = PRESENT,
     ) -> AsyncIterator[Transaction]:
         """One transaction, limited to an access scope. `entry`, if given, is written to the audit
         log just before the commit, and the events that the tables noted with it. Only an `erasing`
@@ -134,6 +138,7 @@ class Store:
                 access_scope,
                 self._quota_bytes_max,
                 self._now,
+                past,
             )
             transaction = Transaction(
                 bound, self._cache, self._mac_key, is_recorded=entry is not None
@@ -145,20 +150,30 @@ class Store:
         if entry is not None:
             entry.written = True
 
-    def view(self, context: Context) -> AbstractAsyncContextManager[Transaction]:
+    def view(
+        self, context: Context, past: Past = PRESENT
+    ) -> AbstractAsyncContextManager[Transaction]:
         """A transaction that reads what the caller may see."""
-        return self.transaction(context.namespace, write=False, access_scope=context.scope)
+        return self.transaction(
+            context.namespace, write=False, access_scope=context.scope, past=past
+        )
 
     def change(self, context: Context) -> AbstractAsyncContextManager[Transaction]:
         """A transaction that changes what the caller may change, and writes its audit record."""
         return self.transaction(context.namespace, access_scope=context.scope, entry=context.entry)
 
     def autocommit(
-        self, namespace: Namespace | None, *, access_scope: AccessScope = FULL_ACCESS
+        self,
+        namespace: Namespace | None,
+        *,
+        access_scope: AccessScope = FULL_ACCESS,
+        past: Past = PRESENT,
     ) -> Transaction:
         """Tables of which every query is a transaction of its own that reads."""
         connection = Autocommit(self.driver, namespace)
-        bound = BoundConnection(connection, self._queries, namespace, access_scope, now=self._now)
+        bound = BoundConnection(
+            connection, self._queries, namespace, access_scope, now=self._now, past=past
+        )
         return Transaction(bound, self._cache, self._mac_key)
 
     @asynccontextmanager

@@ -54,7 +54,7 @@ async def test_a_text_becomes_memories_that_are_listed_got_forgotten_and_restore
         stats = (await http.get("/v1/stats")).json()
 
     assert job["queued"]
-    assert one == porto
+    assert one == {**one, **porto}
     assert [memory["status"] for memory in history["memories"]] == ["superseded", "active"]
     assert [memory["text"] for memory in history["memories"]][1] == porto["text"]
     assert (deleted.status_code, deleted.json()) == (200, {"deleted": porto["id"]})

@@ -23,6 +23,7 @@ TOOLS = (
     "search_memories",
     "inspect_memories",
     "delete_memory",
+    "submit_memory",
     "delete_namespace_data",
     "consolidate_memories",
     "get_memory_stats",
@@ -102,7 +103,7 @@ async def test_an_unknown_argument_is_refused_with_the_names_of_those_there_are(
     for tool in (await client.list_tools()).tools:
         needed = dict.fromkeys(tool.input_schema.get("required", ()), "x")
 
-        envelope = await told(client, tool.name, **needed, namespace="somebody-else")
+        envelope = await told(client, tool.name, **needed, tenant="somebody-else")
 
         assert envelope["code"] == "INVALID_ARGUMENT"
         assert f"is not known to {tool.name}" in envelope["message"]
@@ -128,9 +129,9 @@ async def test_all_four_hints_are_stated(client: Client) -> None:
     for name, hints in stated.items():
         assert hints is not None
         gives_up = {"delete_memory", "delete_namespace_data", "consolidate_memories"}
-        reads = name not in {"store_memory", *gives_up}
+        stores = {"store_memory", "submit_memory"}
         # Without a key the same text is stored twice.
-        assert (reads, name in gives_up, name != "store_memory", False) == (
+        assert (name not in stores | gives_up, name in gives_up, name not in stores, False) == (
             hints.read_only_hint,
             hints.destructive_hint,
             hints.idempotent_hint,

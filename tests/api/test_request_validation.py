@@ -191,7 +191,11 @@ async def test_a_target_that_names_another_host_leads_nowhere(small: Running) ->
 @on_sqlite
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "TRACE", "OPTIONS", "BREW"])
 async def test_only_post_reaches_the_tools(small: Running, method: str) -> None:
-    override = {"X-HTTP-Method-Override": "POST", "X-Original-URL": "/health"}
+    override = {
+        "X-HTTP-Method-Override": "POST",
+        "X-Original-URL": "/health",
+        "Content-Type": "application/json",
+    }
     async with small.http() as nobody, small.http(await small.token()) as alice:
         refused = await nobody.request(method, "/mcp", headers=override, content=_call())
         wrong = await alice.request(method, "/mcp", headers=override, content=_call())

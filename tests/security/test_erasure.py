@@ -24,7 +24,15 @@ from recall_server.storage.tables import registry
 from recall_server.storage.tables.registry import DELETED
 from recall_server.storage.tables.tasks import PushConfig
 from tests.support.application import Open
-from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.conversation import (
+    ALICE,
+    context,
+    contradicted,
+    drained,
+    enter,
+    memories,
+    remember,
+)
 from tests.support.erasure import (
     CONFIRM,
     NOTHING,
@@ -91,6 +99,7 @@ async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) ->
                     PushConfig(task.id, "p", "https://example.com", "", b"sealed", 0, NOON)
                 )
         (first, *_) = await memories(application)
+        await contradicted(application)
         await application.services.recall.forget(context(application), first.id)
         await drained(application)
         before, bobs = await rows(application.store), await rows(application.store, BOB)

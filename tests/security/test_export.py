@@ -99,7 +99,9 @@ async def test_a_round_trip_over_both_engines_changes_no_byte_and_no_answer(
 
     kinds = {one["kind"] for one in records(one)}
     assert kinds == {"manifest", "episode", "memory", "task", "recipient", "audit", "end"}
-    assert {m["status"] for m in records(one, "memory")} == {"active", "superseded", "forgotten"}
+    states = {m["status"] for m in records(one, "memory")}
+    assert states == {"active", "disputed", "superseded", "forgotten"}
+    assert any(m["disputes"] and m["relations"] for m in records(one, "memory"))
     states = {turn["state"] for e in records(one, "episode") for turn in e["turns"]}
     assert states == {"open", "hidden"}
     assert any(m["decisions"] for m in records(one, "memory"))

@@ -16,7 +16,7 @@ from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.ingest import Submission
 from tests.support.a2a_clients import LISBON, PORTO
 from tests.support.audit import Database, Said, inside, line, recall
-from tests.support.conversation import drained, enter
+from tests.support.conversation import contradicted, drained, enter
 from tests.support.isolation import ORDER, rows, unlike
 from tests.support.logs import real_logs
 from tests.support.server import Running
@@ -27,6 +27,7 @@ ALICE, BOB = Namespace("alice"), Namespace("bob")
 COMMANDS: dict[str, tuple[str, ...] | None] = {
     "conflicts show": ("question",),
     "conflicts resolve": ("question", "keep_new"),
+    "reviews answer": ("disputed", "keep_both"),
     "quarantine release": ("suspect",),
     "quarantine reject": ("suspect to reject",),
     "show": ("memory",),
@@ -36,6 +37,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "erase": ("--memory", "memory", "--yes"),
     "purge-source": ("--episode", "episode", "--yes"),
     "conflicts list": None,
+    "reviews list": None,
     "conflicts policy": None,
     "quarantine list": None,
     "audit export": None,
@@ -115,6 +117,7 @@ def _furnish(database: Database) -> dict[str, str]:
             Context(line(built)), state=Held.HELD, limit=5, offset=0
         )
         return {
+            "disputed": await contradicted(built),
             "question": suspects[0].question.id,
             "suspect": held.found[0].item_id,
             "suspect to reject": held.found[1].item_id,

@@ -16,7 +16,14 @@ ASKED = {one.name for one in OPERATIONS if one.http or one.mcp or one.a2a}
 # Reads that a token without a limit is answered otherwise where there is more.
 TELLING = {
     *("inspect_memories", "get_memory", "get_memory_history", "get_job", "get_memory_stats"),
-    *("list_conflicts", "list_tokens", "show_token", "list_quarantine", "export_namespace"),
+    *(
+        "list_conflicts",
+        "list_reviews",
+        "list_tokens",
+        "show_token",
+        "list_quarantine",
+        "export_namespace",
+    ),
 }
 
 

@@ -3,10 +3,13 @@
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
+from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.plan import Dispute, Policy
 from recall_server.services.memory.ingest import Accepted, Submission
+from recall_server.services.memory.intents import Wish
 
 ALICE = Namespace("alice")
 
@@ -45,3 +48,15 @@ async def memories(application: Application, *, limit: int = 20) -> list[Memory]
     """The active memories, with their quotes."""
     async with application.store.transaction(ALICE, write=False) as tx:
         return await tx.memories.page(limit=limit, offset=0, type_="", topic="")
+
+
+async def contradicted(application: Application, namespace: Namespace = ALICE) -> str:
+    """The id of a dispute about where Zoe lives."""
+    services = application.services
+    await services.tasks.set_policy(context(application, namespace), Policy.ASK)
+    for place in ("Oslo", "Bergen"):
+        wish = Wish(Intent.REMEMBER, Submission(f"Zoe lives in {place}.", "life"))
+        report = await services.intents.submit(context(application, namespace), wish)
+    await services.tasks.set_policy(context(application, namespace), None)
+    (disputed,) = [one for one in report.plan.changes if isinstance(one, Dispute)]
+    return disputed.question_id

@@ -18,8 +18,10 @@ async def index(application: Application) -> list[list[dict[str, Any]]]:
         await select(application.store, sql)
         for sql in (
             """SELECT p.term, d.item_id, d.findable, p.occurrences, p.length FROM postings p
-               JOIN documents d USING (namespace, slot) ORDER BY p.term, d.item_id""",
-            "SELECT item_id FROM documents WHERE findable ORDER BY item_id",
+               JOIN documents d USING (namespace, slot)
+               ORDER BY p.term, d.item_id, d.added_at, d.findable, p.length, p.occurrences""",
+            """SELECT item_id, added_at, hidden_at, length FROM documents
+               WHERE findable OR hidden_at > added_at ORDER BY item_id, added_at, hidden_at""",
             "SELECT term, documents FROM terms ORDER BY term",
             "SELECT documents, words FROM namespaces WHERE namespace = 'alice'",
         )

@@ -8,7 +8,10 @@ from typing import Any
 
 import httpx2
 
+from recall_server.domain.context import Context
+from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Rights, Scope
+from recall_server.domain.plan import Policy
 from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_bindings import HOOK, Json, Request, Stream, Wire, message, of_rest, of_rpc
 from tests.support.a2a_clients import PORTO, at_work
@@ -102,6 +105,11 @@ def _sends(of: Callable[..., Request], name: str) -> tuple[Case, ...]:
     )
 
 
+def _related(one: str, other: str) -> Operation:
+    body = {"from_id": one, "to_id": other, "relation": "extends"}
+    return Operation("POST /v1/relations", "POST", "/v1/relations", body)
+
+
 _PUSH: Json = {"taskId": ..., "url": HOOK, "id": CONFIG}
 _NAMED: Json = {"taskId": ..., "id": CONFIG}
 
@@ -171,6 +179,30 @@ CASES: dict[str, tuple[Case, ...]] = {
         _route("task", "POST", "/a2a/{}/resume", {"resolution": "hm"}),
         _route("task", "POST", "/a2a/{}/resume", {"resolutions": [{}]}),
     ),
+    "PATCH /v1/memories/{memory_id}": (
+        _route("memory", "PATCH", "/v1/memories/{}", {"text": "It is blue.", "dry_run": True}),
+    ),
+    "POST /v1/memories:submit": (
+        _route(
+            "memory",
+            "POST",
+            "/v1/memories:submit",
+            {"text": "It is blue.", "memory_id": ..., "dry_run": True},
+        ),
+    ),
+    "POST /submit_memory": (
+        _route(
+            "memory",
+            "POST",
+            "/submit_memory",
+            {"content": "It is blue.", "memory_id": ..., "dry_run": True},
+        ),
+    ),
+    "mcp submit_memory": _tools("submit_memory", "memory", intent="forget", dry_run=True),
+    "POST /v1/relations": (Case("two memories", lambda ids: _related(*ids.split("/"))),),
+    "POST /v1/reviews/{id}": (
+        _route("disputed", "POST", "/v1/reviews/{}", {"choice": "keep_both"}),
+    ),
     "POST /v1/conflicts": (
         _route("question", "POST", "/v1/conflicts", {"id": ..., "choice": "keep_new"}),
     ),
@@ -232,6 +264,7 @@ WITHOUT_ID = {
     "GET /v1/stats",
     "GET /v1/changes",
     "GET /v1/conflicts",
+    "GET /v1/reviews",
     "GET /v1/tokens",
     "POST /v1/tokens",
     "POST /v1/tokens/children",
@@ -298,11 +331,28 @@ async def furnished(running: Running) -> Alice:
         waiting = (await http.get("/v1/conflicts")).json()["conflicts"]
         asked = [one["id"] for one in waiting if one["task_id"] == ids["task"]]
         ids["question"] = asked[0]
+        ids["two memories"] = f"{ids['memory']}/{ids['memory to delete']}"
+        ids["disputed"] = await disputed(running, http, "alice")
         minted = await http.post("/v1/tokens/children", json={"scopes": ["memory:read"]})
         child = minted.json()
         ids["child"] = child["accessor"].partition("/")[2]
         ids["accessor"] = (await running.issued("alice"))[1].accessor
     return Alice(token, bob, ids, erased.json()["receipt_secret"], child["token"])
+
+
+async def disputed(
+    running: Running, http: httpx2.AsyncClient, name: str, who: str = "Zoe", **labels: Any
+) -> str:
+    """The id of a dispute about where somebody lives."""
+    services = running.application.services
+    for policy in (Policy.ASK, None):
+        if policy is None:
+            for place in ("Oslo", "Bergen"):
+                given = {"text": f"{who} lives in {place}.", **labels}
+                answer = (await http.post("/v1/memories:submit", json=given)).json()
+        entry = services.audit.begin(namespace(name), "set_policy", "cli", None)
+        await services.tasks.set_policy(Context(entry), policy)
+    return str(answer["changes"][-1]["review_id"])
 
 
 async def call(http: httpx2.AsyncClient, tool: str, **arguments: Any) -> Json:

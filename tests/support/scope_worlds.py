@@ -14,7 +14,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_bindings import HOOK, Wire, message, of_rpc
-from tests.support.isolation import Answer, ask, call
+from tests.support.isolation import Answer, ask, call, disputed
 from tests.support.mcp_clients import request as mcp
 from tests.support.operations import Operation
 from tests.support.runtime import Clock
@@ -105,6 +105,7 @@ KINDS = {
     "foreign plan": "task",
     "foreign context": "ctx",
     "foreign question": "q",
+    "foreign dispute": "q",
     "foreign token": "acc",
     "foreign receipt": "ers",
 }
@@ -158,6 +159,7 @@ async def _beyond(
     gone = await http.post("/v1/erasure", json={"memory_id": erased})
     assert gone.status_code == 200, gone.text
     ids["foreign receipt"] = gone.json()["receipt_id"]
+    ids["foreign dispute"] = await disputed(running, http, world.name, "Okonkwo", **labels)
     ids["foreign task"] = await _asks(running, http, "Okonkwo: I live in Porto.", **labels)
     task = (await http.get(f"/v1/consolidations/{ids['foreign task']}")).json()
     assert task["status"] == "input-required", task
@@ -273,6 +275,8 @@ def reads(limit: Limit) -> Iterator[Step]:
     yield http("get_memory_stats", "GET", "/v1/stats")
     yield http("whoami", "GET", "/v1/whoami")
     yield http("list_conflicts", "GET", "/v1/conflicts")
+    for query in ("", "?kind=dispute", "?kind=quarantine"):
+        yield http("list_reviews", "GET", f"/v1/reviews{query}")
     yield http("list_tokens", "GET", "/v1/tokens")
     for kind in ("token", "foreign token"):
         yield http("show_token", "GET", f"/v1/tokens/<{kind}>")
@@ -321,6 +325,10 @@ def _tasks(limit: Limit) -> Iterator[Step]:
         yield http("create_task", "POST", "/a2a", given)
     body = {"id": "<foreign question>", "choice": "keep_new"}
     yield http("resolve_conflict", "POST", "/v1/conflicts", body)
+    for kind in ("question", "dispute", "suspect", "memory"):
+        for choice in ("keep_new", "release"):
+            path = f"/v1/reviews/<foreign {kind}>"
+            yield http("answer_review", "POST", path, {"choice": choice})
 
 
 def _writes(limit: Limit) -> Iterator[Step]:
@@ -335,6 +343,7 @@ def _writes(limit: Limit) -> Iterator[Step]:
     yield http("store_memory", "POST", "/v1/process", given)
     yield http("store_memory", "POST", "/v1/process", given | limit.beyond)
     yield http("store_memory", "POST", "/ingest", {"user_msg": "I prefer the jay."})
+    yield from _intents(labels)
     for kind in ("forgotten", "heron", "foreign forgotten", "foreign memory"):
         yield http("restore_memory", "POST", f"/v1/memories/<{kind}>/restore", {})
     for kind in ("otter", "otter", "foreign memory", "foreign forgotten", "foreign turn"):
@@ -345,6 +354,29 @@ def _writes(limit: Limit) -> Iterator[Step]:
     yield http("issue_token", "POST", "/v1/tokens", {"scopes": ["memory:read"]})
     yield http("delegate_token", "POST", "/v1/tokens/children", {"scopes": ["memory:read"]})
     yield from (tool("get_memory_stats"), tool("inspect_memories", limit=50))
+
+
+def _intents(labels: Json) -> Iterator[Step]:
+    path = "/v1/memories:submit"
+    for text in (
+        *("Okonkwo lives in Rome.", "Zoe lives in Rome.", "The merger note says zyntrox."),
+        *(ERASED.removeprefix("Okonkwo: "), "Correction: the merger note says otter."),
+        *("Forget that Okonkwo lives in Zyntroxville.", "Forget about Okonkwo."),
+    ):
+        for type_ in ("", "preference"):
+            given = {"text": text, **labels, "type": type_, "dry_run": True}
+            yield http("submit_memory", "POST", path, given)
+    given = {"text": "Zoe lives in Rome.", **labels, "type": "preference"}
+    for _ in range(2):
+        yield http("submit_memory", "POST", path, given)
+    for kind in ("heron", "foreign memory", "foreign forgotten", "foreign turn"):
+        named = {"memory_id": f"<{kind}>", "dry_run": True}
+        yield tool("submit_memory", text="Bea prefers the ibis.", **named)
+        yield tool("submit_memory", intent="forget", **named)
+        changed = {"text": "Bea prefers the ibis.", "dry_run": True}
+        yield http("update_memory", "PATCH", f"/v1/memories/<{kind}>", changed)
+        related = {"from_id": "<heron>", "relation": "extends", "to_id": f"<{kind}>"}
+        yield http("relate_memories", "POST", "/v1/relations", related)
 
 
 def _ends(limit: Limit) -> Iterator[Step]:

@@ -19,7 +19,7 @@ from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.transfer.export import Account
 from recall_server.services.transfer.importing import Report
 from recall_server.storage.tables.tasks import PushConfig
-from tests.support.conversation import ALICE, drained, enter
+from tests.support.conversation import ALICE, contradicted, drained, enter
 from tests.support.runtime import NOON
 
 BOB = Namespace("bob")
@@ -46,7 +46,7 @@ def line_of(
 
 async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     """Let the namespace have memories in every state, open and hidden turns, a text that
-    waits, decisions, tasks, and somebody who is told of them.
+    waits, decisions, a dispute, tasks, and somebody who is told of them.
     """
     await enter(application, namespace)
     services = application.services
@@ -72,6 +72,8 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
         kept = (await tx.memories.page(limit=1, offset=0, type_="", topic=""))[0]
         made = Resolution("q_" + "0" * 26, Choice.KEEP_BOTH, "acc_" + "0" * 26, NOON)
         await tx.memories.note(Decision(made, (kept.id,)))
+    await contradicted(application, namespace)
+    await drained(application)
     await services.tasks.set_policy(
         Context(line_of(application, namespace, "set_policy")), Policy.ASK
     )
@@ -170,6 +172,8 @@ def many(count: int) -> bytes:
         "access_count": 0,
         "extractor": "test",
         "decisions": [],
+        "disputes": [],
+        "relations": [],
         "citations": [{"episode_id": episode["id"], "start": 0, "end": 9}],
     }
     manifest = {

@@ -120,7 +120,7 @@ class Endpoint:
         """The arguments of a request. Raises `Invalid` where one stands in the wrong place, since a
         dry_run there must not be passed over.
         """
-        from_query = self.route.method != "POST"
+        from_query = not self.route.takes_body
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given: Any
         if from_query:

@@ -124,7 +124,7 @@ def _places(endpoint: Endpoint, schema: Json) -> tuple[list[Json], Json]:
         elif name in route.headers:
             header = {"name": route.headers[name], "in": "header", "required": True, "schema": one}
             parameters.append(header)
-        elif route.method == "POST":
+        elif route.takes_body:
             in_body[name] = one
         else:
             parameters.append(

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
-from recall_server.api.operations.operation import admitted
+from recall_server.api.operations.operation import BODY_METHODS, admitted
 from recall_server.domain.errors import (
     Busy,
     Denied,
@@ -156,8 +156,8 @@ class RequestValidation:
 
 
 class RequestBody:
-    """Size, encoding and depth of the body of a POST, which is read here at once. Pure ASGI, behind
-    what finds the caller: without a token nothing is read.
+    """Size, encoding and depth of the body of a POST or a PATCH, which is read here at once. Pure
+    ASGI, behind what finds the caller: without a token nothing is read.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class RequestBody:
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if admitted(scope) is None or scope["method"] != "POST":
+        if admitted(scope) is None or scope["method"] not in BODY_METHODS:
             await self._app(scope, receive, send)
             return
         try:
@@ -415,7 +415,7 @@ class CrossOrigin:
         self._allowing = CORSMiddleware(
             app,
             allow_origins=[*origins],
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
             allow_headers=_SENT,
             expose_headers=_READ,
             max_age=PREFLIGHT_MAX_AGE_S,

@@ -1,7 +1,8 @@
 """The contents of a namespace: its counts, the jobs of its texts, its export and import."""
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments, NoArguments
+from recall_server.api.arguments import Arguments
+from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import Call, Download, Http, Mcp, Operation
 from recall_server.domain.permissions import Scope
 from recall_server.services.memory.ingest import Extracted
@@ -21,8 +22,8 @@ class ExportNamespace(Arguments):
     subject: str | None = None
 
 
-async def stats(call: Call, _: NoArguments) -> Counts:
-    return await call.services.recall.stats(call.context)
+async def stats(call: Call, given: InTime) -> Counts:
+    return await call.services.recall.stats(call.context, given.past(call))
 
 
 async def get_job(call: Call, given: OneJob) -> Extracted:
@@ -42,7 +43,7 @@ GET_MEMORY_STATS = Operation(
     "get_memory_stats",
     Scope.READ,
     "Count the memories of each type, and the texts that wait for extraction.",
-    NoArguments,
+    InTime,
     stats,
     lambda counts, _: presenters.counts(counts),
     ("by_type", "total", "pending_extractions"),
@@ -50,6 +51,7 @@ GET_MEMORY_STATS = Operation(
     mcp=Mcp(
         "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
+        unlisted=frozenset({"as_of", "known_at"}),
         idempotent=True,
     ),
     read_only=True,

@@ -21,7 +21,8 @@ from recall_server.api.operations.intake import (
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
-from recall_server.domain.memory import Layer, Memory, MemoryType
+from recall_server.domain.memory import Layer, Listed, MemoryType, Status
+from recall_server.domain.moments import Past, past
 from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
@@ -39,7 +40,17 @@ def _object(value: Any) -> Any:
         return value
 
 
-class Filtered(Arguments):
+class InTime(Arguments):
+    """Arguments that ask for a moment of the past."""
+
+    as_of: str = Field("", description="what was true then: ISO date, or time with zone")
+    known_at: str = Field("", description="what was known here then")
+
+    def past(self, call: Call) -> Past:
+        return past(self.as_of, self.known_at, call.entry.started_at)
+
+
+class Filtered(InTime):
     """Arguments that narrow what a call may find."""
 
     container: str = ""
@@ -74,6 +85,7 @@ class ListMemories(Filtered):
     offset: int = Field(0, ge=0, le=INT64_MAX)
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     topic: str = ""
+    status: Annotated[Listed | None, Field(strict=False)] = None
 
 
 class InspectMemories(ListMemories):
@@ -82,6 +94,10 @@ class InspectMemories(ListMemories):
 
 class OneMemory(Arguments):
     memory_id: str
+
+
+class OneMemoryInTime(OneMemory, InTime):
+    """One memory, as of a moment."""
 
 
 class GetTimeline(Arguments):
@@ -133,11 +149,13 @@ async def list_page(call: Call, given: ListMemories) -> Page:
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
+        status=Status(given.status) if given.status else None,
+        past=given.past(call),
     )
 
 
-async def history(call: Call, given: OneMemory | InspectMemories) -> History:
-    return await call.services.recall.history(call.context, given.memory_id)
+async def history(call: Call, given: OneMemoryInTime | InspectMemories) -> History:
+    return await call.services.recall.history(call.context, given.memory_id, given.past(call))
 
 
 async def timeline(call: Call, given: GetTimeline) -> Timeline:
@@ -155,12 +173,12 @@ def _inspected(found: Page | History, _: ListMemories) -> Json:
     return presenters.page(found) if isinstance(found, Page) else presenters.history(found)
 
 
-async def get(call: Call, given: OneMemory) -> Memory:
-    found = (await history(call, given)).chain
-    memory = next((one for one in found if one.id == given.memory_id), None)
+async def get(call: Call, given: OneMemoryInTime) -> Json:
+    found = await history(call, given)
+    memory = next((one for one in found.chain if one.id == given.memory_id), None)
     if memory is None:
         raise MemoryNotFound
-    return memory
+    return presenters.with_relations(memory, found)
 
 
 async def delete(call: Call, given: DeleteMemory) -> Erased | None:
@@ -227,7 +245,9 @@ INSPECT_MEMORIES = Operation(
         "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
-        unlisted=frozenset({"metadata", "said_after", "said_before", "layer"}),
+        unlisted=frozenset(
+            {"metadata", "said_after", "said_before", "layer", "as_of", "known_at", "status"}
+        ),
         idempotent=True,
     ),
     cli="recall list",
@@ -237,18 +257,18 @@ GET_MEMORY = Operation(
     "get_memory",
     Scope.READ,
     "Get one memory, with the words it cites.",
-    OneMemory,
+    OneMemoryInTime,
     get,
-    lambda memory, _: presenters.memory(memory),
-    ("id", "text", "topic", "type", "status", "source"),
+    returns=("id", "text", "topic", "type", "status", "source", "relations"),
     http=(Http("GET", "/v1/memories/{memory_id}"),),
     read_only=True,
 )
 GET_MEMORY_HISTORY = Operation(
     "get_memory_history",
     Scope.READ,
-    "List what a memory replaced and what replaced it, oldest first, with the decisions on each.",
-    OneMemory,
+    "List what a memory replaced and what replaced it, oldest first, with what became of each and "
+    "why.",
+    OneMemoryInTime,
     history,
     lambda found, _: presenters.history(found),
     ("memories", "total", "has_more", "next_offset"),

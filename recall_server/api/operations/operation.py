@@ -22,6 +22,10 @@ from recall_server.services.transfer.export import Reader
 
 Json = dict[str, Any]
 
+# All others have their arguments in the query.
+BODY_METHODS = frozenset({"POST", "PATCH"})
+
+
 _KEY = "recall.caller"
 
 
@@ -110,8 +114,8 @@ class Download:
 
 @dataclass(frozen=True)
 class Http:
-    """A route. Arguments stand in the path, the rest of them in the JSON body of a POST or in the
-    query of any other method, and in `headers` by the names of their arguments.
+    """A route. Arguments stand in the path, the rest of them in the JSON body of a POST or a PATCH,
+    or in the query of any other method, and in `headers` by the names of their arguments.
 
     `arguments`, `present` and `returns` are given where they differ from those of the operation;
     `holder` finds the caller of a request that needs no token.
@@ -125,6 +129,10 @@ class Http:
     returns: tuple[str, ...] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     holder: Callable[[Services, Any], Awaitable[Caller]] | None = None
+
+    @property
+    def takes_body(self) -> bool:
+        return self.method in BODY_METHODS
 
 
 @dataclass(frozen=True)

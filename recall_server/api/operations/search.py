@@ -10,6 +10,7 @@ from recall_server.api.arguments import INT64_MAX
 from recall_server.api.operations.memories import Filtered
 from recall_server.api.operations.operation import Call, Http, Mcp, Operation
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.moments import Past
 from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.auth.access import CONTAINERS_MAX
@@ -32,7 +33,7 @@ class SearchMemories(Filtered):
     def narrowed(self, scope: AccessScope) -> AccessScope:
         return super().narrowed(scope).filtered(topic=self.topic, type_=self.type)
 
-    def to_query(self) -> Query:
+    def to_query(self, past: Past) -> Query:
         asked = "score_threshold" in self.model_fields_set
         return Query(
             text=self.query,
@@ -43,6 +44,7 @@ class SearchMemories(Filtered):
             mmr_lambda=self.mmr_lambda,
             score_threshold=self.score_threshold if asked else None,
             max_tokens=self.max_tokens or None,
+            past=past,
         )
 
 
@@ -58,7 +60,7 @@ class SearchContainers(SearchMemories):
 
 async def search(call: Call, given: SearchMemories) -> Found:
     return await call.services.recall.search(
-        given.context(call), given.to_query(), cite=given.explain
+        given.context(call), given.to_query(given.past(call)), cite=given.explain
     )
 
 
@@ -76,7 +78,7 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
-        unlisted=frozenset({"metadata", "type", "layer"}),
+        unlisted=frozenset({"metadata", "type", "layer", "as_of", "known_at"}),
         idempotent=True,
     ),
     cli="recall search",

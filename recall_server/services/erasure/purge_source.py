@@ -21,7 +21,7 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.erasure.erase import refuse_held
 from recall_server.services.erasure.eraser import anywhere
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
-from recall_server.services.memory import indexing
+from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
@@ -138,7 +138,7 @@ class Sources:
         now = self.runtime.now()
         turns = await tx.sources.turns(purged.episodes)
         # As long as the words are there: by them an item is taken out of the index.
-        await indexing.hide(tx, purged.removed)
+        await indexing.erase_memories(tx, purged.removed)
 
         async def reject() -> None:
             await tx.sources.reject(turns, REASON, by, now)
@@ -150,6 +150,7 @@ class Sources:
         await tx.sources.relink(purged.relinked, now)
         await tx.sources.believe(list(purged.restored), now)
         await tx.erasures.remove_memories(purged.removed)
+        await commit.settle_ended(tx, now)
         await tx.erasures.remove_tasks(purged.tasks)
         # A job that works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)

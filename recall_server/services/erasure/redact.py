@@ -6,14 +6,15 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from recall_server.domain.episode import Span, episode_of, passage_id
+from recall_server.domain.episode import Span, episode_of, passage_id, turn_id
 from recall_server.domain.erasure import Digests, ErasedText, Subject, overlap, redacted
 from recall_server.domain.namespace import NONE, Namespace
 from recall_server.domain.text.passages import passages
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.services.memory import indexing
+from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Transaction
@@ -138,9 +139,9 @@ async def apply(
     turns = affected.turns()
     known = _digests(affected, turns, digests, _namespace(tx))
     await tx.erasures.remember(known | await _digests_given(tx, affected, digests))
-    passages = await _passages(tx, affected)
+    passages, touched = await _passages(tx, affected)
     # As long as the words are there: by them an item is taken out of the index.
-    await indexing.hide(tx, {*affected.memories, *passages})
+    await indexing.erase_memories(tx, affected.memories)
     left: SpokenTurns = {}
     if affected.container:
         left = await cited_only_by(tx, affected.memories.keys(), affected.whole)
@@ -148,25 +149,31 @@ async def apply(
     resting = await _resting_on(tx, affected.episodes)
     await tx.vectors.remove({*affected.memories, *passages, *resting})
     await tx.erasures.remove_memories(affected.memories)
-    await _redact_texts(tx, affected, turns, passages)
-    await indexing.show(tx, await indexing.of_episodes(tx, affected.episodes))
+    await commit.settle_ended(tx, now)
+    redact_texts = partial(_redact_texts, tx, affected, turns, passages)
+    await indexing.erase_passages(tx, affected.episodes, touched, redact_texts)
     await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
     return left
 
 
-async def _passages(tx: Transaction, affected: Affected) -> list[str]:
-    """The ids of all passages of the episodes, found or not."""
-    found = []
+async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set[str]]:
+    """The ids of all passages of the episodes, found or not, and of those with words, headings or
+    labels that are erased.
+    """
+    found, touched = list[str](), set[str]()
+    turns = {turn["id"] for turn in affected.turns()}
     for episode_id in sorted(affected.episodes):
         episode = await tx.episodes.get(episode_id)
         assert episode is not None
-        found += [
-            passage_id(episode_id, one.turn.index, one.number)
-            for one in passages(episode.text, episode.turns)
-        ]
-    return found
+        for one in passages(episode.text, episode.turns):
+            found.append(passage_id(episode_id, one.turn.index, one.number))
+            if turn_id(episode_id, one.turn.index) in turns or any(
+                affected.touches(episode_id, span) for span in (one.span, *one.headings)
+            ):
+                touched.add(found[-1])
+    return found, touched
 
 
 async def _resting_on(tx: Transaction, episode_ids: Iterable[str]) -> list[str]:

@@ -1,10 +1,21 @@
 """Applies plans: the only code that changes memories. Checks, applies and indexes."""
 
 from datetime import datetime
+from functools import partial
 
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import Status
-from recall_server.domain.plan import Add, Change, Plan, Reinforce, Supersede
+from recall_server.domain.plan import (
+    Add,
+    Change,
+    Dispute,
+    Forget,
+    Plan,
+    Reinforce,
+    Restore,
+    Settle,
+    Supersede,
+)
 from recall_server.domain.search.index_entry import findable_memory
 from recall_server.services.memory import indexing
 from recall_server.storage.index.words import Postings
@@ -15,7 +26,7 @@ async def apply(
     tx: Transaction, plan: Plan, now: datetime, *, passages: Postings | None = None
 ) -> None:
     """Make the changes of `plan` within `tx`, index what is new, with the `passages` of a text that
-    was stored with it, and store the decisions. What is superseded stays found.
+    was stored with it, and store the decisions and relations. What is superseded stays found.
 
     Raises `Stale` if a change does not find what it expects; the caller's transaction rolls back.
     """
@@ -26,6 +37,16 @@ async def apply(
     await indexing.show_new(tx, {one.id: findable_memory(one) for one in added}, passages)
     for decision in plan.decisions:
         await tx.memories.note(decision)
+    if plan.relations:
+        await tx.relations.add(plan.relations)
+    if any(isinstance(change, Supersede | Forget) for change in plan.changes):
+        await settle_ended(tx, now)
+
+
+async def settle_ended(tx: Transaction, now: datetime) -> None:
+    """Settle the disputes of which a side is not believed any more: nothing is left to ask."""
+    for question_id in await tx.disputes.ended():
+        await _apply(tx, Settle(question_id), now)
 
 
 async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
@@ -34,18 +55,33 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             await tx.memories.add(memory, rule)
             for citation in also:
                 await tx.memories.cite(memory.id, citation)
+            done = True
         case Reinforce(memory_id, citation, counts, until):
-            if not await tx.memories.reinforce(
-                memory_id, citation, now, counts=counts, until=until
-            ):
-                raise Stale
+            done = await tx.memories.reinforce(memory_id, citation, now, counts=counts, until=until)
         case Supersede(memory_id, by, valid_until, rule):
-            if not await tx.memories.retire(
+            done = await tx.memories.retire(
                 memory_id,
                 Status.SUPERSEDED,
                 now,
                 superseded_by=by,
                 valid_until=valid_until,
                 reason=rule,
-            ):
-                raise Stale
+            )
+        case Forget(memory_id):
+            words = await tx.memories.citations([memory_id])
+            await indexing.hide(tx, [memory_id])
+            await tx.memories.forget(memory_id, now)
+            await indexing.forget_words(tx, memory_id, words, now)
+            done = True
+        case Restore(memory):
+            await tx.memories.restore(memory, now)
+            await indexing.show(tx, [memory.id])
+            texts = {one.episode_id for one in await tx.memories.citations([memory.id])}
+            await indexing.reread(tx, texts, partial(tx.episodes.remember, memory.id, now))
+            done = True
+        case Dispute(question_id, memory_id, existing):
+            done = await tx.disputes.open(question_id, memory_id, existing, now)
+        case Settle(question_id):
+            done = await tx.disputes.close(question_id, now)
+    if not done:
+        raise Stale

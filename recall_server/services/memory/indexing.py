@@ -18,12 +18,9 @@ async def show(tx: Transaction, ids: Collection[str]) -> None:
     """Let search find items by their words, and by their vectors if there are any. They are stored
     already, and are not found yet.
     """
-    await _add(tx, await read(tx, ids))
-
-
-async def _add(tx: Transaction, found: Mapping[str, Findable]) -> None:
+    found = await read(tx, ids)
     await tx.words.add(await _postings(found))
-    await tx.vectors.link(list(found))
+    await tx.vectors.copy(list(found))
 
 
 async def show_new(
@@ -45,12 +42,49 @@ async def _postings(found: Mapping[str, Findable]) -> Postings:
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Undo `show`, of those that are found. The words of the items must still be readable as they
-    were: they tell what to remove.
+    """Find items no more, from now on. Their words must still be readable as they were: they tell
+    which terms have one item less.
     """
     found = await read(tx, await tx.findables.found(ids))
     if found:
-        await tx.words.remove(postings(found))
+        await tx.words.hide(postings(found))
+
+
+async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
+    """Take memories out of the index, with all that they were found by before. Their words must
+    still be readable.
+    """
+    found = await tx.findables.memories(await tx.findables.found(ids))
+    await tx.words.erase(ids, await _postings(found))
+    await tx.vectors.remove(ids)
+
+
+async def erase_passages(
+    tx: Transaction,
+    episode_ids: Collection[str],
+    touched: Collection[str],
+    change: Callable[[], Awaitable[None]],
+) -> None:
+    """Make a `change` that erases words of these texts. Passages that read otherwise afterwards,
+    and those that are `touched`, lose all entries of before; what is left of them is found since
+    when they were. The others stay as they are.
+    """
+    before = await of_episodes(tx, episode_ids)
+    found = await tx.findables.found(before)
+    moments = await tx.words.moments(found)
+
+    async def erase(ids: Collection[str]) -> None:
+        await tx.words.erase(ids, await _postings({i: before[i] for i in ids if i in found}))
+
+    # As long as the entries are there: by them their words are found.
+    await erase(touched)
+    await change()
+    after = await of_episodes(tx, episode_ids)
+    changed = {i for i in before if i not in touched and before[i] != after.get(i)}
+    await erase(changed)
+    left = {i: after[i] for i in sorted((changed | {*touched}) & after.keys())}
+    await tx.words.add(await _postings(left))
+    await tx.words.backdate({i: moments[i] for i in left if i in moments})
 
 
 async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
@@ -77,15 +111,15 @@ async def reread(
     tx: Transaction, episode_ids: Collection[str], change: Callable[[], Awaitable[None]]
 ) -> None:
     """Make a `change` of what can be read of these texts, and index their passages accordingly.
-    Those that read otherwise than before have no vectors until a job has made them.
+    Those that read otherwise than before get new entries, which have no vectors until a job has
+    made them.
     """
     before = await of_episodes(tx, episode_ids)
     await change()
     after = await of_episodes(tx, episode_ids)
     others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
     gone = await tx.findables.found(others)
-    await tx.words.remove(postings({i: before[i] for i in sorted(gone)}))
-    await tx.vectors.remove(others)
+    await tx.words.hide(postings({i: before[i] for i in sorted(gone)}))
     await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
 
 
@@ -119,4 +153,7 @@ async def renew_within(tx: Transaction) -> None:
     if await tx.words.begin_anew():
         async for memories, episodes in tx.findables.to_index():
             found = await tx.findables.memories(memories)
-            await _add(tx, found | await of_episodes(tx, episodes))
+            found |= await of_episodes(tx, episodes)
+            await tx.words.add(await _postings(found))
+            await tx.words.take_places(found)
+            await tx.vectors.move(list(found))

@@ -30,7 +30,6 @@ from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
@@ -146,24 +145,13 @@ class Ingest:
         for other content, `ErasedContent` if the text was erased here, `OutsideAccessScope`,
         `QuotaExceeded`.
         """
-        # Redacted before anything is kept of it, and before the digest is made: a digest would
-        # confirm a guessed secret.
-        submission = await self._redacted(context, self._checked(submission))
-        submission = _in_scope(submission, context.scope)
-        context.entry.details |= text_details(
-            submission.topic, submission.container, submission.source
-        )
+        submission, episode, words = await self.prepared(context, submission)
         confined = context.scope.confined(submission.topic, submission.container)
         limit = {}
         if not confined.everything:
             limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
         key = submission.idempotency_key
         digest = submission.digest()
-        if submission.chars > INLINE_CHARS_MAX:
-            episode, words = await asyncio.to_thread(self._prepared, submission)
-        else:
-            episode, words = self._prepared(submission)
-        refuse_fragments(words, self.text_passages_max)
         context.entry.part_of = episode.job_id
         async with self.store.change(context) as tx:
             if await store_episode(
@@ -198,6 +186,26 @@ class Ingest:
             context.entry.counts["queued"] = int(not accepted.cached)
         self.runtime.wake()
         return accepted
+
+    async def prepared(
+        self, context: Context, submission: Submission
+    ) -> tuple[Submission, Episode, Postings]:
+        """Return what is stored of a submission: redacted, in the access scope, as an episode with
+        its postings. Raises what `remember` raises without looking into the database.
+        """
+        # Redacted before anything is kept of it, and before the digest is made: a digest would
+        # confirm a guessed secret.
+        submission = await self._redacted(context, self._checked(submission))
+        submission = _in_scope(submission, context.scope)
+        context.entry.details |= text_details(
+            submission.topic, submission.container, submission.source
+        )
+        if submission.chars > INLINE_CHARS_MAX:
+            episode, words = await asyncio.to_thread(self._prepared, submission)
+        else:
+            episode, words = self._prepared(submission)
+        refuse_fragments(words, self.text_passages_max)
+        return submission, episode, words
 
     def _checked(self, submission: Submission) -> Submission:
         said = submission.utterances
@@ -366,6 +374,7 @@ class Ingest:
             if episode is not None:
                 ended = await tx.memories.expire(episode.id, now)
                 await indexing.hide(tx, ended)
+                await commit.settle_ended(tx, now)
                 whole = Citation(episode.id, Span(0, len(episode.text)))
                 await indexing.forget_words(tx, episode.id, [whole], now, EventKind.EXPIRED)
                 record.ids += [episode.id, *ended]
@@ -391,7 +400,6 @@ class Ingest:
             now = self.runtime.now()
             # First, as the episode may have been erased meanwhile.
             await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
-            policy = await tx.access.policy() or Policy.DECIDE
             # What was forgotten before it was extracted stays so.
             gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
             candidates = [one for one in found.candidates if not any(map(one.span.overlaps, gone))]
@@ -401,8 +409,7 @@ class Ingest:
                 candidates,
                 extractor=found.extractor,
                 now=now,
-                # A background job cannot ask.
-                settling=Settling(Policy.DECIDE if policy is Policy.ASK else policy),
+                settling=await reconcile.settling(tx),
             )
             await commit.apply(tx, plan, now)
             entry.ids += [job.id, episode.id, *plan.ids()]

@@ -2,21 +2,17 @@
 
 A stated correction, an exact duplicate and a multi-valued attribute settle themselves. Any other
 contradiction is settled by policy: *decide* lets the later claim win, *ask* makes a question of it,
-the others always choose the same side. A less trusted claim replaces no more trusted one unless a
-person says so: both stay, and the contradiction is recorded.
+or where nobody waits for one a dispute, and the others always choose the same side. A less trusted
+claim replaces no more trusted one unless a person says so: both stay, and the contradiction is
+recorded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
 
 from recall_server.domain.attributes import (
     canonical,
-    is_single_valued,
-    normal_attribute,
-    normal_entity,
-    normal_value,
 )
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.extraction import Candidate
@@ -29,150 +25,34 @@ from recall_server.domain.plan import (
     Change,
     Choice,
     Decision,
+    Dispute,
     Plan,
     Policy,
     Question,
-    Reinforce,
     Resolution,
+    Restore,
+    Rule,
+    Ruling,
+    Settle,
     Settling,
     Supersede,
 )
-from recall_server.domain.search.ranking import bm25_weights
-from recall_server.domain.security.trust import Trust, Witness, corroborates, least_trusted, trust
-from recall_server.domain.similarity import Verdict, compare, same_statement
-from recall_server.domain.text.terms import terms
+from recall_server.domain.relations import Reason, Relation, RelationKind
+from recall_server.domain.security.trust import Witness, least_trusted
+from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.transcript import turn_at, turns_at
+from recall_server.services.memory.beliefs import Beliefs
 from recall_server.storage.store import Transaction
-from recall_server.storage.tables.memories import RELATED_MAX
-
-SIMILAR_LOOKED_AT = 8
-# The same statement uses the same rare words. Terms with more postings are skipped, as each planned
-# memory asks for them.
-SIMILAR_POSTINGS = 500
-# Shorter statements say the same with the same terms only. Longer ones are compared with the last
-# that are planned.
-FUZZY_TERMS_MIN = 9
-FUZZY_MAX = 20
 
 
-@dataclass
-class Beliefs:
-    """The active memories as the plan so far would leave them."""
+@dataclass(frozen=True)
+class Corrected:
+    """A memory that somebody says is wrong. `by_hand`: whoever says so may replace what is trusted
+    more than their words.
+    """
 
-    tx: Transaction
-    _added: dict[str, Memory] = field(default_factory=dict)
-    # The same by words, and by entity with attribute or value: a long text plans thousands.
-    _by_words: dict[frozenset[str], list[Memory]] = field(default_factory=dict)
-    _by_fact: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
-    _dropped: set[str] = field(default_factory=set)
-    _witnesses: dict[str, list[Witness]] = field(default_factory=dict)
-    _read: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
-
-    def add(self, memory: Memory) -> None:
-        self._added[memory.id] = memory
-        self._by_words.setdefault(frozenset(terms(memory.text)), []).append(memory)
-        if fact := memory.fact:
-            entity = normal_entity(fact.entity)
-            for key in (
-                (entity, normal_attribute(fact.attribute), ""),
-                (entity, "", normal_value(fact.value)),
-            ):
-                self._by_fact.setdefault(key, []).append(memory)
-
-    def drop(self, memory: Memory) -> None:
-        self._dropped.add(memory.id)
-        self._added.pop(memory.id, None)
-
-    def add_witness(self, memory: Memory, witness: Witness) -> None:
-        """Set the witness of a proposed memory."""
-        self._witnesses[memory.id] = [witness]
-
-    def inherit_witnesses(self, memory: Memory, on: Sequence[Memory]) -> None:
-        """Give a planned memory all witnesses of these."""
-        self._witnesses[memory.id] = [one for other in on for one in self._witnesses[other.id]]
-
-    async def load_witnesses(self, memories: Sequence[Memory]) -> None:
-        """Load the witnesses of these memories, for `trust` and `reinforce`."""
-        wanted = [one.id for one in memories if one.id not in self._witnesses]
-        if wanted:
-            self._witnesses |= await self.tx.memories.witnesses(wanted)
-
-    def trust(self, memory: Memory) -> Trust:
-        return trust(self._witnesses[memory.id])
-
-    def reinforce(self, other: Memory, said: Memory) -> list[Change]:
-        """Return the change when `other` was `said` again; none if it already cites these words."""
-        (new,) = self._witnesses[said.id]
-        before = self._witnesses[other.id]
-        if any((one.episode_id, one.span) == (new.episode_id, new.span) for one in before):
-            return []
-        self._witnesses[other.id] = [*before, new]
-        counts = corroborates(new, before)
-        return [Reinforce(other.id, said.citation, counts, said.expires_at)]
-
-    async def related(self, candidate: Candidate) -> list[Memory]:
-        """Return memories of the same entity that the candidate's fact may affect."""
-        fact = candidate.fact
-        if fact is None:
-            return []
-        # Of an attribute with many values only the same one matters: another one agrees with it.
-        single = is_single_valued(fact.attribute) and not fact.negated
-        keys = [(fact.attribute, "") if single else ("", fact.value)]
-        if candidate.correction and candidate.replaces is not None:
-            # It may name a value that is stored under another attribute.
-            keys.append(("", candidate.replaces))
-        stored: dict[str, Memory] = {}
-        planned: dict[str, Memory] = {}
-        for attribute, value in keys:
-            found = await self._stored(fact.entity, attribute, value)
-            stored |= {memory.id: memory for memory in found}
-            key = normal_entity(fact.entity), normal_attribute(attribute), normal_value(value)
-            found = self._by_fact.get(key, [])[-RELATED_MAX:]
-            planned |= {memory.id: memory for memory in found if memory.id in self._added}
-        before = sorted(stored.values(), key=lambda one: (one.recorded_at, one.id))
-        return [one for one in (*before, *planned.values()) if one.id not in self._dropped]
-
-    async def _stored(self, entity: str, attribute: str, value: str) -> list[Memory]:
-        """The stored memories of an entity with this attribute, or this value; read once."""
-        key = entity, attribute, value
-        if key not in self._read:
-            tables = self.tx.memories
-            self._read[key] = await (
-                tables.about(entity, attribute) if attribute else tables.of_value(entity, value)
-            )
-        return self._read[key]
-
-    async def similar_statement(self, memory: Memory) -> list[Memory]:
-        """Return a memory that says the same in nearly the same words, if there is one."""
-        statistics = await self.tx.words.statistics(terms(memory.text))
-        frequencies = statistics.frequencies
-        weights = bm25_weights(
-            {term: frequencies[term] for term in _rarest(frequencies, SIMILAR_POSTINGS)},
-            statistics.documents,
-        )
-        pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
-        texts = await self.tx.memories.texts(pool) if pool else {}
-        for item_id in pool:
-            active = item_id in texts and item_id not in self._dropped
-            if active and same_statement(memory.text, texts[item_id]):
-                return list(await self.tx.memories.active([item_id]))
-        words = frozenset(terms(memory.text))
-        planned = self._by_words.get(words, [])[-RELATED_MAX:]
-        if len(words) >= FUZZY_TERMS_MIN:
-            planned = [*planned, *islice(reversed(self._added.values()), FUZZY_MAX)]
-        same = (one for one in planned if same_statement(memory.text, one.text))
-        return [one for one in same if one.id in self._added][:1]
-
-
-def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:
-    """Return the rarest terms with at most so many postings together, and at least one term."""
-    chosen: list[str] = []
-    for term in sorted(frequencies, key=lambda term: (frequencies[term], term)):
-        postings -= frequencies[term]
-        if chosen and postings < 0:
-            break
-        chosen.append(term)
-    return chosen
+    memory: Memory
+    by_hand: bool = False
 
 
 # Memories that a question shows; the answer is about all that are contradicted.
@@ -181,10 +61,6 @@ SIDES_MAX = 10
 SURE = 0.2
 # `decided_by` of a decision to keep both because the later claim is trusted less.
 TRUST = "trust"
-# Rules that events of memories name; where a question was answered, the choice is the rule.
-LATER = "later"
-LATE_REPORT = "late_report"
-RESTATED = "restated"
 
 
 async def plan(
@@ -197,47 +73,133 @@ async def plan(
     settling: Settling | None = None,
     new: bool = False,
     without: Sequence[Memory] = (),
+    corrected: Corrected | None = None,
 ) -> Plan:
     """Return the changes that make `candidates` memories, given what `tx` sees, and the questions
     that `settling` (by default: decide) leaves open.
 
     A candidate that was made into a memory before is skipped, whatever became of it: a repetition
     adds nothing and restores nothing. `new`: the episode is not stored yet, so there can be no such
-    memory. Active memories `without` which it is made are passed over.
+    memory. Active memories `without` which it is made are passed over, and `corrected` is what the
+    first candidate takes the place of.
     """
     proposals = _proposals(episode, candidates, extractor, now)
     before = {} if new else await tx.memories.get(list(proposals))
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
     for one in without:
-        draft.beliefs.drop(one)
+        draft.beliefs.drop(one.id)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
             draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
-            draft.changes += await _settle(candidate, memory, draft)
-    return Plan(
-        tuple(draft.changes), await _with_stored_text(tx, draft.questions), tuple(draft.decisions)
-    )
+            draft.changes += await _settle(candidate, memory, draft, corrected)
+            corrected = None
+    return draft.plan(draft.changes, await _with_stored_text(tx, draft.questions))
 
 
-async def restored(tx: Transaction, forgotten: Memory, now: datetime) -> tuple[Memory, Plan]:
-    """Return a forgotten memory as it is to be from now on, and the changes of others: what was
-    stated since settles it as if it were stated only now.
+async def settling(tx: Transaction) -> Settling:
+    """Return how contradictions are settled where nobody waits for an answer: by the policy of the
+    namespace, of which *ask* opens disputes.
+    """
+    return Settling(await tx.access.policy() or Policy.DECIDE, disputes=True)
+
+
+async def restored(
+    tx: Transaction, forgotten: Memory, now: datetime, settling: Settling | None = None
+) -> Plan:
+    """Return the changes that restore a forgotten memory: what was stated since settles it as if it
+    were stated only now.
     """
     memory = replace(forgotten, status=Status.ACTIVE, retired_at=None, superseded_by=None)
-    candidate = Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
-    draft = _Draft(Beliefs(tx), Settling(), now)
-    related = await draft.beliefs.related(candidate)
-    same = [other for other in related if compare(candidate, other) is Verdict.SAME]
-    same = same or await draft.beliefs.similar_statement(memory)
+    draft = _Draft(Beliefs(tx), settling or Settling(), now)
+    candidate = _stated(memory)
+    same = await _said_before(candidate, memory, draft.beliefs)
     if same:
-        return replace(_outdated(memory, same[0]), retired_at=now), Plan(())
+        return Plan((Restore(replace(_outdated(memory, same[0]), retired_at=now)),))
     await draft.beliefs.load_witnesses([memory])
     changes = await _settle(candidate, memory, draft)
     (again,) = [one.memory for one in changes if isinstance(one, Add)]
     if again.status is not Status.ACTIVE:
         again = replace(again, retired_at=now)
-    others = tuple(one for one in changes if not isinstance(one, Add))
-    return again, Plan(others, (), tuple(draft.decisions))
+    return draft.plan([Restore(again), *(one for one in changes if not isinstance(one, Add))])
+
+
+async def arrived(
+    tx: Transaction,
+    memory: Memory,
+    beside: Collection[str],
+    now: datetime,
+    settling: Settling | None = None,
+) -> Plan:
+    """Return the changes that settle an imported memory, stored as active, with what was known here
+    before: with all but the memories `beside`, which it has come with.
+    """
+    draft = _Draft(Beliefs(tx), settling or Settling(), now)
+    for one in (memory.id, *beside):
+        draft.beliefs.drop(one)
+    candidate = _stated(memory)
+    verdicts = {compare(candidate, one) for one in await draft.beliefs.related(candidate)}
+    if Verdict.SAME in verdicts or Verdict.CLASHES not in verdicts:
+        return Plan()
+    await draft.beliefs.load_witnesses([memory])
+    changes = await _settle(candidate, memory, draft)
+    (added,) = [one for one in changes if isinstance(one, Add)]
+    made = [one for one in changes if not isinstance(one, Add)]
+    if added.memory.superseded_by and added.memory.valid_until:
+        by, until = added.memory.superseded_by, added.memory.valid_until
+        made.append(Supersede(memory.id, by, until, added.rule))
+    return draft.plan(made)
+
+
+def _stated(memory: Memory) -> Candidate:
+    """Return a memory as what states it."""
+    return Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
+
+
+async def _said_before(candidate: Candidate, memory: Memory, beliefs: Beliefs) -> Sequence[Memory]:
+    related = await beliefs.related(candidate)
+    same = [other for other in related if compare(candidate, other) is Verdict.SAME]
+    return same or await beliefs.similar_statement(memory)
+
+
+async def answered(
+    tx: Transaction,
+    question: Question,
+    resolution: Resolution,
+    now: datetime,
+) -> Plan:
+    """Return the changes by which a dispute is settled as the answer says."""
+    draft, new = _Draft(Beliefs(tx), Settling(), now), question.new
+    existing = list(question.existing)
+    await draft.beliefs.load_witnesses([new, *existing])
+    changes, also = _chosen(resolution, new, existing, draft.beliefs)
+    touched = (new.id, *(other.id for other in existing), *also)
+    draft.decisions.append(Decision(resolution, touched))
+    made: list[Change] = []
+    for change in changes:
+        if isinstance(change, Add) and change.memory.id == new.id:
+            # It is stored already.
+            given_way = change.memory
+            if given_way.superseded_by and given_way.valid_until:
+                until, by = given_way.valid_until, given_way.superseded_by
+                made.append(Supersede(new.id, by, until, change.rule))
+        elif isinstance(change, Add):
+            memory = replace(change.memory, status=Status.ACTIVE, recorded_at=now)
+            made.append(Add(memory, change.also, change.rule))
+        else:
+            made.append(change)
+    return draft.plan([Settle(question.id), *made])
+
+
+async def question_of(
+    tx: Transaction, dispute_id: str, new: Memory, existing: Sequence[Memory]
+) -> Question:
+    """Return the question which side of a dispute holds, the most trusted one first."""
+    beliefs = Beliefs(tx)
+    await beliefs.load_witnesses([new, *existing])
+    ordered = sorted(existing, key=beliefs.trust, reverse=True)
+    above = beliefs.trust(ordered[0]) - beliefs.trust(new)
+    reason, recommended = _recommendation(new, ordered, above)
+    return Question(dispute_id, new, tuple(ordered), reason, recommended)
 
 
 def ids_of(episode: Episode, candidates: Sequence[Candidate]) -> set[str]:
@@ -278,14 +240,82 @@ class _Draft:
     changes: list[Change] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    relations: list[Relation] = field(default_factory=list)
+    rulings: list[Ruling] = field(default_factory=list)
+
+    def plan(self, changes: Sequence[Change], questions: Sequence[Question] = ()) -> Plan:
+        return Plan(
+            tuple(changes),
+            tuple(questions),
+            tuple(self.decisions),
+            tuple(self.relations),
+            tuple(self.rulings),
+        )
+
+    def rule(
+        self,
+        memory: Memory,
+        rule: Rule,
+        same: Sequence[Memory] = (),
+        clashing: Sequence[Memory] = (),
+    ) -> None:
+        self.rulings.append(Ruling(memory, rule, tuple(same), tuple(clashing)))
+
+    def relate(self, memory: Memory, kind: RelationKind, others: Sequence[Memory]) -> None:
+        self.relations += [
+            Relation(
+                memory.id,
+                one.id,
+                kind,
+                Reason.RULE,
+                self.now,
+                min(memory.confidence, one.confidence),
+            )
+            for one in others
+        ]
 
 
-async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[Change]:
+async def _settle(
+    candidate: Candidate, memory: Memory, draft: _Draft, corrected: Corrected | None = None
+) -> list[Change]:
     beliefs = draft.beliefs
+    same, clashing = await _compared(candidate, memory, beliefs, corrected)
+    mine = beliefs.trust(memory)
+    trusted = all(beliefs.trust(other) <= mine for other in clashing)
+    if corrected and (corrected.by_hand or trusted):
+        return _correct(memory, same, clashing, draft)
+    decide = draft.settling.policy is Policy.DECIDE or (candidate.correction and trusted)
+    for other in same:
+        if beliefs.trust(other) >= mine:
+            weaker = [one for one in clashing if beliefs.trust(one) < mine] if decide else []
+            superseded = [one for one in weaker if one.said_at <= memory.said_at]
+            draft.rule(memory, Rule.RESTATED, same, clashing)
+            return [
+                *beliefs.reinforce(other, memory),
+                *_supersede(superseded, other, memory, beliefs, Rule.LATER),
+            ]
+    if not clashing:
+        # Stated again on better evidence: the better words replace the stored ones.
+        outlived = [one for one in same if _lasts(memory, one)]
+        draft.relate(memory, RelationKind.DUPLICATES, outlived)
+        draft.rule(memory, Rule.RESTATED if same else Rule.NEW, same)
+        return _replace(outlived, memory, beliefs, Rule.RESTATED)
+    if decide:
+        stated = Rule.STATED_CORRECTION if candidate.correction else Rule.LATER
+        return _decide(memory, same, clashing, draft, stated)
+    return _resolve(memory, clashing, draft)
+
+
+async def _compared(
+    candidate: Candidate, memory: Memory, beliefs: Beliefs, corrected: Corrected | None
+) -> tuple[list[Memory], list[Memory]]:
+    """Return what says the same and what contradicts it, with their witnesses loaded."""
     same: list[Memory] = []
-    clashing: list[Memory] = []
+    clashing = [corrected.memory] if corrected else []
     for other in await beliefs.related(candidate):
         verdict = compare(candidate, other)
+        if corrected and other.id == corrected.memory.id:
+            continue
         if verdict is Verdict.SAME:
             same.append(other)
         # What expires first ends nothing: the other holds again afterwards.
@@ -294,24 +324,20 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
     if not clashing and not same:
         same = await beliefs.similar_statement(memory)
     await beliefs.load_witnesses([*same, *clashing])
-    mine = beliefs.trust(memory)
-    decide = draft.settling.policy is Policy.DECIDE or (
-        candidate.correction and all(beliefs.trust(other) <= mine for other in clashing)
-    )
-    for other in same:
-        if beliefs.trust(other) >= mine:
-            weaker = [one for one in clashing if beliefs.trust(one) < mine] if decide else []
-            superseded = [one for one in weaker if one.said_at <= memory.said_at]
-            return [
-                *beliefs.reinforce(other, memory),
-                *_supersede(superseded, other, memory, beliefs, LATER),
-            ]
-    if not clashing:
-        # Stated again on better evidence: the better words replace the stored ones.
-        return _replace([one for one in same if _lasts(memory, one)], memory, beliefs, RESTATED)
-    if decide:
-        return _decide(memory, same, clashing, draft)
-    return _resolve(memory, clashing, draft)
+    return same, clashing
+
+
+def _correct(
+    memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft
+) -> list[Change]:
+    """Let a correction take the place of what it corrects, or what is known already."""
+    beliefs = draft.beliefs
+    draft.rule(memory, Rule.ASKED_FOR, same, clashing)
+    by = next((one for one in same if beliefs.trust(one) >= beliefs.trust(memory)), None)
+    if by is None:
+        return _replace([*clashing, *same], memory, beliefs, Rule.ASKED_FOR)
+    superseded = _supersede(clashing, by, memory, beliefs, Rule.ASKED_FOR)
+    return [*beliefs.reinforce(by, memory), *superseded]
 
 
 def _lasts(memory: Memory, other: Memory) -> bool:
@@ -322,7 +348,7 @@ def _lasts(memory: Memory, other: Memory) -> bool:
 
 
 def _decide(
-    memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft
+    memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft, rule: Rule
 ) -> list[Change]:
     """Let the later claim win, unless it is trusted less: then keep both."""
     beliefs = draft.beliefs
@@ -331,15 +357,19 @@ def _decide(
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
         # A late report is history already: the oldest of the later claims ended it.
+        draft.rule(memory, Rule.LATE_REPORT, same, clashing)
         by = min(ending, key=lambda other: other.said_at)
-        return [Add(_outdated(memory, by), rule=LATE_REPORT)]
+        return [Add(_outdated(memory, by), rule=Rule.LATE_REPORT)]
     superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in superseded]
     if staying:
         both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
+        draft.relate(memory, RelationKind.CONTRADICTS, staying)
+    draft.rule(memory, Rule.LESS_TRUSTED if staying else rule, same, clashing)
     outlived = [one for one in same if _lasts(memory, one)]
-    return _replace([*superseded, *outlived], memory, beliefs, LATER)
+    draft.relate(memory, RelationKind.DUPLICATES, outlived)
+    return _replace([*superseded, *outlived], memory, beliefs, rule)
 
 
 def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
@@ -364,6 +394,19 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
         less = Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING
         if above and resolution.choice is less:
             resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
+    if resolution is None and draft.settling.disputes and above > 0:
+        # What was fetched casts no doubt on what a person said.
+        resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
+    if resolution is None and draft.settling.disputes:
+        draft.rule(memory, Rule.DISPUTE, clashing=clashing)
+        draft.relate(memory, RelationKind.CONTRADICTS, clashing)
+        draft.beliefs.add(memory)
+        # Each time that these contradict each other it is another one, with its own answer.
+        dispute_id = derived_id("q", question_id, draft.now.isoformat())
+        return [
+            Add(memory, rule=Rule.DISPUTE),
+            Dispute(dispute_id, memory.id, tuple(one.id for one in clashing)),
+        ]
     if resolution is None:
         if len(draft.questions) < draft.settling.questions_max:
             reason, recommended = _recommendation(memory, clashing, above)
@@ -373,6 +416,10 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
     changes, also = _chosen(resolution, memory, clashing, draft.beliefs)
     touched = (memory.id, *(other.id for other in clashing), *also)
     draft.decisions.append(Decision(resolution, touched))
+    by = {"policy": Rule.POLICY, TRUST: Rule.LESS_TRUSTED}
+    draft.rule(memory, by.get(resolution.decided_by, Rule.ANSWER), clashing=clashing)
+    if resolution.choice is Choice.KEEP_BOTH:
+        draft.relate(memory, RelationKind.CONTRADICTS, clashing)
     return changes
 
 
@@ -421,18 +468,18 @@ def _supersede(
 ) -> list[Change]:
     """Supersede `old` by `by`, because of the statement `said`."""
     for other in old:
-        beliefs.drop(other)
+        beliefs.drop(other.id)
     return [Supersede(other.id, by.id, _end_of(other, said), rule) for other in old]
 
 
-def _recommendation(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:
+def _recommendation(memory: Memory, clashing: Sequence[Memory], above: int) -> tuple[str, Choice]:
     """Return the reason of a question and the side that the evidence favours: the more trusted,
     else the later claim, unless it is much less certain.
     """
     new, old = memory.fact, clashing[0].fact
-    assert new is not None
-    assert old is not None
-    if new.negated != old.negated:
+    if new is None or old is None:
+        reason = "One is said to correct the other."
+    elif new.negated != old.negated:
         reason = "One statement denies the other, and neither says since when."
     else:
         reason = (

@@ -13,7 +13,7 @@ from recall_server.domain.errors import ChangeNotFound, NotUndoable
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Change, EventKind, Histories, MemoryEvent
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.memory import indexing, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.storage.store import Store, Transaction
 
@@ -147,6 +147,7 @@ async def _undone(
     effect = _Effect()
     await tx.lock()
     await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
+    await commit.settle_ended(tx, now)
     await _refuse_second_values(tx, effect)
     return effect
 
@@ -234,6 +235,9 @@ async def _memory(
     state = before.state if before else None
     dropped = [citation for one in events for citation in one.dropped]
     await tx.memories.undo(memory_id, change_id, state, dropped, now)
+    if state and state.status is Status.DISPUTED:
+        for closed_at in {one.at for one in events}:
+            await tx.disputes.reopen(memory_id, closed_at)
     found = bool(await tx.findables.found([memory_id]))
     if found and not (state and state.status in FINDABLE):
         await indexing.hide(tx, [memory_id])

@@ -9,9 +9,11 @@ from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, Memory, MemoryType, Status
-from recall_server.domain.moments import passed
-from recall_server.domain.plan import Resolution
+from recall_server.domain.memory_event import MemoryEvent
+from recall_server.domain.moments import PRESENT, Past, passed
+from recall_server.domain.plan import Forget, Plan, Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
+from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
@@ -26,6 +28,8 @@ from recall_server.storage.store import Store, Transaction
 
 # Values of one attribute that are shown at once.
 TIMELINE_MAX = 200
+# Relations of a memory and its history that are shown at once.
+RELATIONS_MAX = 200
 NAME_CHARS_MAX = 200
 
 
@@ -51,19 +55,25 @@ class Found:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of memories."""
+    """One page of memories, with what contradicts each that is disputed."""
 
     memories: tuple[Memory, ...]
     total: int
     next_offset: int | None
+    disputed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class History:
-    """A chain of supersession, and what was decided about each of its memories."""
+    """A chain of supersession, and of each of its memories what was decided about it, what
+    contradicts it while it is disputed, its relations, and what became of it.
+    """
 
     chain: tuple[Memory, ...]
     decisions: Mapping[str, Sequence[Resolution]]
+    disputed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    relations: tuple[Relation, ...] = ()
+    events: Sequence[MemoryEvent] = ()
 
 
 @dataclass(frozen=True)
@@ -107,12 +117,12 @@ class Recall:
         clean_text(query.text, chars_max=self.query_chars_max)
         # No transaction: the index in memory is told by versions what it lacks, and the texts come
         # last, of what can still be read.
-        tx = self.store.autocommit(context.namespace, access_scope=context.scope)
+        tx = self.store.autocommit(context.namespace, access_scope=context.scope, past=query.past)
         limited = not context.caller_scope.everything
         prepared = await search.prepare(
             tx, self.embedder, context.namespace, query, limited=limited
         )
-        now = self.runtime.now()
+        now = query.past.known_at or self.runtime.now()
         reranking = None if Step.RERANK in query.without else self.reranking
         degraded = prepared.degraded
         await self.store.turns.yield_to_others(context.namespace)
@@ -129,12 +139,21 @@ class Recall:
         answer = await _finalized(tx, found, prepared.query, cite=cite)
         if limited:
             answer = replace(answer, hits=await self._successors_in_scope(context, answer.hits))
+        if any(hit.item.disputed for hit in answer.hits):
+            answer = replace(answer, hits=await self._disputed(context, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
-        context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
-        context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
+        if query.past == PRESENT:
+            context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
+            context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
         context.entry.counts["hits"] = len(answer.hits)
         context.entry.details["mode"] = prepared.query.mode
         return replace(answer, degraded=degraded)
+
+    async def _disputed(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """The hits, each with what contradicts it within the access scope of the caller."""
+        tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
+        found = await _disputes(tx, [hit.item.id for hit in hits if hit.item.disputed])
+        return tuple(hit._replace(disputed_with=found.get(hit.item.id, ())) for hit in hits)
 
     async def _successors_in_scope(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """The hits, without naming what took the place of one beyond the access scope of the
@@ -160,37 +179,58 @@ class Recall:
         offset: int,
         type_: str,
         topic: str,
+        status: Status | None = None,
+        past: Past = PRESENT,
     ) -> Page:
-        """One page of the active memories, newest first."""
+        """One page of the memories of a state, newest first: the active ones, where no state is
+        asked for; as of a moment those that were true then.
+        """
         storable(topic)
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
-            memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
-            total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
+        only = {"type_": type_, "topic": topic}
+        async with self.store.view(context, past) as tx:
+            if status is None and past == PRESENT:
+                memories = await tx.memories.page(limit=limit, offset=offset, **only)
+                total = sum((await tx.memories.counts(**only)).values())
+            else:
+                memories = await tx.memories.page_then(
+                    limit=limit, offset=offset, status=status, **only
+                )
+                total = sum((await tx.memories.counts_then(status=status, **only)).values())
+            disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)
         reached = offset + len(memories)
-        return Page(tuple(memories), total, reached if reached < total else None)
+        return Page(tuple(memories), total, reached if reached < total else None, disputed)
 
     async def history(
         self,
         context: Context,
         memory_id: str,
+        past: Past = PRESENT,
     ) -> History:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
-        words it cites, and who decided what no rule could. What took the place of one beyond the
-        access scope is not named, nor when it did. Raises `MemoryNotFound`.
+        words it cites, what became of it, and who decided what no rule could. What took the place
+        of one beyond the access scope is not named, nor when it did. Raises `MemoryNotFound`.
         """
         storable(memory_id)
-        async with self.store.view(context) as tx:
+        async with self.store.view(context, past) as tx:
             chain = await tx.memories.lineage(memory_id)
-            decisions = await tx.memories.decisions([memory.id for memory in chain])
+            ids = [memory.id for memory in chain]
+            decisions = await tx.memories.decisions(ids)
+            disputed = await _disputes(tx, _disputed_ids(chain))
+            relations = await _relations(tx, chain)
+            events = await tx.events.of_items(ids)
         if not chain:
             raise MemoryNotFound
         context.entry.ids.append(memory_id)
+        if past.as_of:
+            chain = [one for one in chain if one.true_at(past.as_of)]
         if not context.scope.everything:
             chain = _without_others(chain)
-        return History(tuple(chain), decisions)
+            named = {None, *ids}
+            events = [one for one in events if not one.state or one.state.superseded_by in named]
+        if past.known_at:
+            events = [one for one in events if one.at <= past.known_at]
+        return History(tuple(chain), decisions, disputed, relations, tuple(events))
 
     async def timeline(self, context: Context, entity: str, attribute: str) -> Timeline:
         """What was said of an attribute of an entity, what began first first: the newest
@@ -209,13 +249,13 @@ class Recall:
             memories = _without_others(memories)
         return Timeline(entity, attribute, tuple(memories), cut=len(found) > TIMELINE_MAX)
 
-    async def stats(
-        self,
-        context: Context,
-    ) -> Counts:
-        """Active memories by type, and what is still to be extracted."""
-        async with self.store.view(context) as tx:
-            by_type = await tx.memories.counts()
+    async def stats(self, context: Context, past: Past = PRESENT) -> Counts:
+        """Active memories by type, as of a moment those that were true then; and what is still to
+        be extracted.
+        """
+        async with self.store.view(context, past) as tx:
+            counting = tx.memories.counts if past == PRESENT else tx.memories.counts_then
+            by_type = await counting()
             jobs = await tx.jobs.counts()
         counts = Counts({**dict.fromkeys(EXTRACTED_TYPES, 0), **by_type}, Backlog.count(jobs))
         context.entry.counts["memories"] = counts.total
@@ -240,9 +280,9 @@ class Recall:
             words = [found[0].citation]
             if found[0].kind is ItemKind.MEMORY:
                 words = await tx.memories.citations([item_id])
-                await indexing.hide(tx, [item_id])
-                await tx.memories.forget(item_id, now)
-            await indexing.forget_words(tx, item_id, words, now)
+                await commit.apply(tx, Plan((Forget(item_id),)), now)
+            else:
+                await indexing.forget_words(tx, item_id, words, now)
             await self._embed_again(tx, {one.episode_id for one in words})
             context.entry.ids.append(item_id)
             context.entry.counts["forgotten"] = 1
@@ -269,13 +309,11 @@ class Recall:
                 late = passed(memory.expires_at, now) or self._too_late(memory.retired_at)
                 if late or memory.status is not Status.FORGOTTEN:
                     raise NotRestorable
-                memory, plan = await reconcile.restored(tx, memory, now)
-                await tx.memories.restore(memory, now)
+                settling = await reconcile.settling(tx)
+                plan = await reconcile.restored(tx, memory, now, settling)
                 await commit.apply(tx, plan, now)
-                await indexing.show(tx, [item_id])
             words = [] if memory is None else await tx.memories.citations([item_id])
             texts = {one.episode_id for one in words} or {episode_of(item_id)}
-            await indexing.reread(tx, texts, partial(tx.episodes.remember, item_id, now))
             await self._embed_again(tx, texts)
             context.entry.ids.append(item_id)
             context.entry.counts["restored"] = 1
@@ -292,6 +330,9 @@ class Recall:
             )
         if self._too_late(forgotten_at):
             raise NotRestorable
+        await indexing.reread(
+            tx, {episode_of(item_id)}, partial(tx.episodes.remember, item_id, self.runtime.now())
+        )
 
     def _too_late(self, forgotten_at: datetime | None) -> bool:
         return forgotten_at is None or forgotten_at < self.runtime.now() - self.forget_window
@@ -310,7 +351,8 @@ async def _finalized(
     ranked = candidates.hits(explain=cite)
     hits = await search.current_first(tx, ranked, query.limit)
     hits = ranking.fit_budget(search.quoted_once(hits), query.max_tokens)
-    candidates.count_accesses(hits)
+    if query.past == PRESENT:
+        candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}
     best = zip(candidates.best, ranked, strict=True)
     evidence = calibration.evidence(
@@ -320,6 +362,40 @@ async def _finalized(
         hits = await search.with_neighbours(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
+
+
+def _disputed_ids(memories: Sequence[Memory]) -> list[str]:
+    return [one.id for one in memories if one.status is Status.DISPUTED]
+
+
+async def _disputes(tx: Transaction, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What contradicts each of these memories, as far as it is in the access scope of `tx`."""
+    others = await tx.disputes.others(ids) if ids else {}
+    seen = await tx.memories.get(sorted({one for some in others.values() for one in some}))
+    return {i: tuple(one for one in some if one in seen) for i, some in others.items()}
+
+
+async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation, ...]:
+    """The relations of these memories to those in the access scope of `tx`. What took the place of
+    another stands with that one.
+    """
+    stored = await tx.relations.of_memories([one.id for one in chain], limit=RELATIONS_MAX)
+    ids = {one.id for one in chain}
+    ends = {end for one in stored for end in (one.from_id, one.to_id)} - ids
+    seen = ids | {one.id for one in await tx.memories.found(sorted(ends))}
+    superseding = [
+        Relation(
+            one.superseded_by,
+            one.id,
+            RelationKind.SUPERSEDES,
+            Reason.RULE,
+            one.retired_at or one.recorded_at,
+        )
+        for one in chain
+        if one.superseded_by in ids
+    ]
+    found = [one for one in (*superseding, *stored) if {one.from_id, one.to_id} <= seen]
+    return tuple(sorted(found, key=lambda one: (one.made_at, one.from_id, one.to_id, one.kind)))
 
 
 def _without_others(memories: Sequence[Memory]) -> list[Memory]:

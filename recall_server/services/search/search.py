@@ -140,8 +140,8 @@ async def prepare(
     """
     question = Question.parse(query.text)
     statistics = await tx.words.statistics([*question.asked, *question.names])
-    if limited:
-        statistics = await tx.words.in_scope(statistics)
+    if limited or query.past.known_at is not None:
+        statistics = await tx.words.of_allowed(statistics, limited=limited)
     prepared = PreparedQuery(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:
         return prepared
@@ -254,6 +254,9 @@ async def _pool(
     if query.mode is SearchMode.RECALL:
         size = ranked = max(RECALL_POOL_MIN, int(RECALL_POOL_PER_HIT * query.limit))
     allowed = await tx.words.allowed(documents)
+    if query.past.as_of:
+        true = await tx.words.true_then(documents, prepared.statistics)
+        allowed = allowed & true[: len(allowed)]
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
     by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
     if vectors is None or prepared.vector is None:
@@ -491,14 +494,14 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], limit: int) -> lis
     if not any(hit.item.superseded_by for hit in hits):
         return list(hits)
     hit_by_id = {hit.item.id: hit for hit in hits}
+    later = await _later(tx, [hit.item for hit in hits])
     found: dict[str, Hit] = {}
     for hit in hits:
         chain = [hit]
         while (by := chain[-1].item.superseded_by) and len(chain) < CHAIN_MAX:
             current = hit_by_id.get(by)
-            if current is None:
-                items = await read_items(tx, [by])
-                current = hit_of(items, hit.scores) if items else None
+            if current is None and by in later:
+                current = hit_of([later[by]], hit.scores)
             if current is None or current in chain:
                 break
             chain.append(current)
@@ -506,6 +509,21 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], limit: int) -> lis
         chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
         found |= {one.item.id: one for one in reversed(chain) if one.item.id not in found}
     return list(found.values())[:limit]
+
+
+async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
+    """What took the place of these items, one after the other, by their ids."""
+    known = {item.id for item in items}
+    found: dict[str, Item] = {}
+    read = list(items)
+    for _ in range(CHAIN_MAX):
+        wanted = {item.superseded_by for item in read if item.superseded_by} - known
+        if not wanted:
+            break
+        known |= wanted
+        read = await read_items(tx, sorted(wanted))
+        found |= {item.id: item for item in read}
+    return found
 
 
 # Hits that are scored again where no more are wanted: of 30 to 100 all find as much among ten on

@@ -14,6 +14,7 @@ from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Change, Plan, Supersede
+from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.security.trust import Trust, Witness, corroborations, trust
 from recall_server.domain.similarity import Floats, clusters
@@ -124,6 +125,7 @@ def _grouped(
 async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) -> Plan:
     """Plan one canonical memory for each group that is still active; it supersedes the others."""
     changes: list[Change] = []
+    relations: list[Relation] = []
     for proposal in proposals:
         found = await tx.memories.get(proposal.source_ids)
         sources = [found[i] for i in proposal.source_ids if i in found]
@@ -141,7 +143,11 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
         )
         changes.append(Add(merged, also, MERGED))
         changes += [Supersede(source.id, merged.id, now, MERGED) for source in sources]
-    return Plan(tuple(changes))
+        relations += [
+            Relation(merged.id, source.id, RelationKind.CONSOLIDATES, Reason.MERGE, now)
+            for source in sources
+        ]
+    return Plan(tuple(changes), relations=tuple(relations))
 
 
 def _with_proposal(work: Work, ids: tuple[str, ...], merged: Merged | None) -> Work:

@@ -25,9 +25,9 @@ from recall_server.domain.export_format import FORMAT, ORDER, VERSION, End, Epis
 from recall_server.domain.export_format import Memory as MemoryLine
 from recall_server.domain.export_format import read as read_line
 from recall_server.domain.ids import derived_id
-from recall_server.domain.memory import FINDABLE, Status
+from recall_server.domain.memory import BELIEVED, FINDABLE, Status
 from recall_server.domain.namespace import Namespace
-from recall_server.services.memory import indexing
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.transfer import intake
@@ -155,14 +155,16 @@ class Import:
         reported and left too. Raises `ExportDamaged` or `ExportUnsupported`, naming the line, or
         `LimitReached`: what was taken in before stays, and is known the next time.
         """
-        report, taken_ids, first = Report(), set[str](), entry()
+        report, taken_ids, believed = Report(), set[str](), set[str]()
+        first = entry()
         lines = self.lines(file)
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
         async with self.store.transaction(namespace, entry=first) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
-            if not await tx.exports.exists():
+            known = await tx.exports.exists()
+            if not known:
                 await tx.exports.make(self.runtime.now())
                 # That of one which is there is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
@@ -171,7 +173,14 @@ class Import:
             line.part_of = first.id
             schema = manifest.schema_version
             await self._write(namespace, batch, report, taken_ids, line, schema=schema)
+            if known:
+                line = entry()
+                line.part_of = first.id
+                await self._reconcile(namespace, batch, believed, line)
             on_progress(batch[-1].number)
+        async with self.store.transaction(namespace) as tx:
+            await tx.lock()
+            await commit.settle_ended(tx, self.runtime.now())
         await self._promise_vectors(namespace)
         self.runtime.wake()
         return report
@@ -257,6 +266,34 @@ class Import:
             await self._index(tx, new, schema=schema)
             line.ids += added
             line.counts["new"] = report.new.total() - before
+
+    async def _reconcile(
+        self,
+        namespace: Namespace,
+        batch: Sequence[Numbered],
+        believed: set[str],
+        line: AuditEntry,
+    ) -> None:
+        """Settle what contradicts what was known here before. `believed`: the memories of the file
+        that may contradict others, so far; with each other they are as they were.
+        """
+        ids = [
+            one.line.id
+            for one in batch
+            if isinstance(one.line, MemoryLine) and one.line.entity and one.line.status in BELIEVED
+        ]
+        if not ids:
+            return
+        believed.update(ids)
+        async with self.store.transaction(namespace, entry=line) as tx:
+            await tx.lock()
+            now, settling = self.runtime.now(), await reconcile.settling(tx)
+            for memory in await tx.memories.active(ids):
+                if memory.status is Status.ACTIVE:
+                    plan = await reconcile.arrived(tx, memory, believed, now, settling)
+                    await commit.apply(tx, plan, now)
+                    line.ids += plan.ids()
+                    line.counts |= plan.counts()
 
     async def _prepared(
         self, batch: Sequence[Numbered], report: Report, entry: AuditEntry

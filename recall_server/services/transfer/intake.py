@@ -74,13 +74,23 @@ def prepared(line: Line) -> Prepared:
     if isinstance(line, export_format.Memory):
         said = "\n".join(filter(None, (line.text, line.entity, line.attribute, line.value)))
         bad = orders(line.text) or suspicions(said)
-        by = [one.decided_by if is_ours(one.decided_by) else ELSEWHERE for one in line.decisions]
-        decisions = [
-            one.model_copy(update={"decided_by": who})
-            for one, who in zip(line.decisions, by, strict=True)
-        ]
-        return Prepared(line.model_copy(update={"decisions": decisions}), {}, ORDERS if bad else "")
+        made: dict[str, Any] = {
+            "decisions": [
+                one.model_copy(update={"decided_by": _name(one.decided_by)})
+                for one in line.decisions
+            ],
+            "relations": [
+                one.model_copy(update={"made_by": one.made_by and _name(one.made_by)})
+                for one in line.relations
+            ],
+        }
+        return Prepared(line.model_copy(update=made), {}, ORDERS if bad else "")
     return _screened(_known(line))
+
+
+def _name(by: str) -> str:
+    """Who decided on another server, where that cannot be anybody's words."""
+    return by if is_ours(by) else ELSEWHERE
 
 
 def _screened(line: export_format.Episode) -> Prepared:

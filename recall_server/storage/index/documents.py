@@ -8,6 +8,7 @@ read are missing, and what is found no more is recognised by its version.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,89 @@ DTYPES: Mapping[str, type[np.generic]] = {
 NONE = TermPostings(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint32))
 
 
+Moments = NDArray[np.datetime64]
+NEVER = np.datetime64("NaT", "us")
+
+
+class Intervals:
+    """When each document was found first and no more, as of `version`, and how long it is. Read
+    where a search asks for another moment than now.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.added: Moments = np.zeros(0, "datetime64[us]")
+        self.hidden: Moments = np.zeros(0, "datetime64[us]")
+        self.lengths: NDArray[np.uint32] = np.zeros(0, np.uint32)
+
+    @property
+    def bytes(self) -> int:
+        return self.added.nbytes + self.hidden.nbytes + self.lengths.nbytes
+
+    def update(self, page: Row) -> Slots:
+        """Take in a row of the query `page_of_intervals`; the slots in it."""
+        slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
+        last = int(slots.max())
+        self.added = grown(self.added, last + 1, fill=NEVER)
+        self.hidden = grown(self.hidden, last + 1, fill=NEVER)
+        self.lengths = grown(self.lengths, last + 1)
+        self.added[slots] = np.array(page["added"].split(), "datetime64[us]")
+        self.hidden[slots] = np.array(page["hidden"].split(), "datetime64[us]")
+        self.lengths[slots] = np.fromstring(page["lengths"], dtype=np.int64, sep=" ")
+        self.version = page["version"]
+        return slots
+
+    def found_at(self, at: datetime) -> Flags:
+        """For each slot whether a search found it then."""
+        then = _moment(at)
+        found: Flags = (self.added <= then) & (np.isnat(self.hidden) | (self.hidden > then))
+        return found
+
+
+class Truths:
+    """When what each document says was true, as of the document `slot` and the event `seq`. Read
+    where a search asks what was true at a moment.
+    """
+
+    def __init__(self) -> None:
+        self.slot = 0
+        self.seq = -1
+        self._starts: Moments = np.zeros(0, "datetime64[us]")
+        self._ends: Moments = np.zeros(0, "datetime64[us]")
+        self._retired: Moments = np.zeros(0, "datetime64[us]")
+
+    @property
+    def bytes(self) -> int:
+        return self._starts.nbytes + self._ends.nbytes + self._retired.nbytes
+
+    def update(self, row: Row) -> None:
+        """Take in a row of the query `truths_behind`."""
+        if not row["documents"]:
+            return
+        slots = np.fromstring(row["slots"], dtype=np.int64, sep=" ")
+        self.slot = max(self.slot, int(slots.max()))
+        self._starts = grown(self._starts, self.slot + 1, fill=NEVER)
+        self._ends = grown(self._ends, self.slot + 1, fill=NEVER)
+        self._retired = grown(self._retired, self.slot + 1, fill=NEVER)
+        self._starts[slots] = np.array(row["starts"].split(), "datetime64[us]")
+        self._ends[slots] = np.array(row["ends"].split(), "datetime64[us]")
+        self._retired[slots] = np.array(row["retired"].split(), "datetime64[us]")
+
+    def true_at(self, at: datetime, known_at: datetime | None, size: int) -> Flags:
+        """For each slot whether it may have been true then, by what was known at `known_at`: what
+        is shown is read again.
+        """
+        then = _moment(at)
+        found: Flags = (self._starts <= then) & (np.isnat(self._ends) | (self._ends > then))
+        if known_at is not None:
+            found |= (self._starts <= then) & (self._retired > _moment(known_at))
+        return np.pad(found, (0, max(0, size - len(found))))[:size]
+
+
+def _moment(at: datetime) -> np.datetime64:
+    return np.datetime64(at.astimezone(UTC).replace(tzinfo=None), "us")
+
+
 class Documents:
     """The findable documents of a namespace as of `version`, and the postings of the terms that
     were asked for last.
@@ -55,6 +139,8 @@ class Documents:
         self.version = 0
         self.loading = asyncio.Lock()
         self.ids: dict[int, str] = {}
+        self.intervals = Intervals()
+        self.truths = Truths()
         self._last = 0
         self._columns: dict[str, NDArray[Any]] = {
             name: np.zeros(0, dtype) for name, dtype in DTYPES.items()
@@ -70,7 +156,8 @@ class Documents:
         columns = sum(column.nbytes for column in self._columns.values())
         flags = sum(flags.nbytes for _, flags in self._scopes.values())
         names = ID_BYTES * (len(self.ids) + len(self._numbers))
-        return columns + flags + names + self._terms_bytes
+        in_time = self.intervals.bytes + self.truths.bytes
+        return columns + flags + names + self._terms_bytes + in_time
 
     @property
     def size(self) -> int:
@@ -86,6 +173,14 @@ class Documents:
     def findable(self) -> Flags:
         found: Flags = self._columns["findable"]
         return found
+
+    def found_at(self, at: datetime) -> Flags:
+        """For each slot whether a search found it then."""
+        return self.intervals.found_at(at)[: self.size]
+
+    def words_of(self, allowed: Flags) -> int:
+        """How many words these have together."""
+        return int(self.intervals.lengths[: len(allowed)].sum(where=allowed, dtype=np.int64))
 
     def update(self, slots: Slots, findable: Flags) -> None:
         """Set which of these documents are found, and which no more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,7 +167,7 @@ class Codes:
         return positions[np.argsort(-agreement, kind="stable")[:wanted]]
 
 
-def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: int = 0) -> NDArray[Kind]:
+def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: Any = 0) -> NDArray[Kind]:
     """The array with a length of at least `wanted` along an axis; new elements are `fill`."""
     had = array.shape[axis]
     if wanted <= had:

@@ -38,7 +38,7 @@ INLINE_UP_TO = 262_144
 
 
 class Vectors:
-    """Vectors keyed by item and model."""
+    """Vectors keyed by the model, the item, and the entry of the index that they are of."""
 
     def __init__(self, bound: BoundConnection, cache: Cache) -> None:
         self._bound = bound
@@ -62,11 +62,19 @@ class Vectors:
             ],
         )
 
-    async def link(self, ids: Sequence[str]) -> None:
-        """Let search find these by their vectors again; it finds them by their words already."""
+    async def copy(self, ids: Sequence[str]) -> None:
+        """Let search find these by the vectors again that they had when they were found last; it
+        finds them by their words already.
+        """
         if ids:
             await self._bound.send("next_index_version")
-            await self._bound.send("link_vectors", ids=list(ids))
+            await self._bound.send("copy_vectors", ids=list(ids))
+
+    async def move(self, ids: Sequence[str]) -> None:
+        """Let entries that were made anew have the vectors of those before them."""
+        if ids:
+            await self._bound.send("next_index_version")
+            await self._bound.send("move_vectors", ids=list(ids))
 
     async def remove(self, ids: Collection[str]) -> None:
         """Delete the vectors of items."""
@@ -90,12 +98,12 @@ class Vectors:
         return Searched(self._bound, cache, model)
 
     async def get(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
-        """The stored vectors of those of `ids` that have one."""
+        """The stored vectors of those of `ids` that search finds by one."""
         rows = await self._bound.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
         return {row["item_id"]: unpacked([row])[0] for row in rows}
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
-        """Those of `ids` that have no vector of the model."""
+        """Those of `ids` that search finds by no vector of the model."""
         rows = await self._bound.fetch("having_vectors", model=model, ids=list(ids)) if ids else []
         having = {row["item_id"] for row in rows}
         return [i for i in ids if i not in having]

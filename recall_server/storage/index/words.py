@@ -3,8 +3,9 @@ since shared ones would tell one tenant of another's words.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Self
 
@@ -15,7 +16,7 @@ from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts
 from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document
+from recall_server.storage.driver import Document, moment
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.documents import Documents, Slots
 from recall_server.storage.index.vector_cache import Flags
@@ -29,14 +30,15 @@ LAST = 2**62
 @dataclass(frozen=True)
 class Statistics:
     """The statistics of a namespace: its findable items, their words, the version of its index, the
-    number of its erasures, and for each term asked for that it has in how many items it stands, and
-    a slot that none of these is behind.
+    number of its erasures, its last event, and for each term asked for that it has in how many
+    items it stands. Of each that any item has or had, a slot that none of these is behind.
     """
 
     documents: int = 0
     words: int = 0
     version: int = 0
     erase_epoch: int = 0
+    last_event: int = 0
     frequencies: Mapping[str, int] = field(default_factory=dict)
     last_slots: Mapping[str, int] = field(default_factory=dict)
 
@@ -54,11 +56,15 @@ class Postings:
     ids: tuple[str, ...]
     places: tuple[Place | None, ...]
     rows: tuple[tuple[str, str, int, int], ...]
-    words: int
+    lengths: tuple[int, ...]
 
     @property
     def documents(self) -> int:
         return len(self.ids)
+
+    @cached_property
+    def words(self) -> int:
+        return sum(self.lengths)
 
     def joined(self, other: "Postings") -> "Postings":
         """Those of both."""
@@ -66,7 +72,7 @@ class Postings:
             self.ids + other.ids,
             self.places + other.places,
             self.rows + other.rows,
-            self.words + other.words,
+            self.lengths + other.lengths,
         )
 
     def written(self) -> Self:
@@ -78,15 +84,16 @@ class Postings:
     @cached_property
     def entries(self) -> Document:
         """The id of each item, the id of its turn, and where it and its heading begin and end; null
-        where it is a memory.
+        where it is a memory. And its length.
         """
         found: list[list[str | int | None]] = []
-        for item_id, place in zip(self.ids, self.places, strict=True):
+        for item_id, place, length in zip(self.ids, self.places, self.lengths, strict=True):
             if place is None:
-                found.append([item_id, None, None, None, None, None])
+                found.append([item_id, None, None, None, None, None, length])
                 continue
             heading = (place.heading.start, place.heading.end) if place.heading else (None, None)
-            found.append([item_id, place.turn_id, place.span.start, place.span.end, *heading])
+            where = (place.span.start, place.span.end, *heading)
+            found.append([item_id, place.turn_id, *where, length])
         return Document(found)
 
     @cached_property
@@ -105,17 +112,17 @@ class Postings:
 
 def postings(found: Mapping[str, Findable]) -> Postings:
     """The postings of items, by their ids. They follow from the texts of an item alone, so the same
-    function tells what to add and what to remove.
+    function tells what to add and what to count no more.
     """
     rows: list[tuple[str, str, int, int]] = []
-    words = 0
+    lengths: list[int] = []
     for item_id, findable in found.items():
         counts, length = term_counts(findable.text)
-        words += length
+        lengths.append(length)
         rows += [(term, item_id, occurrences, length) for term, occurrences in counts.items()]
         rows += [(term, item_id, 1, length) for term in speaker_terms(findable.speaker)]
     places = tuple(findable.place for findable in found.values())
-    return Postings(tuple(found), places, tuple(rows), words)
+    return Postings(tuple(found), places, tuple(rows), tuple(lengths))
 
 
 class WordIndex:
@@ -131,21 +138,46 @@ class WordIndex:
             return
         count = added.documents
         await self._bound.send("count_documents", documents=count, words=added.words, slots=count)
-        await self._bound.send("add_documents", entries=added.entries, count=count)
+        now = self._bound.now()
+        await self._bound.send("add_documents", entries=added.entries, count=count, now=now)
         await self._bound.send("add_postings", rows=added.numbered, count=count)
         await self._bound.send("count_terms", counts=added.counts)
 
-    async def remove(self, removed: Postings) -> None:
-        """Undo `add`."""
-        if not removed.documents:
+    async def hide(self, hidden: Postings) -> None:
+        """Find these items no more from now on; their entries stay for searches of before."""
+        if not hidden.documents:
             return
         await self._bound.send(
-            "count_documents", documents=-removed.documents, words=-removed.words, slots=0
+            "count_documents", documents=-hidden.documents, words=-hidden.words, slots=0
         )
-        await self._bound.send("remove_postings", rows=Document(removed.rows))
-        await self._bound.send("remove_documents", ids=list(removed.ids))
-        await self._bound.send("uncount_terms", counts=removed.counts)
-        await self._bound.send("drop_unused_terms", terms=list(removed.counts.value))
+        await self._bound.send("hide_documents", ids=list(hidden.ids), now=self._bound.now())
+        await self._bound.send("uncount_terms", counts=hidden.counts)
+
+    async def erase(self, ids: Collection[str], words: Postings) -> None:
+        """Take all entries of these items out, also those of before. `words` are those of the
+        entries that are found. The epoch of the namespace must be changed in this transaction:
+        caches do not learn of it otherwise.
+        """
+        if not ids:
+            return
+        wanted = sorted(ids)
+        if await self._bound.fetch("hidden_among", ids=wanted):
+            await self._bound.send("erase_postings_of_all_terms", ids=wanted)
+        elif words.documents:
+            await self._bound.send("erase_postings", rows=Document(words.rows))
+        await self.hide(words)
+        await self._bound.send("erase_documents", ids=wanted)
+        await self._bound.send("drop_unused_terms")
+
+    async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
+        """Since when each of these items is found."""
+        rows = await self._bound.fetch("moments_added", ids=sorted(ids)) if ids else []
+        return {row["item_id"]: moment(row["added_at"]) for row in rows}
+
+    async def backdate(self, moments: Mapping[str, datetime]) -> None:
+        """Say of entries that were made anew since when the items are found."""
+        rows = [{"item_id": one, "added_at": at} for one, at in moments.items()]
+        await self._bound.many("backdate_document", rows)
 
     async def stale(self) -> list[Namespace]:
         """The namespaces whose index was made by an older recipe."""
@@ -168,9 +200,13 @@ class WordIndex:
         """Empty the index; False where it is of the present recipe already."""
         if not await self._bound.fetch("renew_word_index"):
             return False
-        for query in ("clear_documents", "clear_postings", "clear_terms"):
+        for query in ("clear_postings", "clear_documents", "clear_terms", "keep_hidden_terms"):
             await self._bound.send(query)
         return True
+
+    async def take_places(self, ids: Collection[str]) -> None:
+        """Let entries that were made anew be found since when those before them were."""
+        await self._bound.send("backdate_documents", ids=sorted(ids))
 
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
         rows = await self._bound.fetch("statistics", terms=sorted(set(terms)))
@@ -182,17 +218,19 @@ class WordIndex:
             rows[0]["words"],
             rows[0]["index_version"],
             rows[0]["erase_epoch"],
-            {row["term"]: int(row["frequency"]) for row in found},
+            rows[0]["last_event"],
+            {row["term"]: int(row["frequency"]) for row in found if row["frequency"] > 0},
             {row["term"]: int(row["last_slot"]) for row in found},
         )
 
-    async def in_scope(self, statistics: Statistics) -> Statistics:
-        """The same of the items in the access scope of the caller alone: one pass over the postings
-        of the terms. The length of an item is the mean of those that have any of the terms.
+    async def of_allowed(self, statistics: Statistics, *, limited: bool) -> Statistics:
+        """The same of the items that the caller asks for alone, in the access scope and at the
+        moment: one pass over the postings of the terms. For a `limited` token the length of an item
+        is the mean of those that have any of the terms.
         """
         documents = await self.documents(statistics)
         # At once, and kept: a search beside this one may evict them.
-        postings = documents.postings(statistics.frequencies)
+        postings = documents.postings(statistics.last_slots)
         allowed = await self.allowed(documents)
         frequencies: dict[str, int] = {}
         lengths: dict[int, int] = {}
@@ -204,7 +242,10 @@ class WordIndex:
                 slots, of_slots = found.slots[inside].tolist(), found.lengths[inside].tolist()
                 lengths |= zip(slots, of_slots, strict=True)
         count = int(np.count_nonzero(allowed))
-        words = count * sum(lengths.values()) // max(len(lengths), 1)
+        if limited:
+            words = count * sum(lengths.values()) // max(len(lengths), 1)
+        else:
+            words = documents.words_of(allowed)
         return replace(statistics, documents=count, words=words, frequencies=frequencies)
 
     def cached(self, statistics: Statistics) -> Documents:
@@ -253,16 +294,50 @@ class WordIndex:
                 documents.load(await self._bound.fetch("placed", slots=missing))
 
     async def allowed(self, documents: Documents) -> Flags:
-        """For each slot whether the access scope of the caller includes it."""
+        """For each slot whether search finds it, or found it at the moment that is asked for, and
+        the access scope of the caller includes it.
+        """
+        found, known_at = documents.findable, self._bound.past.known_at
+        if known_at is not None:
+            await self._read_intervals(documents)
+            found = documents.found_at(known_at)
         scope = self._bound.access_scope
         if scope.everything:
-            return documents.findable
+            return found
         upto, flags = documents.scope(scope)
         if upto < documents.last:
             (row,) = await self._bound.fetch("slots_in_reach", after=upto)
             slots = np.fromstring(row["slots"] or "", dtype=np.int64, sep=" ")
             flags = documents.extend_scope(scope, row["upto"] or 0, slots)
-        return flags & documents.findable
+        return flags[: len(found)] & found[: len(flags)]
+
+    async def true_then(self, documents: Documents, statistics: Statistics) -> Flags:
+        """For each slot whether it may have been true at the moment that is asked for."""
+        past, truths = self._bound.past, documents.truths
+        assert past.as_of is not None
+        if truths.seq < statistics.last_event or truths.slot < documents.last:
+            async with documents.loading:
+                (row,) = await self._bound.fetch("truths_behind", slot=truths.slot, seq=truths.seq)
+                truths.update(row)
+                truths.seq = max(truths.seq, statistics.last_event)
+                truths.slot = max(truths.slot, documents.last)
+        return truths.true_at(past.as_of, past.known_at, documents.size)
+
+    async def _read_intervals(self, documents: Documents) -> None:
+        """When entries are found, as of the documents in memory or later."""
+        if documents.intervals.version >= documents.version:
+            return
+        async with documents.loading:
+            version, slot, read = documents.intervals.version, LAST, PAGE
+            while read == PAGE:
+                (page,) = await self._bound.fetch(
+                    "page_of_intervals", version=version, slot=slot, limit=PAGE
+                )
+                read = page["documents"]
+                if not read:
+                    return
+                slots = documents.intervals.update(page)
+                version, slot = page["version"], int(slots[-1])
 
     async def similar(
         self,

@@ -4,7 +4,7 @@
 -- in: sqlite
 WITH fresh AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents
-  WHERE namespace = :namespace AND slot > :after AND findable
+  WHERE namespace = :namespace AND slot > :after
 )
 SELECT group_concat(slot, ' ') AS slots, (
   SELECT max(slot) FROM documents WHERE namespace = :namespace) AS upto
@@ -21,7 +21,7 @@ FROM (
 -- in: postgres
 WITH fresh AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents
-  WHERE namespace = :namespace AND slot > :after AND findable
+  WHERE namespace = :namespace AND slot > :after
 )
 SELECT string_agg(CAST(slot AS text), ' ') AS slots, (
   SELECT max(slot) FROM documents WHERE namespace = :namespace) AS upto

@@ -47,6 +47,42 @@ SELECT * FROM turns WHERE namespace = :namespace AND episode_id = :episode_id OR
 SELECT episode_id, span_start, span_end FROM forgotten
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 
+-- query: memory_was_forgotten
+-- in: sqlite
+SELECT 1 AS one FROM memory_events INDEXED BY memory_events_forgotten
+WHERE namespace = :namespace AND status = 'forgotten' LIMIT 1
+-- in: postgres
+SELECT 1 AS one FROM memory_events WHERE namespace = :namespace AND status = 'forgotten' LIMIT 1
+
+-- query: forgotten_words_at
+-- any scope: of texts that were read by their access scope before
+-- Those that memories cite which were forgotten then, by the events; and those of passages that are
+-- still forgotten.
+-- in: sqlite
+SELECT c.episode_id, c.span_start, c.span_end
+FROM citations c INDEXED BY citations_by_episode
+CROSS JOIN memory_events m INDEXED BY memory_events_forgotten
+WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
+  AND m.namespace = :namespace AND m.item_id = c.memory_id AND m.status = 'forgotten'
+  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
+    SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+UNION
+SELECT episode_id, span_start, span_end FROM forgotten INDEXED BY forgotten_by_episode
+WHERE namespace = :namespace AND episode_id IN (:ids...) AND forgotten_at <= :as_of
+  AND substr(item_id, 1, length(episode_id)) = episode_id
+-- in: postgres
+SELECT c.episode_id, c.span_start, c.span_end
+FROM citations c JOIN memory_events m ON m.namespace = c.namespace AND m.item_id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'forgotten'
+  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
+    SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+UNION
+SELECT episode_id, span_start, span_end FROM forgotten
+WHERE namespace = :namespace AND episode_id IN (:ids...) AND forgotten_at <= :as_of
+  AND substr(item_id, 1, length(episode_id)) = episode_id
+
 -- query: forget_words
 INSERT INTO forgotten (namespace, item_id, episode_id, span_start, span_end, forgotten_at)
 VALUES (:namespace, :item_id, :episode_id, :span_start, :span_end, :now)
@@ -81,7 +117,8 @@ JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 -- By the ids at once, SQLite would go through all of them: it thinks that a namespace has ten.
 WHERE d.namespace = :namespace AND d.slot IN (
     SELECT slot FROM documents
-    WHERE namespace = :namespace AND item_id IN (:ids...) AND findable)
+    WHERE namespace = :namespace AND item_id IN (:ids...) AND (findable OR :past))
+  AND (NOT :past OR (d.added_at <= :as_of AND (d.hidden_at IS NULL OR d.hidden_at > :as_of)))
   AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND {{turn_scope:e}}
 
@@ -101,6 +138,29 @@ SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
   COALESCE(m.valid_until, m.retired_at) AS until
 FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
 WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'superseded'
+ORDER BY until, m.superseded_by
+
+-- query: superseded_words_at
+-- any scope: of texts that were read by their access scope before
+-- The same as of a moment, by the events.
+-- in: sqlite
+SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
+  COALESCE(m.valid_until, m.retired_at) AS until
+FROM citations c INDEXED BY citations_by_episode CROSS JOIN memory_events m
+WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
+  AND m.namespace = :namespace AND m.item_id = c.memory_id AND m.status = 'superseded'
+  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
+    SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+ORDER BY until, m.superseded_by
+-- in: postgres
+SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
+  COALESCE(m.valid_until, m.retired_at) AS until
+FROM citations c JOIN memory_events m ON m.namespace = c.namespace AND m.item_id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'superseded'
+  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
+    SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
 ORDER BY until, m.superseded_by
 
 -- query: turns_said

@@ -48,6 +48,7 @@ LEFT JOIN citations c
   ON c.namespace = :namespace AND c.memory_id = p.item_id AND c.position = 0
 LEFT JOIN embeddings v
   ON v.namespace = :namespace AND v.model = :model AND v.item_id = p.item_id
+    AND v.document = p.slot
 ORDER BY p.slot
 
 -- query: promise_again

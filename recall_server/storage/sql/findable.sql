@@ -13,7 +13,7 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
 
 -- query: memories_to_index
 -- any scope: the word index holds all items; what is shown of them is read again
-SELECT id FROM memories WHERE namespace = :namespace AND status IN ('active', 'superseded')
+SELECT id FROM memories WHERE namespace = :namespace AND status IN ('active', 'disputed', 'superseded')
   AND id > :after
 ORDER BY id LIMIT :limit
 
@@ -49,16 +49,35 @@ UPDATE namespaces SET words_stale = FALSE, documents = 0, words = 0,
 WHERE namespace = :namespace AND words_stale
 RETURNING namespace
 
+-- query: clear_postings
+-- Those of what is found; what is hidden keeps the words that it was found by.
+DELETE FROM postings WHERE namespace = :namespace AND slot IN (
+  SELECT slot FROM documents WHERE namespace = :namespace AND findable)
+
 -- query: clear_documents
-UPDATE documents SET findable = FALSE, version = (
+-- As if they had never been found: others take their places.
+UPDATE documents SET findable = FALSE, hidden_at = added_at, version = (
   SELECT index_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND findable
 
--- query: clear_postings
-DELETE FROM postings WHERE namespace = :namespace
-
 -- query: clear_terms
 DELETE FROM terms WHERE namespace = :namespace
+
+-- query: keep_hidden_terms
+INSERT INTO terms (namespace, term, documents, last_slot)
+SELECT namespace, term, 0, max(slot) FROM postings WHERE namespace = :namespace
+GROUP BY namespace, term
+
+-- query: backdate_documents
+-- To when the entry was added whose place each of these has taken.
+UPDATE documents SET added_at = o.added_at
+FROM documents o
+WHERE documents.namespace = :namespace AND documents.item_id IN (:ids...) AND documents.findable
+  AND o.namespace = :namespace AND o.item_id = documents.item_id AND o.hidden_at = o.added_at
+  AND o.slot = (
+    SELECT max(b.slot) FROM documents b
+    WHERE b.namespace = :namespace AND b.item_id = documents.item_id
+      AND b.slot < documents.slot)
 
 -- query: placed
 -- The columns that ranking needs of the items at these slots: no text, which lies far from the row.
@@ -66,7 +85,7 @@ DELETE FROM terms WHERE namespace = :namespace
 -- an episode.
 WITH wanted AS MATERIALIZED (
   SELECT slot, item_id, turn_id, span_start, span_end FROM documents
-  WHERE namespace = :namespace AND slot IN (:slots...) AND findable
+  WHERE namespace = :namespace AND slot IN (:slots...)
 ), cited AS MATERIALIZED (
   SELECT w.slot, m.id, m.said_at, m.recorded_at, m.valid_from, m.importance, m.access_count,
     c.episode_id, c.span_start, c.span_end, (

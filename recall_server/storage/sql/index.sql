@@ -9,18 +9,20 @@ WHERE namespace = :namespace
 -- The slots and the version are those that count_documents has made.
 -- in: sqlite
 INSERT INTO documents (
-  namespace, slot, item_id, turn_id, span_start, span_end, heading_start, heading_end, version
+  namespace, slot, item_id, turn_id, span_start, span_end, heading_start, heading_end, length,
+  added_at, version
 )
 SELECT n.namespace, n.last_slot - :count + 1 + i.key, i.value ->> 0, i.value ->> 1, i.value ->> 2,
-  i.value ->> 3, i.value ->> 4, i.value ->> 5, n.index_version
+  i.value ->> 3, i.value ->> 4, i.value ->> 5, i.value ->> 6, :now, n.index_version
 FROM namespaces n CROSS JOIN json_each(:entries) i WHERE n.namespace = :namespace
 -- in: postgres
 INSERT INTO documents (
-  namespace, slot, item_id, turn_id, span_start, span_end, heading_start, heading_end, version
+  namespace, slot, item_id, turn_id, span_start, span_end, heading_start, heading_end, length,
+  added_at, version
 )
 SELECT n.namespace, n.last_slot - :count + i.place, i.value ->> 0, i.value ->> 1,
   CAST(i.value ->> 2 AS integer), CAST(i.value ->> 3 AS integer), CAST(i.value ->> 4 AS integer),
-  CAST(i.value ->> 5 AS integer), n.index_version
+  CAST(i.value ->> 5 AS integer), CAST(i.value ->> 6 AS bigint), :now, n.index_version
 FROM namespaces n CROSS JOIN jsonb_array_elements(:entries) WITH ORDINALITY AS i (value, place)
 WHERE n.namespace = :namespace
 
@@ -37,7 +39,8 @@ SELECT n.namespace, r ->> 0, n.last_slot - :count + 1 + CAST(r ->> 1 AS bigint),
   CAST(r ->> 2 AS bigint), CAST(r ->> 3 AS bigint)
 FROM namespaces n CROSS JOIN jsonb_array_elements(:rows) AS r WHERE n.namespace = :namespace
 
--- query: remove_postings
+-- query: erase_postings
+-- By the words that the entries have now.
 -- in: sqlite
 -- Named one by one before the pairs: by these alone it would go through all that has such a word.
 DELETE FROM postings WHERE namespace = :namespace
@@ -45,21 +48,45 @@ AND term IN (SELECT r.value ->> 0 FROM json_each(:rows) r)
 AND slot IN (
   SELECT d.slot
   FROM json_each(:rows) r CROSS JOIN documents d
-  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1 AND d.findable)
+  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1)
 AND (term, slot) IN (
   SELECT r.value ->> 0, d.slot
   FROM json_each(:rows) r CROSS JOIN documents d
-  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1 AND d.findable)
+  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1)
 -- in: postgres
 DELETE FROM postings p USING jsonb_array_elements(:rows) AS r, documents d
-WHERE d.namespace = :namespace AND d.item_id = r ->> 1 AND d.findable
+WHERE d.namespace = :namespace AND d.item_id = r ->> 1
   AND p.namespace = :namespace AND p.term = r ->> 0 AND p.slot = d.slot
 
--- query: remove_documents
--- Caches in memory must learn of it, so a row stays behind: a number and an id.
-UPDATE documents SET findable = FALSE, version = (
+-- query: hidden_among
+SELECT item_id FROM documents
+WHERE namespace = :namespace AND item_id IN (:ids...) AND NOT findable LIMIT 1
+
+-- query: erase_postings_of_all_terms
+-- Which words hidden entries had, nothing tells but their postings: by all words of the namespace.
+-- in: sqlite
+DELETE FROM postings WHERE namespace = :namespace
+AND term IN (SELECT term FROM terms WHERE namespace = :namespace)
+AND slot IN (SELECT slot FROM documents WHERE namespace = :namespace AND item_id IN (:ids...))
+-- in: postgres
+DELETE FROM postings WHERE namespace = :namespace
+AND slot IN (SELECT slot FROM documents WHERE namespace = :namespace AND item_id IN (:ids...))
+
+-- query: erase_documents
+DELETE FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
+
+-- query: hide_documents
+UPDATE documents SET findable = FALSE, hidden_at = :now, version = (
   SELECT index_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
+
+-- query: moments_added
+SELECT item_id, added_at FROM documents
+WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
+
+-- query: backdate_document
+UPDATE documents SET added_at = :added_at
+WHERE namespace = :namespace AND item_id = :item_id AND findable
 
 -- query: count_terms
 -- in: sqlite
@@ -76,7 +103,7 @@ ON CONFLICT (namespace, term) DO UPDATE
 SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
 
 -- query: uncount_terms
--- A word that no item has any more is removed: it may be a name.
+-- A word that only hidden items have stays, with none that has it.
 -- in: sqlite
 -- Named twice: by the join alone it would go through all words of the namespace.
 UPDATE terms SET documents = documents - c.value FROM json_each(:counts) c
@@ -87,11 +114,12 @@ WHERE namespace = :namespace AND term = c.key
 
 -- query: drop_unused_terms
 DELETE FROM terms WHERE namespace = :namespace AND documents <= 0
-  AND term IN (:terms...)
+  AND NOT EXISTS (
+    SELECT 1 FROM postings p WHERE p.namespace = :namespace AND p.term = terms.term)
 
 -- query: statistics
 -- Of the namespace, and of the terms asked for that stand anywhere in it.
-SELECT n.documents, n.words, n.index_version, n.erase_epoch, t.term, t.documents AS frequency,
+SELECT n.documents, n.words, n.index_version, n.erase_epoch, n.last_event, t.term, t.documents AS frequency,
   t.last_slot
 FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
   AND t.term IN (:terms...)
@@ -120,6 +148,83 @@ FROM (
   WHERE namespace = :namespace AND (version, slot) > (:version, :slot)
   ORDER BY version, slot LIMIT :limit
 ) AS page
+
+-- query: page_of_intervals
+-- The same from a version on, of when entries are found, and how long they are.
+-- in: sqlite
+SELECT count(*) AS documents, max(version) AS version, group_concat(slot, ' ') AS slots,
+  group_concat(substr(added_at, 1, 26), ' ') AS added,
+  group_concat(COALESCE(substr(hidden_at, 1, 26), 'NaT'), ' ') AS hidden,
+  group_concat(length, ' ') AS lengths
+FROM (
+  SELECT version, slot, added_at, hidden_at, length FROM documents INDEXED BY documents_by_version
+  WHERE namespace = :namespace AND (version, slot) > (:version, :slot)
+  ORDER BY version, slot LIMIT :limit
+)
+-- in: postgres
+SELECT count(*) AS documents, max(version) AS version,
+  string_agg(CAST(slot AS text), ' ' ORDER BY version, slot) AS slots,
+  string_agg(to_char(added_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), ' '
+    ORDER BY version, slot) AS added,
+  string_agg(COALESCE(to_char(hidden_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), 'NaT'),
+    ' ' ORDER BY version, slot) AS hidden,
+  string_agg(CAST(length AS text), ' ' ORDER BY version, slot) AS lengths
+FROM (
+  SELECT version, slot, added_at, hidden_at, length FROM documents
+  WHERE namespace = :namespace AND (version, slot) > (:version, :slot)
+  ORDER BY version, slot LIMIT :limit
+) AS page
+
+-- query: truths_behind
+-- any scope: the word index holds all items; what is shown of them is read again
+-- When what entries say was true, and when its end became known: of entries behind a slot, and of
+-- memories with an event behind another.
+-- in: sqlite
+WITH changed AS MATERIALIZED (
+  SELECT slot, item_id, turn_id FROM documents WHERE namespace = :namespace AND slot > :slot
+  UNION
+  SELECT d.slot, d.item_id, d.turn_id
+  FROM memory_events e CROSS JOIN documents d INDEXED BY documents_by_item
+  WHERE e.namespace = :namespace AND e.seq > :seq AND e.status IS NOT NULL
+    AND d.namespace = :namespace AND d.item_id = e.item_id
+)
+SELECT count(*) AS documents, group_concat(slot, ' ') AS slots,
+  group_concat(substr(true_from, 1, 26), ' ') AS starts,
+  group_concat(COALESCE(substr(true_until, 1, 26), 'NaT'), ' ') AS ends,
+  group_concat(COALESCE(substr(retired_at, 1, 26), 'NaT'), ' ') AS retired
+FROM (
+  SELECT c.slot, m.valid_from AS true_from, m.valid_until AS true_until, m.retired_at
+  FROM changed c CROSS JOIN memories m
+  WHERE c.turn_id IS NULL AND m.namespace = :namespace AND m.id = c.item_id
+  UNION ALL
+  SELECT c.slot, COALESCE(t.said_at, e.occurred_at), NULL, NULL
+  FROM changed c CROSS JOIN turns t CROSS JOIN episodes e
+  WHERE t.namespace = :namespace AND t.id = c.turn_id
+    AND e.namespace = :namespace AND e.id = t.episode_id
+)
+-- in: postgres
+WITH changed AS MATERIALIZED (
+  SELECT slot, item_id, turn_id FROM documents WHERE namespace = :namespace AND slot > :slot
+  UNION
+  SELECT d.slot, d.item_id, d.turn_id FROM memory_events e
+  JOIN documents d ON d.namespace = e.namespace AND d.item_id = e.item_id
+  WHERE e.namespace = :namespace AND e.seq > :seq AND e.status IS NOT NULL
+)
+SELECT count(*) AS documents, string_agg(CAST(slot AS text), ' ') AS slots,
+  string_agg(to_char(true_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), ' ') AS starts,
+  string_agg(COALESCE(to_char(true_until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'),
+    'NaT'), ' ') AS ends,
+  string_agg(COALESCE(to_char(retired_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'),
+    'NaT'), ' ') AS retired
+FROM (
+  SELECT c.slot, m.valid_from AS true_from, m.valid_until AS true_until, m.retired_at
+  FROM changed c JOIN memories m ON m.namespace = :namespace AND m.id = c.item_id
+  WHERE c.turn_id IS NULL
+  UNION ALL
+  SELECT c.slot, COALESCE(t.said_at, e.occurred_at), NULL, NULL
+  FROM changed c JOIN turns t ON t.namespace = :namespace AND t.id = c.turn_id
+  JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+) AS truths
 
 -- query: postings_behind
 -- Of each term those behind a slot, as one text of numbers: slot, occurrences, length.
@@ -151,12 +256,11 @@ WITH found AS MATERIALIZED (
         AND m.namespace = :namespace AND m.id = d.item_id
         AND {{scope:m}}))
   GROUP BY p.slot
-  ORDER BY score DESC, p.slot
-  LIMIT :limit
 )
 SELECT d.item_id FROM found f CROSS JOIN documents d
-WHERE d.namespace = :namespace AND d.slot = f.slot
+WHERE d.namespace = :namespace AND d.slot = f.slot AND d.findable
 ORDER BY f.score DESC, f.slot
+LIMIT :limit
 -- in: postgres
 WITH found AS MATERIALIZED (
   SELECT p.slot, sum(CAST(round(1000000 * CAST(w.value AS double precision) * p.occurrences
@@ -177,11 +281,11 @@ WITH found AS MATERIALIZED (
     OFFSET 0
   ) p
   GROUP BY p.slot
-  ORDER BY score DESC, p.slot
-  LIMIT :limit
 )
 SELECT d.item_id FROM found f JOIN documents d ON d.namespace = :namespace AND d.slot = f.slot
+WHERE d.findable
 ORDER BY f.score DESC, f.slot
+LIMIT :limit
 
 -- query: next_index_version
 -- Also the lock that makes the versions of a namespace become visible in their order.
@@ -197,17 +301,35 @@ SELECT n.namespace, :model, :item_id, :vector, :code,
   d.slot, n.index_version
 FROM namespaces n JOIN documents d ON d.namespace = n.namespace
 WHERE n.namespace = :namespace AND d.item_id = :item_id AND d.findable
-ON CONFLICT (namespace, model, item_id)
-DO UPDATE SET vector = excluded.vector, code = excluded.code, document = excluded.document,
-  version = excluded.version
+ON CONFLICT (namespace, model, item_id, document)
+DO UPDATE SET vector = excluded.vector, code = excluded.code, version = excluded.version
 
--- query: link_vectors
--- To where these items are found now.
+-- query: copy_vectors
+-- From the last entry of each of these items to where it is found now.
+INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, document, version)
+SELECT e.namespace, e.model, e.item_id, e.vector, e.code,
+  row_number() OVER (PARTITION BY e.model ORDER BY d.slot) + (
+    SELECT max(o.slot) FROM embeddings o
+    WHERE o.namespace = :namespace AND o.model = e.model),
+  d.slot, n.index_version
+FROM namespaces n
+JOIN documents d ON d.namespace = n.namespace
+JOIN embeddings e ON e.namespace = n.namespace AND e.item_id = d.item_id
+WHERE n.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.document = (
+  SELECT max(l.document) FROM embeddings l
+  WHERE l.namespace = :namespace AND l.model = e.model AND l.item_id = e.item_id)
+ON CONFLICT (namespace, model, item_id, document) DO NOTHING
+
+-- query: move_vectors
+-- From the entries that the index had before it was made anew.
 UPDATE embeddings SET document = d.slot, version = n.index_version
 FROM documents d, namespaces n
 WHERE embeddings.namespace = :namespace AND embeddings.item_id IN (:ids...)
   AND d.namespace = :namespace AND d.item_id = embeddings.item_id AND d.findable
-  AND n.namespace = :namespace
+  AND n.namespace = :namespace AND embeddings.document = (
+    SELECT max(o.slot) FROM documents o
+    WHERE o.namespace = :namespace AND o.item_id = embeddings.item_id AND o.slot < d.slot
+      AND o.hidden_at = o.added_at)
 
 -- query: vectors_since
 SELECT slot, document, vector, code FROM embeddings
@@ -261,16 +383,21 @@ SELECT namespace FROM namespaces WHERE namespace = :namespace
 SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
 
 -- query: vectors_of
-SELECT item_id, vector FROM embeddings
-WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
+SELECT e.item_id, e.vector
+FROM documents d JOIN embeddings e
+  ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
+WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.model = :model
 
 -- query: having_vectors
-SELECT item_id FROM embeddings
-WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
+SELECT e.item_id
+FROM documents d JOIN embeddings e
+  ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
+WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.model = :model
 
 -- query: count_vectors
 SELECT count(*) AS vectors
-FROM documents d JOIN embeddings e ON e.namespace = d.namespace AND e.item_id = d.item_id
+FROM documents d JOIN embeddings e
+  ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
 WHERE d.namespace = :namespace AND d.findable AND e.model = :model
 
 -- query: models_of_vectors
@@ -282,7 +409,7 @@ DELETE FROM embeddings WHERE namespace = :namespace AND item_id IN (:ids...)
 -- query: drop_vectors
 -- So many of a model: a transaction must be short. The greatest slot goes last: no other is given
 -- again as long as it stands.
-DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND item_id IN (
-  SELECT item_id FROM embeddings WHERE namespace = :namespace AND model = :model
+DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND slot IN (
+  SELECT slot FROM embeddings WHERE namespace = :namespace AND model = :model
   ORDER BY slot LIMIT :limit
 ) RETURNING item_id

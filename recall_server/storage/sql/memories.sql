@@ -139,7 +139,7 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
 -- query: memory_items
 -- The columns that a hit needs, with the words that each cites first, and their turn as far as it may
 -- be read.
-SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
+SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
   m.valid_from, m.valid_until, m.superseded_by, m.expires_at, m.said_at, m.importance,
   m.access_count, m.agent_id,
   c.episode_id, c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
@@ -152,8 +152,10 @@ JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.posit
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end AND t.state <> 'hidden'
-WHERE m.namespace = :namespace AND m.status IN ('active', 'superseded')
-  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
+WHERE m.namespace = :namespace
+  -- Of the past the events tell.
+  AND (:past OR (m.status IN ('active', 'disputed', 'superseded')
+    AND (m.expires_at IS NULL OR m.expires_at > :as_of)))
   AND m.id IN (:ids...)
   AND {{scope:m}}
 
@@ -161,8 +163,8 @@ WHERE m.namespace = :namespace AND m.status IN ('active', 'superseded')
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
--- What expires is not merged into what lasts.
-WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
+-- What expires is not merged into what lasts, nor what is disputed into anything.
+WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
   AND {{scope:m}}
 ORDER BY m.recorded_at, m.id LIMIT :limit
@@ -214,6 +216,35 @@ WHERE NOT {{counted_scope}} AND namespace = :namespace AND retired_at IS NULL
   AND {{scope}}
 GROUP BY type
 
+-- query: page_then
+-- Ids of memories in these states, as of a moment: by the last event of each before or at it.
+SELECT m.id FROM memories m
+JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
+  SELECT max(l.seq) FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
+WHERE m.namespace = :namespace AND e.status IN (:statuses...)
+  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
+  AND (:any_truth OR (m.valid_from <= :true_at
+    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
+  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+  AND {{scope:m}}
+ORDER BY m.recorded_at DESC, m.id DESC
+LIMIT :limit OFFSET :offset
+
+-- query: counts_then
+-- Of the same.
+SELECT m.type, count(*) AS memories FROM memories m
+JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
+  SELECT max(l.seq) FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
+WHERE m.namespace = :namespace AND e.status IN (:statuses...)
+  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
+  AND (:any_truth OR (m.valid_from <= :true_at
+    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
+  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+  AND {{scope:m}}
+GROUP BY m.type
+
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id
 -- The chain of supersession that a memory stands in, oldest first; a cycle cannot be entered twice.
@@ -238,3 +269,14 @@ FROM citations c JOIN memories m
 WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
   AND m.retired_at IS NULL
 ORDER BY c.span_start, m.id
+
+-- query: memories_with_terms
+-- Those that are believed and have most of these terms.
+SELECT m.id, count(*) AS shared
+FROM postings p
+JOIN documents d ON d.namespace = :namespace AND d.slot = p.slot AND d.findable
+JOIN memories m ON m.namespace = :namespace AND m.id = d.item_id AND m.retired_at IS NULL
+WHERE p.namespace = :namespace AND p.term IN (:terms...)
+  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
+  AND {{scope:m}}
+GROUP BY m.id, m.recorded_at ORDER BY shared DESC, m.recorded_at DESC, m.id LIMIT :limit

@@ -36,7 +36,15 @@ LEFT JOIN memories m ON m.namespace = :namespace AND m.id = e.value ->> 0
 WHERE n.namespace = :namespace
 
 -- query: events_of_items
-SELECT * FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...) ORDER BY seq
+-- Sorted by itself: in the order of the key SQLite would go through all events of the namespace.
+SELECT * FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...) ORDER BY +seq
+
+-- query: states_at
+-- The last one of each of these memories before or at :as_of.
+SELECT * FROM memory_events e
+WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL AND seq = (
+  SELECT max(l.seq) FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
 
 -- query: events_of_change
 SELECT * FROM memory_events WHERE namespace = :namespace AND change_id = :change_id ORDER BY seq

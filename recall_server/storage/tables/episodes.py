@@ -77,6 +77,11 @@ class Episodes(BoundTable):
         await take_quota(self._bound, row["stored_bytes"])
         await self._add_turns(episode)
 
+    @property
+    def _then(self) -> str:
+        """How the names of queries end that read what was known at a moment of the past."""
+        return "_at" if self._bound.past.known_at else ""
+
     async def _add_turns(self, episode: Episode) -> None:
         self._bound.note(episode.id, EventKind.ADDED, episode.recorded_at, episode_id=episode.id)
         if len(episode.text) > INLINE_CHARS_MAX:
@@ -126,7 +131,9 @@ class Episodes(BoundTable):
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """The forgotten words of these episodes."""
         found: dict[str, list[Span]] = {}
-        for row in await self._bound.fetch("forgotten_words", ids=sorted(set(episode_ids))):
+        for row in await self._bound.fetch(
+            f"forgotten_words{self._then}", ids=sorted(set(episode_ids))
+        ):
             found.setdefault(row["episode_id"], []).append(span(row))
         return found
 
@@ -189,18 +196,20 @@ class Episodes(BoundTable):
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The passages among `ids` that search finds."""
         rows = await self._bound.fetch("passage_items", ids=list(ids))
-        forgotten = await self._forgotten_in(rows)
+        forgotten = await self.forgotten_in(rows)
         ids = sorted({row["episode_id"] for row in rows})
-        superseded = await self._bound.fetch("superseded_words", ids=ids) if ids else []
-        return [
+        query = f"superseded_words{self._then}"
+        superseded = await self._bound.fetch(query, ids=ids) if ids else []
+        found = [
             _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
             for row in rows
         ]
+        return true_at(found, self._bound.past.as_of)
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
         """The words of those of these turns that can be read, by id."""
         rows = await self._bound.fetch("turns_said", ids=sorted(set(ids))) if ids else []
-        forgotten = await self._forgotten_in(rows)
+        forgotten = await self.forgotten_in(rows)
         found = {}
         for row in rows:
             spans = forgotten.get(row["episode_id"], ())
@@ -208,15 +217,25 @@ class Episodes(BoundTable):
                 found[row["id"]] = Said(row["id"], labelled(row["speaker"], words))
         return found
 
-    async def _forgotten_in(self, rows: Sequence[Row]) -> dict[str, list[Span]]:
+    async def forgotten_in(self, rows: Sequence[Row]) -> dict[str, list[Span]]:
         """The forgotten words of the episodes of these rows that have any."""
         ids = {row["episode_id"] for row in rows if row["has_forgotten"]}
+        if self._then and await self._bound.touched("memory_was_forgotten"):
+            # Others may have been restored since.
+            ids = {row["episode_id"] for row in rows}
         return await self.forgotten_words(ids) if ids else {}
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
             await self._bound.send("count_accesses_of_turns", counts=accesses(counts))
+
+
+def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
+    """The items as they were true then, of those that were; None: as they are."""
+    if at is None:
+        return list(items)
+    return [then for one in items if (then := one.as_of(at)) is not None]
 
 
 def _episode(row: Row, turns: tuple[Turn, ...], forgotten: Sequence[Span]) -> Episode:

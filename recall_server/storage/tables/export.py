@@ -81,6 +81,8 @@ class ExportTable(BoundTable):
     async def _memories(self, rows: Sequence[Row]) -> Records:
         citations = await self._children("citations", "memory_id", rows)
         decisions = await self._children("decisions", "memory_id", rows)
+        disputes = await self._children("disputes", "memory_id", rows)
+        relations = await self._children("relations", "from_id", rows)
         return [
             {
                 **_record("memories", row),
@@ -90,6 +92,14 @@ class ExportTable(BoundTable):
                 "decisions": [
                     {"question_id": one["question_id"], **_record("decisions", one)}
                     for one in decisions.get(row["id"], ())
+                ],
+                "disputes": [
+                    {"question_id": one["question_id"], **_record("disputes", one)}
+                    for one in disputes.get(row["id"], ())
+                ],
+                "relations": [
+                    {"to_id": one["to_id"], "relation": one["kind"], **_record("relations", one)}
+                    for one in relations.get(row["id"], ())
                 ],
             }
             for row in rows
@@ -217,6 +227,13 @@ class ExportTable(BoundTable):
         await self._add("citations", citations)
         await self._add(
             "decisions", [{"memory_id": memory.id, **vars(made)} for made in memory.decisions]
+        )
+        await self._add(
+            "disputes", [{"memory_id": memory.id, **vars(one)} for one in memory.disputes]
+        )
+        await self._add(
+            "relations",
+            [{"from_id": memory.id, "kind": one.relation, **vars(one)} for one in memory.relations],
         )
 
     async def _add(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:

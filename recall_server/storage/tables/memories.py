@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Source, Span
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import (
+    BELIEVED,
     FINDABLE,
     TRANSITIONS,
     Layer,
@@ -19,6 +21,7 @@ from recall_server.domain.memory import (
     before,
 )
 from recall_server.domain.memory_event import EventKind, MemoryState
+from recall_server.domain.moments import passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
@@ -26,7 +29,7 @@ from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.text.passages import quote, visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
-from recall_server.storage.tables.episodes import Episodes, metadata, tags
+from recall_server.storage.tables.episodes import Episodes, metadata, tags, true_at
 
 # Active memories that one claim is compared with: all of its value, or the newest of its attribute.
 RELATED_MAX = 200
@@ -256,6 +259,11 @@ class Memories(BoundTable):
                 yield row["id"], state_of(row), state_of(row, "last_")
             after = rows[-1]["id"]
 
+    async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
+        """The states of those of these memories that there were at the moment that is read."""
+        rows = await self._bound.fetch("states_at", ids=list(ids)) if ids else []
+        return {row["item_id"]: state_of(row) for row in rows}
+
     async def mend(self, memory_id: str, state: MemoryState) -> None:
         """Set a memory to the state that its last event left."""
         await self._bound.send("undo_memory", id=memory_id, **_stored(state))
@@ -292,6 +300,12 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
+    async def with_terms(self, terms: Sequence[str], limit: int) -> list[Memory]:
+        """The memories that are believed and have most of these terms, with the words they cite."""
+        rows = await self._bound.fetch("memories_with_terms", terms=list(terms), limit=limit)
+        found = await self.get([row["id"] for row in rows])
+        return [found[row["id"]] for row in rows]
+
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """The active memories that were first found in an episode."""
         rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
@@ -325,9 +339,21 @@ class Memories(BoundTable):
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The memories among `ids` that search finds, of those that have not expired."""
         rows = await self._bound.fetch("memory_items", ids=list(ids))
-        partly = {row["episode_id"] for row in rows if row["has_forgotten"]}
-        forgotten = await Episodes(self._bound).forgotten_words(partly) if partly else {}
-        return [_item(row, forgotten.get(row["episode_id"], ())) for row in rows]
+        past = self._bound.past
+        forgotten = await Episodes(self._bound).forgotten_in(rows)
+        found = [_item(row, forgotten.get(row["episode_id"], ())) for row in rows]
+        if past.known_at:
+            states = await self.states_then([one.id for one in found])
+            found = [
+                one._replace(
+                    superseded_by=states[one.id].superseded_by,
+                    valid_until=states[one.id].valid_until,
+                    expires_at=states[one.id].expires_at,
+                )
+                for one in found
+                if _findable(states.get(one.id), past.known_at)
+            ]
+        return true_at(found, past.as_of)
 
     async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
         """One page of the active memories, newest first; "" stands for any type or topic."""
@@ -341,13 +367,66 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("count_of_memories", type=type_, topic=topic)
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
+    async def page_then(
+        self, *, limit: int, offset: int, status: Status | None, type_: str = "", topic: str = ""
+    ) -> list[Memory]:
+        """`page` of the memories of a state, or of those that are believed, as of the moment that
+        is read.
+        """
+        rows = await self._bound.fetch(
+            "page_then", limit=limit, offset=offset, **self._then(status, type_, topic)
+        )
+        ids = [row["id"] for row in rows]
+        found = await self._as_then(await self.get(ids))
+        return [found[one] for one in ids]
+
+    async def counts_then(
+        self, *, status: Status | None = None, type_: str = "", topic: str = ""
+    ) -> Mapping[MemoryType, int]:
+        """`counts` of those of `page_then`."""
+        rows = await self._bound.fetch("counts_then", **self._then(status, type_, topic))
+        return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
+
+    def _then(self, status: Status | None, type_: str, topic: str) -> dict[str, Any]:
+        as_of = self._bound.past.as_of
+        believed = BELIEVED if as_of is None else FINDABLE
+        return {
+            "type": type_,
+            "topic": topic,
+            "statuses": sorted([status] if status else believed),
+            "any_truth": as_of is None,
+            "true_at": as_of or LATEST,
+        }
+
+    async def _as_then(self, found: Mapping[str, Memory]) -> dict[str, Memory]:
+        """These memories in the states that they had at the moment that is read, of those that
+        there were.
+        """
+        if self._bound.past.known_at is None:
+            return dict(found)
+        states = await self.states_then(list(found))
+        return {
+            one: replace(
+                memory,
+                status=states[one].status,
+                superseded_by=states[one].superseded_by,
+                valid_until=states[one].valid_until,
+                retired_at=states[one].retired_at,
+                expires_at=states[one].expires_at,
+                confidence=states[one].confidence,
+                reinforcements=states[one].reinforcements,
+            )
+            for one, memory in found.items()
+            if one in states
+        }
+
     async def lineage(self, memory_id: str) -> list[Memory]:
         """The memory with those it replaced and those that replaced it, oldest truth first and each
         before the one in its place: as far as they are in the access scope, and none where it is
         not itself.
         """
         rows = await self._bound.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
-        chain = await self.get([row["id"] for row in rows])
+        chain = await self._as_then(await self.get([row["id"] for row in rows]))
         if memory_id not in chain:
             return []
         return _oldest_first(chain)
@@ -361,6 +440,13 @@ class Memories(BoundTable):
 def _stored(state: MemoryState) -> dict[str, Any]:
     """A state as the queries take it, without its citations, which are rows of their own."""
     return {name: value for name, value in vars(state).items() if name != "citations"}
+
+
+def _findable(state: MemoryState | None, at: datetime) -> bool:
+    """Whether search finds a memory in this state at a moment."""
+    if state is None or state.status not in FINDABLE:
+        return False
+    return not passed(state.expires_at, at)
 
 
 def state_of(row: Row, prefix: str = "") -> MemoryState:
@@ -432,6 +518,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         valid_until=moment_or_none(row["valid_until"]),
         expires_at=moment_or_none(row["expires_at"]),
         agent_id=row["agent_id"],
+        disputed=row["status"] == Status.DISPUTED,
     )
 
 

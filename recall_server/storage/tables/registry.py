@@ -37,10 +37,11 @@ class Table:
     """One table.
 
     `key` is the primary key without the namespace. `goes_with` names, for each part whose erasure
-    deletes rows of this table, the column with the id of that part; `redacted` the columns that an
-    erasure of a subject or a memory overwrites instead. Where neither is given, `rest` says why
-    such an erasure leaves the table alone. An erasure of a subject reads `words` and `labels`: a
-    row with the name in its `words` goes, and the name is taken out of `labels` of rows that stay.
+    deletes rows of this table, the columns with the id of that part, the owner last; `redacted` the
+    columns that an erasure of a subject or a memory overwrites instead. Where neither is given,
+    `rest` says why such an erasure leaves the table alone. An erasure of a subject reads `words`
+    and `labels`: a row with the name in its `words` goes, and the name is taken out of `labels` of
+    rows that stay.
     An erasure of the whole namespace deletes all rows, unless `kept` says why not.
 
     `said` are the columns that can hold what somebody said: words, labels, names, addresses. All
@@ -116,7 +117,8 @@ OURS = frozenset(
         " door"
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
-        " vector ids counts content_hash request_digest change_id reason dropped"
+        " vector ids counts content_hash request_digest change_id reason dropped side from_id to_id"
+        " made_by"
     )
 )
 
@@ -196,6 +198,20 @@ TABLES = (
         goes_with=((Part.MEMORY, "memory_id"),),
         exported="memory",
         columns=_words("choice decided_by decided_at:time"),
+    ),
+    Table(
+        "disputes",
+        key=("question_id", "memory_id"),
+        goes_with=((Part.MEMORY, "memory_id"),),
+        exported="memory",
+        columns=_words("side opened_at:time closed_at:time"),
+    ),
+    Table(
+        "relations",
+        key=("from_id", "to_id", "kind"),
+        goes_with=((Part.MEMORY, "to_id"), (Part.MEMORY, "from_id")),
+        exported="memory",
+        columns=_words("reason confidence made_by made_at:time"),
     ),
     Table(
         "citations",
@@ -286,10 +302,10 @@ TABLES = (
     ),
     Table(
         "embeddings",
-        key=("model", "item_id"),
+        key=("model", "item_id", "document"),
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
-        inner=_words("vector version slot code document"),
+        inner=_words("vector version slot code"),
     ),
     Table(
         "documents",
@@ -298,6 +314,7 @@ TABLES = (
         not_exported="made again of the texts",
         inner=_words(
             "item_id findable version turn_id span_start span_end heading_start heading_end"
+            " length added_at hidden_at"
         ),
     ),
     Table(
@@ -461,10 +478,12 @@ def _erasing() -> Iterator[str]:
         yield f"-- query: erase_all_{name}\nDELETE FROM {name} WHERE namespace = :namespace{spared}"
         if name in SOME_AT_A_TIME:
             yield _erase_some(BY_NAME[name])
-        for part, column in BY_NAME[name].goes_with:
+        for part in dict(BY_NAME[name].goes_with):
+            columns = [column for of, column in BY_NAME[name].goes_with if of is part]
+            named = " OR ".join(f"{column} IN (:ids...)" for column in columns)
             yield (
                 f"-- query: erase_{name}_of_{part}\n"
-                f"DELETE FROM {name} WHERE namespace = :namespace AND {column} IN (:ids...)"
+                f"DELETE FROM {name} WHERE namespace = :namespace AND ({named})"
             )
 
 

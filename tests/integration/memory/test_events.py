@@ -247,6 +247,8 @@ TOLD_BY = {
     "relink_memory": {"erasure.py"},
     "drop_citations": {"erasure.py"},
     "set_reinforcements": {"erasure.py"},
+    "mark_disputed": {"disputes.py"},
+    "believe_undisputed": {"disputes.py"},
 }
 
 

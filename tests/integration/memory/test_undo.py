@@ -31,7 +31,7 @@ SELECT term, documents FROM terms WHERE documents > 0 ORDER BY term;
 SELECT documents, words FROM namespaces;
 SELECT type, topic, memories FROM memory_counts WHERE memories > 0 ORDER BY type, topic;
 SELECT e.item_id FROM embeddings e
-JOIN documents d ON d.namespace = e.namespace AND d.item_id = e.item_id
+JOIN documents d ON d.namespace = e.namespace AND d.slot = e.document
 WHERE d.findable ORDER BY e.item_id
 """
 

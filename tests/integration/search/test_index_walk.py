@@ -76,7 +76,10 @@ async def _travels(application: Application) -> None:
         if suspect.item_id in shown:
             await quarantine.release(context(application, BOB), suspect.item_id)
     await drained(application)
-    words = "SELECT term, count(*) AS items FROM postings WHERE namespace = '{}' GROUP BY term"
+    words = (
+        "SELECT term, count(*) AS items FROM postings JOIN documents USING (namespace, slot)"
+        " WHERE namespace = '{}' AND findable GROUP BY term"
+    )
 
     async def of(namespace: Namespace) -> dict[str, int]:
         rows = await select(application.store, words.format(namespace), namespace)

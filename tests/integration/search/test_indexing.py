@@ -4,6 +4,8 @@ The index is changed with every change of memory, bit by bit; made anew from wha
 be the same.
 """
 
+from typing import Any
+
 from recall_server.domain.query import Hit, Query, SearchMode
 from recall_server.domain.search import ranking
 from tests.support.application import Open
@@ -15,6 +17,11 @@ TALK = (
     "Ben: I work at Initech. I am allergic to peanuts. The harbour was lovely.\n"
     "Anna: The weather was dreadful all summer.\n"
 )
+
+
+def found_now(rows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The postings of what search finds."""
+    return [one for one in rows[0] if one["findable"]]
 
 
 async def test_an_index_made_anew_is_the_one_that_was_kept(open_app: Open) -> None:
@@ -37,7 +44,9 @@ async def test_an_index_made_anew_is_the_one_that_was_kept(open_app: Open) -> No
         forgotten = await index(application)
         assert forgotten == await made_anew(application) != superseded
         await verbs.restore(context(application), first.id)
-        assert await index(application) == superseded
+        restored = await index(application)
+        assert restored == await made_anew(application)
+        assert found_now(restored) == found_now(superseded)
 
         (ben, *_) = [memory for memory in await memories(application) if "Initech" in memory.text]
         await application.services.erase.memory(context(application), ben.id)

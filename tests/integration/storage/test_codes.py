@@ -133,11 +133,11 @@ async def test_what_is_found_no_more_is_near_to_nothing_until_it_is_found_again(
     words = postings({"mem_0007": Findable("a word")})
 
     async with store.transaction(ALICE) as tx:
-        await tx.words.remove(words)
+        await tx.words.hide(words)
     assert "mem_0007" not in await nearest(store, rows[7])
     async with store.transaction(ALICE) as tx:
         await tx.words.add(words)
-        await tx.vectors.link(["mem_0007"])
+        await tx.vectors.copy(["mem_0007"])
     assert next(iter(await nearest(store, rows[7]))) == "mem_0007"
 
 

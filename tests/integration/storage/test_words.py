@@ -23,7 +23,7 @@ async def write(store: Store, texts: Mapping[str, str]) -> None:
 
 async def remove(store: Store, item_id: str, text: str) -> None:
     async with store.transaction(ALICE) as tx:
-        await tx.words.remove(postings({item_id: Findable(text)}))
+        await tx.words.hide(postings({item_id: Findable(text)}))
 
 
 async def told(store: Store, *terms: str) -> Told:

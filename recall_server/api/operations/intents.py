@@ -1,0 +1,185 @@
+"""Intents: remember, correct or forget at once, with a report of what was decided; change a memory
+by hand, and state what one is to another.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from recall_server.api import presenters, reports
+from recall_server.api.arguments import Arguments
+from recall_server.api.operations.intake import Origin, check_own, moment_given, source_of
+from recall_server.api.operations.memories import DELETE_MEMORY
+from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
+from recall_server.domain.errors import Invalid
+from recall_server.domain.intents import Intent, intended
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.permissions import Scope
+from recall_server.domain.relations import Relation, RelationKind
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Report, Wish
+
+
+class SubmitMemory(Arguments):
+    text: str = ""
+    intent: Annotated[Intent, Field(strict=False)] = Intent.AUTO
+    memory_id: str = Field("", description="to correct or forget; else the best match of text")
+    type: Annotated[MemoryType | None, Field(strict=False)] = None
+    container: str = ""
+    dry_run: bool = False
+    topic: str = ""
+    confidence: float | None = Field(None, ge=0, le=1)
+    evidence: str = ""
+    session_id: str = ""
+    agent_id: str = ""
+    tags: list[str] = Field([])
+    metadata: dict[str, Any] = Field({})
+    source: Origin | None = Field(None, description="{app?, model?, description?}")
+    trace_id: str = ""
+    expires_at: str = ""
+
+    def wish(self, call: Call) -> Wish:
+        """Raises `Invalid` where these do not go together."""
+        intent = intended(self.intent, self.text, self.memory_id)
+        if not self.text.strip() and not (self.memory_id and intent is Intent.FORGET):
+            raise Invalid("There is no text. Send what is to be remembered, or is right.")
+        source = source_of(self, call.client)
+        if self.evidence:
+            source = replace(source, metadata={**source.metadata, "evidence": self.evidence})
+        return Wish(
+            self.intent,
+            Submission(
+                self.text,
+                self.topic,
+                source=source,
+                container=self.container,
+                expires_at=moment_given(self.expires_at, "expires_at"),
+            ),
+            self.memory_id,
+            self.type,
+            self.confidence,
+            self.dry_run,
+        )
+
+
+class SubmitDurable(SubmitMemory):
+    """`submit_memory`, or the body that Camillo takes."""
+
+    namespace: str = ""
+    content: str = ""
+    memory_type: (
+        Literal["semantic", "preference", "procedural", "relationship", "profile", "core"] | None
+    ) = None
+    scope: Literal["local"] | None = Field(None, description="a memory stays in its namespace")
+
+    def wish(self, call: Call) -> Wish:
+        check_own(self.namespace, "namespace", call.caller.namespace)
+        if self.text and self.content:
+            raise Invalid("Send one of text and content.")
+        if self.type and self.memory_type:
+            raise Invalid("Send one of type and memory_type.")
+        type_ = MemoryType(self.memory_type) if self.memory_type else self.type
+        given = {"text": self.text or self.content, "type": type_}
+        return SubmitMemory.wish(self.model_copy(update=given), call)
+
+
+class UpdateMemory(Arguments):
+    """What is to be different; the rest stays."""
+
+    memory_id: str
+    text: str = ""
+    type: Annotated[MemoryType | None, Field(strict=False)] = None
+    confidence: float | None = Field(None, ge=0, le=1)
+    dry_run: bool = False
+
+
+class RelateMemories(Arguments):
+    from_id: str
+    relation: Annotated[RelationKind, Field(strict=False)]
+    to_id: str
+    confidence: float = Field(1.0, ge=0, le=1)
+
+
+async def submit(call: Call, given: SubmitMemory) -> Report:
+    return await call.services.intents.submit(call.context, given.wish(call))
+
+
+async def update(call: Call, given: UpdateMemory) -> Report:
+    return await call.services.intents.update(
+        call.context,
+        given.memory_id,
+        text=given.text,
+        type_=given.type,
+        confidence=given.confidence,
+        dry_run=given.dry_run,
+    )
+
+
+async def relate(call: Call, given: RelateMemories) -> Relation:
+    return await call.services.intents.relate(
+        call.context, given.from_id, given.relation, given.to_id, given.confidence
+    )
+
+
+def _decided_as(given: SubmitMemory) -> Operation:
+    text = given.text or (given.content if isinstance(given, SubmitDurable) else "")
+    forgets = intended(given.intent, text, given.memory_id) is Intent.FORGET
+    return DELETE_MEMORY if forgets else SUBMIT_MEMORY
+
+
+def _report(report: Report, _: Arguments) -> Json:
+    return reports.report(report)
+
+
+_RETURNS = ("outcome", "intent", "dry_run", "message", "changes", "rules", "considered")
+SUBMIT_MEMORY = Operation(
+    "submit_memory",
+    Scope.WRITE,
+    "Remember, correct or forget something at once, and report what was decided.",
+    SubmitMemory,
+    submit,
+    _report,
+    _RETURNS,
+    becomes=_decided_as,
+    http=(
+        Http("POST", "/v1/memories:submit"),
+        Http("POST", "/submit_memory", arguments=SubmitDurable),
+    ),
+    mcp=Mcp(
+        "Submit memory",
+        "Remember, correct or forget one statement at once. The answer says what was decided and "
+        "why; dry_run only shows it.",
+        SubmitDurable,
+        returns=("outcome", "message", "changes"),
+        unlisted=frozenset(
+            {
+                *("topic", "confidence", "evidence", "session_id", "agent_id", "tags", "metadata"),
+                *("source", "trace_id", "expires_at", "namespace", "content", "memory_type"),
+                "scope",
+            }
+        ),
+    ),
+)
+UPDATE_MEMORY = Operation(
+    "update_memory",
+    Scope.EDIT,
+    "Change a memory by hand: a new version takes its place, whoever said the old one.",
+    UpdateMemory,
+    update,
+    _report,
+    _RETURNS,
+    http=(Http("PATCH", "/v1/memories/{memory_id}"),),
+)
+RELATE_MEMORIES = Operation(
+    "relate_memories",
+    Scope.WRITE,
+    "State what one memory is to another.",
+    RelateMemories,
+    relate,
+    lambda made, _: presenters.relation(made),
+    ("from_id", "relation", "to_id"),
+    http=(Http("POST", "/v1/relations"),),
+)
+
+OPERATIONS = (SUBMIT_MEMORY, UPDATE_MEMORY, RELATE_MEMORIES)

@@ -1,0 +1,112 @@
+"""Intents: what a caller wants to become of a statement, and which memory it is about. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from recall_server.domain.attributes import normal_entity
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Memory
+from recall_server.domain.similarity import Verdict, compare
+from recall_server.domain.text.terms import terms
+
+
+class Intent(StrEnum):
+    """What is to become of a statement; `auto` is decided by its words."""
+
+    AUTO = "auto"
+    REMEMBER = "remember"
+    CORRECT = "correct"
+    FORGET = "forget"
+
+
+_FORGET = re.compile(
+    r"(?:please\s+)?(?:forget|unlearn|do(?:n['’]t|\s+not)\s+remember|stop\s+remembering)"
+    r"(?:\s+(?:that|about)\b|\s*:)\s*",
+    re.IGNORECASE,
+)
+_CORRECT = re.compile(
+    r"(?:(?:correction|i\s+was\s+wrong|that(?:['’]s|\s+(?:is|was))\s+wrong)\s*[:,.;–—-]+"
+    r"|(?:no|actually)\s*,)\s*",
+    re.IGNORECASE,
+)
+
+
+def intended(intent: Intent, text: str, memory_id: str) -> Intent:
+    """Return what `auto` means: to correct a memory that is named, or what the first words say. Any
+    other text is to be remembered; a correction in it counts as one all the same.
+    """
+    if intent is not Intent.AUTO:
+        return intent
+    if _FORGET.match(text.strip()):
+        return Intent.FORGET
+    return Intent.CORRECT if memory_id or _CORRECT.match(text.strip()) else Intent.REMEMBER
+
+
+def statement(intent: Intent, text: str) -> str:
+    """Return a text without the words that only say what is to become of it."""
+    said = text.strip()
+    first = {Intent.FORGET: _FORGET, Intent.CORRECT: _CORRECT}.get(intent)
+    rest = first.sub("", said, count=1) if first and first.match(said) else said
+    return rest or said
+
+
+# A memory is meant where it has so much of what was said. What corrects it has another value.
+MATCH_MIN = 0.7
+CORRECTED_MIN = 0.6
+# Two memories are as good where their scores are no further apart.
+MARGIN = 0.05
+COVERAGE = 0.8
+# Memories say "the user" where somebody said "I".
+_NOBODY = frozenset({"user", "user's"})
+
+
+@dataclass(frozen=True)
+class Match:
+    """How well a memory fits what was said, from 0 to 1."""
+
+    memory: Memory
+    score: float
+
+
+def matches(
+    intent: Intent, said: str, candidates: Sequence[Candidate], memories: Sequence[Memory]
+) -> list[Match]:
+    """Score memories against what was said, the best and newest first: 1 for the same fact, or the
+    value that a correction contradicts; else by the share of words that they have in common.
+    """
+    sought = Verdict.CLASHES if intent is Intent.CORRECT else Verdict.SAME
+    words = frozenset(terms(said)) - _NOBODY
+    found = [
+        Match(
+            memory,
+            1.0
+            if any(compare(one, memory) is sought and _of_one(one, memory) for one in candidates)
+            else _share(words, frozenset(terms(memory.text)) - _NOBODY),
+        )
+        for memory in memories
+    ]
+    newest = sorted(found, key=lambda one: (one.memory.recorded_at, one.memory.id), reverse=True)
+    return sorted(newest, key=lambda one: -one.score)
+
+
+def _of_one(candidate: Candidate, memory: Memory) -> bool:
+    """Whether both are about the same entity."""
+    if candidate.fact is None or memory.fact is None:
+        return False
+    return normal_entity(candidate.fact.entity) == normal_entity(memory.fact.entity)
+
+
+def _share(said: frozenset[str], known: frozenset[str]) -> float:
+    both = len(said & known)
+    if not both:
+        return 0.0
+    return round(COVERAGE * both / len(said) + (1 - COVERAGE) * both / len(known), 4)
+
+
+def meant(intent: Intent, found: Sequence[Match]) -> list[Match]:
+    """Return the memories that may be meant: none, the best one, or those that are as good."""
+    least = CORRECTED_MIN if intent is Intent.CORRECT else MATCH_MIN
+    best = [one for one in found if one.score >= least]
+    return [one for one in best if one.score >= best[0].score - MARGIN]

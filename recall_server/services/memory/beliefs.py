@@ -1,0 +1,150 @@
+"""What is believed about a matter, as the plan so far would leave it, with who has said so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from recall_server.domain.attributes import (
+    is_single_valued,
+    normal_attribute,
+    normal_entity,
+    normal_value,
+)
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Memory
+from recall_server.domain.plan import Change, Reinforce
+from recall_server.domain.search.ranking import bm25_weights
+from recall_server.domain.security.trust import Trust, Witness, corroborates, trust
+from recall_server.domain.similarity import same_statement
+from recall_server.domain.text.terms import terms
+from recall_server.storage.store import Transaction
+from recall_server.storage.tables.memories import RELATED_MAX
+
+SIMILAR_LOOKED_AT = 8
+# The same statement uses the same rare words. Terms with more postings are skipped, as each planned
+# memory asks for them.
+SIMILAR_POSTINGS = 500
+# Shorter statements say the same with the same terms only. Longer ones are compared with the last
+# that are planned.
+FUZZY_TERMS_MIN = 9
+FUZZY_MAX = 20
+
+
+@dataclass
+class Beliefs:
+    """The active memories as the plan so far would leave them."""
+
+    tx: Transaction
+    _added: dict[str, Memory] = field(default_factory=dict)
+    # The same by words, and by entity with attribute or value: a long text plans thousands.
+    _by_words: dict[frozenset[str], list[Memory]] = field(default_factory=dict)
+    _by_fact: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
+    _dropped: set[str] = field(default_factory=set)
+    _witnesses: dict[str, list[Witness]] = field(default_factory=dict)
+    _read: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
+
+    def add(self, memory: Memory) -> None:
+        self._added[memory.id] = memory
+        self._by_words.setdefault(frozenset(terms(memory.text)), []).append(memory)
+        if fact := memory.fact:
+            entity = normal_entity(fact.entity)
+            for key in (
+                (entity, normal_attribute(fact.attribute), ""),
+                (entity, "", normal_value(fact.value)),
+            ):
+                self._by_fact.setdefault(key, []).append(memory)
+
+    def drop(self, memory_id: str) -> None:
+        self._dropped.add(memory_id)
+        self._added.pop(memory_id, None)
+
+    def add_witness(self, memory: Memory, witness: Witness) -> None:
+        """Set the witness of a proposed memory."""
+        self._witnesses[memory.id] = [witness]
+
+    def inherit_witnesses(self, memory: Memory, on: Sequence[Memory]) -> None:
+        """Give a planned memory all witnesses of these."""
+        self._witnesses[memory.id] = [one for other in on for one in self._witnesses[other.id]]
+
+    async def load_witnesses(self, memories: Sequence[Memory]) -> None:
+        """Load the witnesses of these memories, for `trust` and `reinforce`."""
+        wanted = [one.id for one in memories if one.id not in self._witnesses]
+        if wanted:
+            self._witnesses |= await self.tx.memories.witnesses(wanted)
+
+    def trust(self, memory: Memory) -> Trust:
+        return trust(self._witnesses[memory.id])
+
+    def reinforce(self, other: Memory, said: Memory) -> list[Change]:
+        """Return the change when `other` was `said` again; none if it already cites these words."""
+        (new,) = self._witnesses[said.id]
+        before = self._witnesses[other.id]
+        if any((one.episode_id, one.span) == (new.episode_id, new.span) for one in before):
+            return []
+        self._witnesses[other.id] = [*before, new]
+        counts = corroborates(new, before)
+        return [Reinforce(other.id, said.citation, counts, said.expires_at)]
+
+    async def related(self, candidate: Candidate) -> list[Memory]:
+        """Return memories of the same entity that the candidate's fact may affect."""
+        fact = candidate.fact
+        if fact is None:
+            return []
+        # Of an attribute with many values only the same one matters: another one agrees with it.
+        single = is_single_valued(fact.attribute) and not fact.negated
+        keys = [(fact.attribute, "") if single else ("", fact.value)]
+        if candidate.correction and candidate.replaces is not None:
+            # It may name a value that is stored under another attribute.
+            keys.append(("", candidate.replaces))
+        stored: dict[str, Memory] = {}
+        planned: dict[str, Memory] = {}
+        for attribute, value in keys:
+            found = await self._stored(fact.entity, attribute, value)
+            stored |= {memory.id: memory for memory in found}
+            key = normal_entity(fact.entity), normal_attribute(attribute), normal_value(value)
+            found = self._by_fact.get(key, [])[-RELATED_MAX:]
+            planned |= {memory.id: memory for memory in found if memory.id in self._added}
+        before = sorted(stored.values(), key=lambda one: (one.recorded_at, one.id))
+        return [one for one in (*before, *planned.values()) if one.id not in self._dropped]
+
+    async def _stored(self, entity: str, attribute: str, value: str) -> list[Memory]:
+        """The stored memories of an entity with this attribute, or this value; read once."""
+        key = entity, attribute, value
+        if key not in self._read:
+            tables = self.tx.memories
+            self._read[key] = await (
+                tables.about(entity, attribute) if attribute else tables.of_value(entity, value)
+            )
+        return self._read[key]
+
+    async def similar_statement(self, memory: Memory) -> list[Memory]:
+        """Return a memory that says the same in nearly the same words, if there is one."""
+        statistics = await self.tx.words.statistics(terms(memory.text))
+        frequencies = statistics.frequencies
+        weights = bm25_weights(
+            {term: frequencies[term] for term in _rarest(frequencies, SIMILAR_POSTINGS)},
+            statistics.documents,
+        )
+        pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
+        texts = await self.tx.memories.texts(pool) if pool else {}
+        for item_id in pool:
+            active = item_id in texts and item_id not in self._dropped
+            if active and same_statement(memory.text, texts[item_id]):
+                return list(await self.tx.memories.active([item_id]))
+        words = frozenset(terms(memory.text))
+        planned = self._by_words.get(words, [])[-RELATED_MAX:]
+        if len(words) >= FUZZY_TERMS_MIN:
+            planned = [*planned, *islice(reversed(self._added.values()), FUZZY_MAX)]
+        same = (one for one in planned if same_statement(memory.text, one.text))
+        return [one for one in same if one.id in self._added][:1]
+
+
+def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:
+    """Return the rarest terms with at most so many postings together, and at least one term."""
+    chosen: list[str] = []
+    for term in sorted(frequencies, key=lambda term: (frequencies[term], term)):
+        postings -= frequencies[term]
+        if chosen and postings < 0:
+            break
+        chosen.append(term)
+    return chosen

@@ -1,0 +1,394 @@
+"""Intents: remember, correct or forget something at once, by rules, and tell what was decided."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from recall_server.domain.context import Context
+from recall_server.domain.episode import Episode, Source
+from recall_server.domain.errors import (
+    Invalid,
+    LimitReached,
+    MatchAmbiguous,
+    MatchNotFound,
+    MemoryNotFound,
+    MemorySuperseded,
+    OutsideAccessScope,
+    Stale,
+)
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.intents import Intent, Match, intended, matches, meant, statement
+from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
+from recall_server.domain.namespace import container
+from recall_server.domain.permissions import AccessScope
+from recall_server.domain.plan import Forget, Plan
+from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKind
+from recall_server.domain.similarity import Verdict, compare
+from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
+from recall_server.domain.text.terms import terms
+from recall_server.integrations.extraction.extractor import Extractor
+from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
+from recall_server.services.memory.ingest import Ingest, Submission
+from recall_server.services.memory.passages import (
+    TEXT_CHARS_MAX,
+    VERBATIM,
+    passages,
+    validate_candidates,
+    verbatim,
+    with_turns,
+)
+from recall_server.services.memory.reconcile import Corrected
+from recall_server.storage.store import Store, Transaction
+
+# Memories that are scored against what was said, and those that a report shows.
+SCORED_MAX = 50
+CONSIDERED_MAX = 5
+NAMED_MAX = 5
+CHAIN_MAX = 100
+# Of one memory, in either direction, before another can be stated.
+RELATIONS_MAX = 100
+GENERAL = "general"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a caller wants: `memory_id` names the memory that is meant, else the words do. Without a
+    topic or a container a correction goes where the memory is. `by_hand`: word for word, whoever
+    said what it replaces.
+    """
+
+    intent: Intent
+    submission: Submission
+    memory_id: str = ""
+    type: MemoryType | None = None
+    confidence: float | None = None
+    dry_run: bool = False
+    by_hand: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was decided, or with `dry_run` would be: by which rules stands in the plan. `considered`
+    are the memories that came near, `unclear` those that are meant as much as each other. `held`:
+    the words are in quarantine.
+    """
+
+    intent: Intent
+    plan: Plan
+    considered: tuple[Match, ...] = ()
+    unclear: tuple[str, ...] = ()
+    episode_id: str | None = None
+    dry_run: bool = False
+    held: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a text states, by the rules; `extractor` is who says so."""
+
+    candidates: tuple[Candidate, ...]
+    extractor: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """The memory that is meant, if there is one, and what came near."""
+
+    memory: Memory | None
+    considered: tuple[Match, ...] = ()
+    unclear: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Intents:
+    """Changes memory at the wish of a caller: one transaction, no model."""
+
+    store: Store
+    ingest: Ingest
+    rules: Extractor
+    embeds: bool
+
+    async def submit(self, context: Context, wish: Wish) -> Report:
+        """Do what is wished, or show it. The words of what is remembered are kept as a text; those
+        of what is to be forgotten are not.
+
+        Raises what `Ingest.remember` raises, `MemoryNotFound`, `MemorySuperseded`, and where
+        nothing is only to be shown `MatchNotFound` and `MatchAmbiguous`.
+        """
+        not_too_long(len(wish.submission.text), TEXT_CHARS_MAX)
+        text = await self.ingest.redaction.text(wish.submission.text, context.entry)
+        wish = replace(wish, submission=replace(wish.submission, text=text))
+        auto = wish.intent is Intent.AUTO
+        intent = intended(wish.intent, text, wish.memory_id)
+        context.entry.details["intent"] = str(intent)
+        if wish.dry_run:
+            context.entry.counts["dry_run"] = 1
+        target = await self._target(context, wish, intent)
+        if auto and intent is Intent.CORRECT and target.memory is None:
+            intent = Intent.REMEMBER
+        if intent is not Intent.REMEMBER and target.memory is None:
+            if wish.dry_run:
+                return Report(intent, Plan(), target.considered, target.unclear, dry_run=True)
+            raise _no_match(target.unclear)
+        if intent is Intent.FORGET:
+            return await self._forget(context, wish, target)
+        return await self._state(context, replace(wish, intent=intent), target)
+
+    async def update(
+        self,
+        context: Context,
+        memory_id: str,
+        *,
+        text: str,
+        type_: MemoryType | None,
+        confidence: float | None,
+        dry_run: bool,
+    ) -> Report:
+        """Let a new version take the place of a memory, word for word; what is not given stays as
+        it was. Raises what `submit` raises, and `Invalid` where nothing is to be different.
+        """
+        if not text and type_ is None and confidence is None:
+            raise Invalid("Nothing is to be different. Send text, type or confidence.")
+        storable(memory_id)
+        tx = self.store.autocommit(context.namespace, access_scope=context.scope)
+        memory = await _believed(
+            tx, (await tx.memories.get([memory_id])).get(memory_id), Intent.CORRECT
+        )
+        wish = Wish(
+            Intent.CORRECT,
+            Submission(
+                text or memory.text,
+                memory.topic,
+                # Whoever said it before, this is the word of whoever changes it.
+                source=Source(tags=memory.source.tags, metadata=memory.source.metadata),
+                expires_at=memory.expires_at,
+            ),
+            memory_id,
+            type_ or memory.type,
+            memory.confidence if confidence is None else confidence,
+            dry_run,
+            by_hand=True,
+        )
+        return await self.submit(context, wish)
+
+    async def _target(self, context: Context, wish: Wish, intent: Intent) -> Target:
+        """Find the memory that is meant. Raises `MemoryNotFound`, `MemorySuperseded`."""
+        scope = context.scope
+        if wish.submission.container:
+            scope = scope.inside({container(wish.submission.container)})
+        tx = self.store.autocommit(context.namespace, access_scope=scope)
+        if wish.memory_id:
+            if intent is Intent.REMEMBER:
+                raise Invalid("memory_id is of what is to be corrected or forgotten. Leave it out.")
+            storable(wish.memory_id)
+            memory = (await tx.memories.get([wish.memory_id])).get(wish.memory_id)
+            memory = await _believed(tx, memory, intent)
+            return Target(memory, (Match(memory, 1.0),))
+        clean_text(wish.submission.text, chars_max=TEXT_CHARS_MAX)
+        text = statement(intent, wish.submission.text)
+        draft = with_turns(Episode("", text, GENERAL, EPOCH, EPOCH, "", ""))
+        found = matches(
+            intent,
+            text,
+            (await self._said(draft, wish)).candidates,
+            await tx.memories.with_terms(terms(text), SCORED_MAX),
+        )
+        best = meant(intent, found)
+        return Target(
+            best[0].memory if len(best) == 1 else None,
+            tuple(one for one in found[:CONSIDERED_MAX] if one.score),
+            tuple(one.memory.id for one in best[:NAMED_MAX]) if len(best) > 1 else (),
+        )
+
+    async def _forget(self, context: Context, wish: Wish, target: Target) -> Report:
+        assert target.memory is not None
+        memory = target.memory
+        plan = Plan((Forget(memory.id),))
+        report = Report(Intent.FORGET, plan, target.considered, dry_run=wish.dry_run)
+        if wish.dry_run:
+            return report
+        context.entry.counts |= plan.counts()
+        context.entry.ids += plan.ids()
+        async with self.store.change(context) as tx:
+            await tx.lock()
+            words = await tx.memories.citations([memory.id])
+            await commit.apply(tx, plan, self.ingest.runtime.now())
+            await self._embed(tx, {one.episode_id for one in words})
+        self.ingest.runtime.wake()
+        return report
+
+    async def _state(self, context: Context, wish: Wish, target: Target) -> Report:
+        """Remember what is said, in the place of the target where it corrects that."""
+        corrected = target.memory if wish.intent is Intent.CORRECT else None
+        submission = _placed(wish, corrected)
+        _, episode, words = await self.ingest.prepared(context, submission)
+        said = await self._said(episode, wish)
+        if corrected:
+            said = replace(said, candidates=_correcting(said.candidates, corrected))
+        _refuse_types(context.scope, said.candidates)
+        # The text can change only what its caller may access, in its container.
+        scope = context.scope.inside({episode.container})
+        entry = None if wish.dry_run else context.entry
+        async with self.store.transaction(
+            context.namespace, write=not wish.dry_run, access_scope=scope, entry=entry
+        ) as tx:
+            now = self.ingest.runtime.now()
+            if not wish.dry_run:
+                await store_episode(
+                    tx,
+                    episode,
+                    words,
+                    self.ingest.digests,
+                    key=None,
+                    digest=submission.digest(),
+                    scope=context.scope,
+                )
+                await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
+            if corrected:
+                # It may have changed since it was found.
+                (current,) = await tx.memories.active([corrected.id]) or (None,)
+                if current is None:
+                    raise Stale
+                corrected = current
+            plan = await reconcile.plan(
+                tx,
+                episode,
+                said.candidates,
+                extractor=said.extractor,
+                now=now,
+                settling=await reconcile.settling(tx),
+                new=True,
+                corrected=Corrected(corrected, wish.by_hand) if corrected else None,
+            )
+            if not wish.dry_run:
+                await commit.apply(tx, plan, now)
+                await self._embed(tx, {episode.id})
+                context.entry.ids += [episode.id, *plan.ids()]
+                context.entry.counts |= plan.counts()
+        if not wish.dry_run:
+            self.ingest.runtime.wake()
+        return Report(
+            wish.intent,
+            plan,
+            target.considered,
+            episode_id=None if wish.dry_run else episode.id,
+            dry_run=wish.dry_run,
+            held=not said.candidates and any(turn.hidden for turn in episode.turns),
+        )
+
+    async def _said(self, episode: Episode, wish: Wish) -> Said:
+        """What the rules read in a text, or by hand, and where they read nothing, the text itself.
+        Of turns in quarantine nothing is read.
+        """
+        found: list[Candidate] = []
+        extractor = self.rules.name
+        for _, passage in passages(episode, self.rules.passage_chars):
+            if passage is None:
+                continue
+            read = validate_candidates(await self.rules.extract(passage), passage).candidates
+            if wish.by_hand or not read:
+                type_, fact = wish.type or MemoryType.FACT, read[0].fact if len(read) == 1 else None
+                kept = validate_candidates(verbatim(passage, type_), passage).candidates
+                read, extractor = tuple(replace(one, fact=fact) for one in kept), VERBATIM
+            found += read
+        if wish.type is not None:
+            found = [replace(one, type=wish.type) for one in found]
+        if wish.confidence is not None:
+            found = [replace(one, confidence=wish.confidence) for one in found]
+        return Said(tuple(found), extractor)
+
+    async def _embed(self, tx: Transaction, episode_ids: set[str]) -> None:
+        for episode_id in sorted(episode_ids) if self.embeds else ():
+            runtime = self.ingest.runtime
+            await tx.jobs.add(
+                runtime.new_id("job"), EMBED, {"episode_id": episode_id}, runtime.now()
+            )
+
+    async def relate(
+        self, context: Context, from_id: str, kind: RelationKind, to_id: str, confidence: float
+    ) -> Relation:
+        """State what one memory is to another. What is stated already stays as it is. Raises
+        `Invalid`, `LimitReached`, and `MemoryNotFound` where one of them is not found in the access
+        scope.
+        """
+        if kind not in BY_HAND:
+            raise Invalid("What supersedes what follows from a correction. Submit one instead.")
+        if from_id == to_id:
+            raise Invalid("A memory has no relation to itself. Name two.")
+        for one in (from_id, to_id):
+            storable(one)
+        async with self.store.change(context) as tx:
+            await tx.lock()
+            found = await tx.memories.found([from_id, to_id])
+            if len(found) < 2:
+                raise MemoryNotFound
+            stated = await tx.relations.of_memories([from_id], limit=RELATIONS_MAX)
+            if len(stated) == RELATIONS_MAX:
+                raise LimitReached(
+                    f"A memory may have {RELATIONS_MAX} relations. State what matters most of it."
+                )
+            now = self.ingest.runtime.now()
+            by = context.entry.accessor
+            made = Relation(from_id, to_id, kind, Reason.HAND, now, confidence, by)
+            await commit.apply(tx, Plan(relations=(made,)), now)
+            context.entry.ids += [from_id, to_id]
+            context.entry.counts["related"] = 1
+        return made
+
+
+def _placed(wish: Wish, corrected: Memory | None) -> Submission:
+    """The submission with its statement alone, and where it goes."""
+    text = statement(wish.intent, wish.submission.text)
+    if corrected is None:
+        topic = wish.submission.topic or GENERAL
+        return replace(wish.submission, text=text, topic=topic)
+    return replace(
+        wish.submission,
+        text=text or corrected.text,
+        topic=wish.submission.topic or corrected.topic,
+        container=corrected.container,
+    )
+
+
+def _correcting(said: Sequence[Candidate], corrected: Memory) -> tuple[Candidate, ...]:
+    """What is said, first that which corrects the memory: what is about its fact, if that is."""
+    first = [one for one in said if compare(one, corrected) is not Verdict.COMPATIBLE] or said[:1]
+    rest = [one for one in said if one not in first[:1]]
+    return (*first[:1], *rest)
+
+
+def _refuse_types(scope: AccessScope, said: Sequence[Candidate]) -> None:
+    """Raise `OutsideAccessScope` where the memory would be of a type that the token may not see."""
+    if scope.types is not None and not {one.type for one in said} <= scope.types:
+        allowed = ", ".join(sorted(scope.types))
+        raise OutsideAccessScope(f"This token may write these types only: {allowed}. Send type.")
+
+
+def _no_match(unclear: Sequence[str]) -> MatchAmbiguous | MatchNotFound:
+    if not unclear:
+        return MatchNotFound()
+    return MatchAmbiguous(
+        f"These memories match as well as each other: {', '.join(unclear)}. Send the memory_id of "
+        "the one that is meant, or more of its words."
+    )
+
+
+async def _believed(tx: Transaction, memory: Memory | None, intent: Intent) -> Memory:
+    """The memory, if it can be corrected, or forgotten. Raises `MemoryNotFound`; `MemorySuperseded`
+    names what holds now.
+    """
+    if memory is not None and memory.status in BELIEVED:
+        return memory
+    if memory is None or memory.status is not Status.SUPERSEDED:
+        raise MemoryNotFound
+    if intent is Intent.FORGET:
+        return memory
+    current: Memory | None = memory
+    for _ in range(CHAIN_MAX):
+        if current is None or current.superseded_by is None:
+            break
+        current = (await tx.memories.get([current.superseded_by])).get(current.superseded_by)
+    if current is None or current.status not in BELIEVED:
+        raise MemorySuperseded
+    raise MemorySuperseded(f"This memory was superseded. {current.id} holds now: correct that one.")

@@ -1,0 +1,194 @@
+"""Reviews: all that waits for a decision of somebody, in one list, each answered once."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from recall_server.domain.context import Context, Runtime
+from recall_server.domain.errors import NotWaiting
+from recall_server.domain.memory import BELIEVED
+from recall_server.domain.plan import Add, Choice, Question
+from recall_server.domain.security.screening import Held, Suspect
+from recall_server.domain.task import Task, resolutions
+from recall_server.domain.text.cleaning import storable
+from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.episodes import Redaction
+from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.memory.reconcile import SIDES_MAX
+from recall_server.services.tasks.tasks import Tasks
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.disputes import OpenDispute
+
+# Disputes that are read at once; of those some may lie beyond the access scope.
+PAGE = 100
+
+
+class ReviewKind(StrEnum):
+    """What waits: a question of a paused task, a dispute, or a turn in quarantine."""
+
+    QUESTION = "question"
+    DISPUTE = "dispute"
+    QUARANTINE = "quarantine"
+
+
+CONTRADICTIONS = frozenset({ReviewKind.QUESTION, ReviewKind.DISPUTE})
+
+
+class Verdict(StrEnum):
+    """The answers to a turn in quarantine."""
+
+    RELEASE = "release"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True)
+class Review:
+    """One thing that waits: a question, with the task that asks it if one does, or a suspect."""
+
+    id: str
+    kind: ReviewKind
+    asked_at: datetime
+    question: Question | None = None
+    task: Task | None = None
+    suspect: Suspect | None = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(Verdict if self.kind is ReviewKind.QUARANTINE else Choice)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What was answered; the task goes on once nothing of it is left to ask."""
+
+    id: str
+    kind: ReviewKind
+    task: Task | None = None
+
+
+@dataclass(frozen=True)
+class Reviews:
+    """Lists what waits, and answers it: each thing where it is kept."""
+
+    store: Store
+    runtime: Runtime
+    tasks: Tasks
+    quarantine: Quarantine
+    redaction: Redaction
+    embeds: bool
+
+    async def waiting(
+        self, context: Context, kinds: Collection[ReviewKind], *, limit: int
+    ) -> list[Review]:
+        """Return what waits of these kinds, at most `limit` of each, the oldest first. Who may not
+        see one side of a contradiction sees none of it.
+        """
+        found: list[Review] = []
+        if ReviewKind.QUESTION in kinds:
+            found += [
+                Review(
+                    one.question.id, ReviewKind.QUESTION, one.task.status.at, one.question, one.task
+                )
+                for one in await self.tasks.questions(context, limit=limit)
+            ]
+        if ReviewKind.DISPUTE in kinds:
+            found += await self._disputes(context, limit)
+        if ReviewKind.QUARANTINE in kinds:
+            held = await self.quarantine.list(context, state=Held.HELD, limit=limit, offset=0)
+            found += [
+                Review(one.item_id, ReviewKind.QUARANTINE, one.held_at, suspect=one)
+                for one in held.found
+            ]
+        context.entry.counts["reviews"] = len(found)
+        return sorted(found, key=lambda one: (one.asked_at, one.id))[:limit]
+
+    async def _disputes(self, context: Context, limit: int) -> list[Review]:
+        """The open disputes of which all sides are in the access scope, the oldest first."""
+        found: list[Review] = []
+        offset = 0
+        async with self.store.view(context) as tx:
+            while page := await tx.disputes.page(limit=PAGE, offset=offset):
+                offset += PAGE
+                for dispute in page:
+                    question = await _question(tx, dispute)
+                    if question is not None:
+                        shown = replace(question, existing=question.existing[:SIDES_MAX])
+                        at = dispute.opened_at
+                        found.append(Review(question.id, ReviewKind.DISPUTE, at, shown))
+                    if len(found) == limit:
+                        return found
+        return found
+
+    async def answer(
+        self, context: Context, review_id: str, choice: Choice | Verdict, text: str | None = None
+    ) -> Answered:
+        """Answer one by its id; `text` goes with merge. Raises `NotFound` where nothing of that id
+        waits for this caller, `NotWaiting` where a dispute was answered before, and
+        `AnswerUnclear` if the answer is not acceptable.
+        """
+        storable(review_id)
+        if isinstance(choice, Verdict):
+            decide = (
+                self.quarantine.release if choice is Verdict.RELEASE else self.quarantine.reject
+            )
+            await decide(context, review_id)
+            return Answered(review_id, ReviewKind.QUARANTINE)
+        disputes = self.store.autocommit(context.namespace).disputes
+        if await disputes.members(review_id) and await self._settle(
+            context, review_id, choice, text
+        ):
+            return Answered(review_id, ReviewKind.DISPUTE)
+        task = await self.tasks.resolve(context, review_id, choice, text)
+        return Answered(review_id, ReviewKind.QUESTION, task)
+
+    async def _settle(
+        self, context: Context, dispute_id: str, choice: Choice, text: str | None
+    ) -> bool:
+        """Settle a dispute; False where a side is beyond the access scope of the caller."""
+        if text is not None:
+            text = await self.redaction.text(text, context.entry)
+        async with self.store.change(context) as tx:
+            await tx.lock()
+            now, dispute = self.runtime.now(), await tx.disputes.get(dispute_id)
+            ids = await tx.disputes.members(dispute_id)
+            if set(ids) - (await tx.memories.get(ids)).keys():
+                return False
+            question = await _question(tx, dispute) if dispute else None
+            if question is None:
+                raise await _not_waiting(tx, dispute_id)
+            given = {"id": dispute_id, "choice": choice} | ({"text": text} if text else {})
+            by = context.entry.accessor or "operator"
+            (resolution,) = resolutions([given], [question], by=by, at=now)
+            plan = await reconcile.answered(tx, question, resolution, now)
+            await commit.apply(tx, plan, now)
+            context.entry.ids += plan.ids()
+            context.entry.counts |= plan.counts()
+            added = [one.memory for one in plan.changes if isinstance(one, Add)]
+            for memory in added if self.embeds else ():
+                payload = {"episode_id": memory.citation.episode_id}
+                await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, now)
+        self.runtime.wake()
+        return True
+
+
+async def _question(tx: Transaction, dispute: OpenDispute) -> Question | None:
+    """The question of a dispute; None where a side is beyond the access scope, or believed no
+    more.
+    """
+    ids = [dispute.new, *dispute.existing]
+    found = await tx.memories.get(ids)
+    existing = [found[one] for one in dispute.existing if one in found]
+    believed = [one for one in existing if one.status in BELIEVED]
+    if len(found) < len(ids) or not believed or found[dispute.new].status not in BELIEVED:
+        return None
+    return await reconcile.question_of(tx, dispute.question_id, found[dispute.new], believed)
+
+
+async def _not_waiting(tx: Transaction, dispute_id: str) -> NotWaiting:
+    answer = await tx.disputes.answer(dispute_id)
+    if answer is None:
+        return NotWaiting("Nothing is left to ask: a side of it is gone. List what still waits.")
+    by, at = answer
+    return NotWaiting(f"{by} has answered it at {at:%Y-%m-%dT%H:%M:%SZ}. List what still waits.")

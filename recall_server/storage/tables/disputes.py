@@ -1,0 +1,128 @@
+"""The tables of disputes, which wait for an answer, and of relations between memories."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from recall_server.domain.memory import Status, before
+from recall_server.domain.memory_event import EventKind
+from recall_server.domain.relations import Reason, Relation, RelationKind
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Row, moment
+
+
+@dataclass(frozen=True)
+class OpenDispute:
+    """The sides of a dispute by their ids."""
+
+    question_id: str
+    new: str
+    existing: tuple[str, ...]
+    opened_at: datetime
+
+
+class Disputes(BoundTable):
+    """One row for each side of a dispute."""
+
+    async def open(
+        self, question_id: str, new: str, existing: Sequence[str], now: datetime
+    ) -> bool:
+        """Mark both sides; False where one of them is not believed any more."""
+        ids = [new, *existing]
+        marked = await self._bound.fetch(
+            "mark_disputed", ids=ids, before=[*before(Status.DISPUTED), Status.DISPUTED]
+        )
+        for one in ids:
+            self._bound.note(one, EventKind.DISPUTED, now)
+        await self._bound.many(
+            "open_dispute",
+            [
+                {
+                    "question_id": question_id,
+                    "memory_id": one,
+                    "side": "new" if one == new else "existing",
+                    "now": now,
+                }
+                for one in ids
+            ],
+        )
+        return len(marked) == len(ids)
+
+    async def close(self, question_id: str, now: datetime) -> bool:
+        """End a dispute; False where there is none."""
+        rows = await self._bound.fetch("close_dispute", question_id=question_id, now=now)
+        if rows:
+            ids = [row["memory_id"] for row in rows]
+            for row in await self._bound.fetch("believe_undisputed", ids=ids):
+                self._bound.note(row["id"], EventKind.SETTLED, now)
+        return bool(rows)
+
+    async def reopen(self, memory_id: str, closed_at: datetime) -> None:
+        """Open the disputes of a memory again that were closed at this moment."""
+        await self._bound.send("reopen_disputes", memory_id=memory_id, closed_at=closed_at)
+
+    async def get(self, question_id: str) -> OpenDispute | None:
+        """The open dispute of this id."""
+        found = _disputes(await self._bound.fetch("dispute", question_id=question_id))
+        return found[0] if found else None
+
+    async def page(self, *, limit: int, offset: int) -> list[OpenDispute]:
+        """The open disputes, those that have waited longest first."""
+        return _disputes(await self._bound.fetch("open_disputes", limit=limit, offset=offset))
+
+    async def ended(self) -> list[str]:
+        """The open disputes of which a whole side is not believed any more."""
+        return [row["question_id"] for row in await self._bound.fetch("ended_disputes")]
+
+    async def members(self, question_id: str) -> list[str]:
+        """All that a dispute of this id is or was about."""
+        rows = await self._bound.fetch("dispute_members", question_id=question_id)
+        return [row["memory_id"] for row in rows]
+
+    async def answer(self, question_id: str) -> tuple[str, datetime] | None:
+        """Who answered it and when."""
+        rows = await self._bound.fetch("answer_given", question_id=question_id)
+        return (rows[0]["decided_by"], moment(rows[0]["decided_at"])) if rows else None
+
+    async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """What contradicts each of these memories, as long as nobody has answered."""
+        found: dict[str, list[str]] = {}
+        for row in await self._bound.fetch("disputed_with", ids=list(ids)):
+            found.setdefault(row["memory_id"], []).append(row["other_id"])
+        return found
+
+
+def _disputes(rows: Sequence[Row]) -> list[OpenDispute]:
+    sides: dict[str, list[Row]] = {}
+    for row in rows:
+        sides.setdefault(row["question_id"], []).append(row)
+    found = []
+    for question_id, of_one in sides.items():
+        new = [row["memory_id"] for row in of_one if row["side"] == "new"]
+        existing = tuple(row["memory_id"] for row in of_one if row["side"] == "existing")
+        if new and existing:
+            opened_at = moment(of_one[0]["opened_at"])
+            found.append(OpenDispute(question_id, new[0], existing, opened_at))
+    return found
+
+
+class Relations(BoundTable):
+    """What is there is not stated again."""
+
+    async def add(self, relations: Sequence[Relation]) -> None:
+        await self._bound.many("relate", [vars(one) for one in relations])
+
+    async def of_memories(self, ids: Sequence[str], *, limit: int) -> list[Relation]:
+        """Those from and to these memories, the newest `limit` of them."""
+        return [
+            Relation(
+                row["from_id"],
+                row["to_id"],
+                RelationKind(row["kind"]),
+                Reason(row["reason"]),
+                moment(row["made_at"]),
+                row["confidence"],
+                row["made_by"],
+            )
+            for row in await self._bound.fetch("relations_of", ids=list(ids), limit=limit)
+        ]

@@ -1,0 +1,123 @@
+"""What was known and what was true at a moment, asked over HTTP, MCP and the command line."""
+
+from datetime import timedelta
+
+import httpx2
+import pytest
+
+from tests.support.limited_tokens import Json, limited
+from tests.support.runtime import Clock
+from tests.support.server import Running
+
+DAY = timedelta(days=1)
+
+
+async def moved(running: Running, http: httpx2.AsyncClient, clock: Clock) -> str:
+    """Porto, and a day later Lisbon; a moment between."""
+    await http.post("/v1/memories", json={"text": "User: I live in Porto."})
+    await running.extract()
+    clock.pass_(DAY)
+    between = clock().isoformat()
+    clock.pass_(DAY)
+    await http.post("/v1/memories", json={"text": "User: I live in Lisbon now."})
+    await running.extract()
+    clock.pass_(DAY)
+    return between
+
+
+async def test_search_list_get_history_and_counts_tell_what_was_known_and_true_then(
+    running: Running, clock: Clock
+) -> None:
+    async with running.http(await running.token()) as http:
+        between = await moved(running, http, clock)
+
+        for given in ({"known_at": between}, {"as_of": between}):
+            found = (await http.post("/v1/search", json={"query": "home city", **given})).json()
+            assert [one.get("superseded_by") for one in found["results"]] == [None]
+            assert "Porto" in found["results"][0]["text"]
+            listed = (await http.get("/v1/memories", params=given)).json()
+            assert ["Porto" in one["text"] for one in listed["memories"]] == [True]
+            assert (await http.get("/v1/stats", params=given)).json()["total"] == 1
+        (porto,) = listed["memories"]
+        known = {"known_at": between}
+        then = (await http.get(f"/v1/memories/{porto['id']}", params=known)).json()
+        assert (then["status"], then["valid_until"]) == ("active", None)
+        now = (await http.get(f"/v1/memories/{porto['id']}")).json()
+        assert now["status"] == "superseded"
+        by_status = await http.get("/v1/memories", params={"status": "superseded"})
+        assert [one["id"] for one in by_status.json()["memories"]] == [porto["id"]]
+        lisbon = await http.get(f"/v1/memories/{now['superseded_by']}", params=known)
+        assert (lisbon.status_code, lisbon.json()["code"]) == (404, "MEMORY_NOT_FOUND")
+
+
+async def test_a_history_tells_what_became_of_each_version_by_whom_and_why(
+    running: Running, clock: Clock
+) -> None:
+    async with running.http(await running.token()) as http:
+        await moved(running, http, clock)
+        (lisbon,) = (await http.get("/v1/memories")).json()["memories"]
+        found = (await http.get(f"/v1/memories/{lisbon['id']}/history")).json()
+        porto = found["memories"][0]
+        me = (await http.get("/v1/whoami")).json()["accessor"]
+
+    events = porto["events"]
+    assert [(one["event"], one["rule"], one["status"]) for one in events] == [
+        ("added", None, "active"),
+        ("superseded", "later", "superseded"),
+    ]
+    assert {(one["by"], one["operation"]) for one in events} == {(me, "extract")}
+    assert events[1]["change"] == found["memories"][1]["events"][0]["change"] != events[0]["change"]
+    assert porto["source"]["quote"]
+
+
+async def test_before_anything_was_known_there_is_nothing_and_no_error(
+    running: Running, clock: Clock
+) -> None:
+    async with running.http(await running.token()) as http:
+        await moved(running, http, clock)
+        early: Json = {"known_at": "1999-01-01"}
+        found = await http.post("/v1/search", json={"query": "home", **early})
+        assert (found.status_code, found.json()["results"]) == (200, [])
+        listed = await http.get("/v1/memories", params=early)
+        assert (listed.status_code, listed.json()["total"]) == (200, 0)
+
+
+@pytest.mark.parametrize("given", ["soon", "2026-03-01T12:00", "2999-01-01"])
+@pytest.mark.parametrize("name", ["as_of", "known_at"])
+async def test_a_moment_that_cannot_be_read_or_is_to_come_gets_a_code_and_a_sentence(
+    running: Running, name: str, given: str
+) -> None:
+    async with running.http(await running.token()) as http:
+        answers = [
+            await http.post("/v1/search", json={"query": "home", name: given}),
+            await http.get("/v1/memories", params={name: given}),
+            await http.get("/v1/stats", params={name: given}),
+            await http.get("/v1/memories/mem_1/history", params={name: given}),
+        ]
+
+    assert {(one.status_code, one.json()["code"]) for one in answers} == {(400, "INVALID_ARGUMENT")}
+    assert all(one.json()["detail"].startswith(name) for one in answers)
+
+
+async def test_what_was_forgotten_is_listed_by_no_status(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        refused = await http.get("/v1/memories", params={"status": "forgotten"})
+        assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_ARGUMENT")
+
+
+async def test_a_limited_token_learns_nothing_of_the_past_beyond_its_part(
+    running: Running, clock: Clock
+) -> None:
+    async with (
+        running.http(await running.token()) as whole,
+        running.http(await running.token("alice", limited(topics=frozenset({"work"})))) as part,
+    ):
+        between = await moved(running, whole, clock)
+        for given in ({"known_at": between}, {"as_of": between}, {"status": "superseded"}):
+            listed = (await part.get("/v1/memories", params=given)).json()
+            assert (listed["memories"], listed["total"]) == ([], 0)
+            if "status" in given:
+                continue
+            found = await part.post("/v1/search", json={"query": "where do I live", **given})
+            assert found.json()["results"] == []
+            assert (await part.get("/v1/stats", params=given)).json()["total"] == 0
