@@ -11,7 +11,7 @@ TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test test-embeddings check bench docs docs-reference interop interop-frameworks faults soak sabotage format
+.PHONY: demo test test-embeddings check bench docs docs-reference interop interop-frameworks faults mcpb soak sabotage format
 
 .venv/installed: pyproject.toml
 	@echo "Installing recall-server and its tools into .venv: about a minute."
@@ -69,6 +69,12 @@ faults: .venv/installed  ## killed, or failing, at its writes, without power, sl
 
 soak: .venv/installed  ## two minutes on each engine in which something breaks every few seconds; SOAK_S=600: ten
 	$(RUN)/pytest -s tests/faults/long/test_soak.py
+
+MCPB = npx --yes @anthropic-ai/mcpb@2.1.2
+mcpb:  ## the bundle for Claude Desktop, dist/recall.mcpb; fetches its tool from npm
+	$(MCPB) validate clients/mcpb/manifest.json
+	mkdir -p dist
+	$(MCPB) pack clients/mcpb dist/recall.mcpb
 
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop

@@ -357,6 +357,12 @@ class Settings(BaseSettings):
         description="seconds between purges, each of which writes the files of the database anew "
         "for all erasures since the last one",
     )
+    unused_s: float = Field(
+        600.0,
+        gt=0,
+        description="seconds after which a server that `recall stdio` has started ends, where no "
+        "client is left",
+    )
     cache_bytes_max: int = Field(
         268_435_456, ge=0, description="bytes of indexes kept in memory for search"
     )

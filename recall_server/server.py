@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 
 import structlog
 import uvicorn
@@ -22,6 +23,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
 from recall_server.lifecycle import checked_and_loaded, only_server, stop_signal
+from recall_server.local.presence import clients_of, published
 
 log = structlog.get_logger()
 
@@ -110,30 +112,53 @@ async def serve(
     announce: Callable[[str, Application], None],
     *,
     app: Callable[[Application], ASGIApp] = create_app,
+    until_unused: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then refuse new calls, let open ones finish within `drain_s`,
-    and release the jobs.
+    """Serve until SIGTERM or SIGINT, or `until_unused` by clients of this machine; then refuse new
+    calls, let open ones finish within `drain_s`, and release the jobs.
     """
     check_address(settings)
     stop = stop_signal()
     sys.setswitchinterval(THREAD_SWITCH_S)
-    with only_server(settings), closing(bound(settings)) as listener:
-        async with (
-            open_application(settings) as built,
-            checked_and_loaded(built),
-            working(built),
-            listening(app(built), settings, listener) as address,
-            probing(settings, with_metrics(built)),
-        ):
-            # Objects made so far live as long as the server: nothing to collect there.
-            gc.freeze()
-            announce(address, built)
-            await stop.wait()
-            built.stopping = True
-            log.info("stopping", delay_s=settings.stop_delay_s, drain_s=settings.drain_s)
-            # A second signal ends the delay.
-            stop.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(settings.stop_delay_s):
+    async with _stopped_unused(settings, stop) if until_unused else nullcontext():
+        with only_server(settings), closing(bound(settings)) as listener:
+            async with (
+                open_application(settings) as built,
+                checked_and_loaded(built),
+                working(built),
+                listening(app(built), settings, listener) as address,
+                probing(settings, with_metrics(built)),
+            ):
+                # Objects made so far live as long as the server: nothing to collect there.
+                gc.freeze()
+                with published(settings.database, address):
+                    announce(address, built)
                     await stop.wait()
-            built.stop()
+                built.stopping = True
+                log.info("stopping", delay_s=settings.stop_delay_s, drain_s=settings.drain_s)
+                # A second signal ends the delay.
+                stop.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(settings.stop_delay_s):
+                        await stop.wait()
+                built.stop()
+
+
+@asynccontextmanager
+async def _stopped_unused(settings: Settings, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Set `stop` when no client has used the SQLite file for `unused_s`."""
+    if not isinstance(settings.database, Path):
+        raise Invalid("--until-unused is for a server on an SQLite file. Leave it out.")
+    with clients_of(settings.database) as clients:
+
+        async def wait() -> None:
+            await clients.gone(settings.unused_s)
+            log.info("unused", seconds=settings.unused_s)
+            stop.set()
+
+        waiting = asyncio.create_task(wait())
+        try:
+            yield
+        finally:
+            waiting.cancel()
+            await asyncio.wait({waiting})

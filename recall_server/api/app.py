@@ -99,7 +99,12 @@ def create_app(
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
     if settings.mem0:
         endpoints += [Endpoint(calls, one, route) for one, route in mem0.routes()]
-    protocols = [Route("/mcp", mcp), *_routes(application, calls, card, endpoints)]
+    # Clients add a slash, and a redirect would lose their header.
+    protocols = [
+        Route("/mcp", mcp),
+        Route("/mcp/", mcp),
+        *_routes(application, calls, card, endpoints),
+    ]
     about = openapi.routes(endpoints, operations, settings.public_url)
     app = Starlette(
         routes=[*protocols, *card.routes(), *challenges.routes(), *about],

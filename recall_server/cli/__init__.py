@@ -1,6 +1,7 @@
 """The command line: `recall --help`."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -21,7 +22,11 @@ def importing() -> Iterator[None]:
 def main() -> None:
     """The entry point of `recall`."""
     with importing():
-        from recall_server.cli.commands import app  # noqa: PLC0415
+        from recall_server.cli import light  # noqa: PLC0415
+
+        app = light.app
+        if sys.argv[1:2] not in [[name] for name in light.COMMANDS]:
+            from recall_server.cli.commands import app  # noqa: PLC0415
 
     with suppress(BrokenPipeError):
         app()

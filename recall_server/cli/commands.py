@@ -12,7 +12,7 @@ import typer
 from recall_server import __version__, doctor, logs
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, maintenance, tokens
+from recall_server.cli import importing, light, maintenance, tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.changes import changes, rebuild, undo
 from recall_server.cli.erase import app as hold
@@ -25,6 +25,7 @@ from recall_server.cli.erase import (
     verify_erasure,
     verify_receipt,
 )
+from recall_server.cli.install import install
 from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
@@ -95,7 +96,7 @@ def _root(
 
 
 @app.command("serve")
-def serve_(
+def serve_(  # noqa: PLR0917  # options, each by its name
     host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(show_default="8000", help="0: a free one.")] = None,
     db: Db = None,
@@ -104,13 +105,22 @@ def serve_(
         typer.Option("--allow-public", help="Listen on a public address without TLS."),
     ] = None,
     create: Create = False,
+    until_unused: Annotated[
+        bool,
+        typer.Option("--until-unused", help="As `recall stdio` starts it, and end when unused."),
+    ] = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
     with importing():
         from recall_server.server import serve  # noqa: PLC0415  # loads every protocol
 
+    if until_unused:
+        host, port, create = "127.0.0.1", 0, True
     chosen = new_settings(db, create=create, host=host, port=port, allow_public=allow_public)
-    run(serve(chosen, _announce))
+    if until_unused and "extractor" not in chosen.model_fields_set:
+        # A key of a model in the environment is the client's own: nobody said to use it here.
+        chosen = chosen.model_copy(update={"extractor": "rules"})
+    run(serve(chosen, _announce, until_unused=until_unused))
 
 
 @app.command()
@@ -123,6 +133,9 @@ def worker(db: Db = None) -> None:
 
 
 app.command("create-token")(tokens.create_token)
+for _name, _command in light.COMMANDS.items():
+    app.command(_name)(_command)
+app.command("install")(install)
 
 
 @app.command()

@@ -112,6 +112,12 @@ class Unavailable(RecallError):
     code = "UNAVAILABLE"
 
 
+class ServerUnreachable(Unavailable):
+    """The recall server does not answer. Start it, or correct its address and the token."""
+
+    code = "SERVER_UNREACHABLE"
+
+
 class InvalidText(Invalid):
     """The text holds a character that cannot be stored. Remove NUL and unpaired surrogates."""
 

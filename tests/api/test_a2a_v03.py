@@ -26,6 +26,7 @@ from tests.support.server import WITHIN_S, Running
 pytestmark = on_sqlite
 
 TASK_NOT_FOUND, NOT_CANCELABLE, UNSUPPORTED, NO_PARAMS = -32001, -32002, -32004, -32602
+NO_CONFIG = TASK_NOT_FOUND
 KEEP_NEW: Json = {"kind": "text", "text": "keep_new"}
 
 
@@ -217,3 +218,36 @@ async def test_the_sdks_client_for_0_3_is_asked_and_answers(
         answer = {"resolutions": [{"id": question["id"], "choice": "keep_new"}]}
         done = await sent_by(client, answer, task_id=paused.id)
         assert result(done)["superseded"]
+
+
+async def test_a_push_config_is_asked_for_by_its_task_and_deleted_with_a_result(
+    running: Running, old: Wire
+) -> None:
+    async with at_work(running):
+        task = await task_of(old, {"kind": "text", "text": LISBON})
+    asked = {"taskId": task["id"], "pushNotificationConfig": {"url": HOOK}}
+    made = told(await old.send(call("tasks/pushNotificationConfig/set", asked)))
+    config = made["pushNotificationConfig"]["id"]
+
+    found = told(await old.send(call("tasks/pushNotificationConfig/get", {"id": task["id"]})))
+    named = {"id": task["id"], "pushNotificationConfigId": config}
+    deleted = await old.send(call("tasks/pushNotificationConfig/delete", named))
+
+    assert found == made
+    assert deleted.json()["result"] is None
+    assert await code_of(old, "tasks/pushNotificationConfig/get", {"id": task["id"]}) == NO_CONFIG
+
+
+async def test_whole_numbers_are_written_as_such_and_the_text_stands_first(
+    running: Running, old: Wire
+) -> None:
+    async with at_work(running):
+        done = await task_of(old, {"kind": "text", "text": f"{LISBON} At 6.0, that is."})
+
+    text, data = done["artifacts"][0]["parts"]
+    (memory,) = (one for one in data["data"]["memories"] if one["value"] == "Lisbon")
+    assert (text["kind"], data["kind"]) == ("text", "data")
+    assert isinstance(memory["source"]["start"], int)
+    assert isinstance(data["data"]["rejected"], int)
+    assert memory["confidence"] == pytest.approx(0.95)
+    assert done["history"][0]["parts"][0]["text"].endswith("At 6.0, that is.")

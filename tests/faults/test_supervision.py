@@ -183,6 +183,7 @@ UNSUPERVISED = {
     ("run_uncancelled", "work"): "it is waited for",
     ("holding", "self._hold(holder, number, held)"): "it takes every error for a lost connection",
     ("end_with", "self.rollback()"): "it is no loop: the next statement has the error",
+    ("_stopped_unused", "wait()"): "it only ends the process, and is told by no other",
     ("wait", "self._run()"): "it is waited for",
 }
 

@@ -119,6 +119,9 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /v1/memories/{memory_id}": (_route("memory", "GET", "/v1/memories/{}"),),
     "GET /v1/memories/{memory_id}/history": (_route("memory", "GET", "/v1/memories/{}/history"),),
     "GET /v1/timeline": (_route("subject", "GET", "/v1/timeline?entity={}&attribute=lives_in"),),
+    "POST /v1/hooks/{event}": (
+        _route("subject", "POST", "/v1/hooks/user-prompt-submit", {"prompt": ...}),
+    ),
     "GET /v1/texts": (_route("container", "GET", "/v1/texts?container={}"),),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
     "POST /v1/changes/{change_id}/undo": (

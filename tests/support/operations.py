@@ -24,7 +24,7 @@ PUBLIC = {
     "/v1/receipts/{receipt_id}",  # opened by a secret of its own
 }
 # Where many operations share an endpoint: their names are asked for instead.
-SHARED = {"/mcp", "/a2a", "/a2a/"}
+SHARED = {"/mcp", "/mcp/", "/a2a", "/a2a/"}
 BODIES: dict[str, Json] = {
     "/a2a": {"skill": "consolidate_memories", "input": {"text": "Ann: I ski.", "topic": "sport"}},
     "/v1/memories": {"text": "x"},

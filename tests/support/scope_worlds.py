@@ -246,6 +246,10 @@ def _searches(limit: Limit) -> Iterator[Step]:
         asked.pop("agent_id", None)
         yield http("search_memories", "POST", "/v1/search", asked)
     yield http("search_memories", "POST", "/v1/search", {"query": "Ann", "neighbours": 2})
+    for event in ("session-start", "user-prompt-submit"):
+        for place in ("", "/red", "/blue"):
+            asked = {"cwd": place, "prompt": "Which bird is preferred?"}
+            yield http("answer_hook", "POST", f"/v1/hooks/{event}", asked)
 
 
 def reads(limit: Limit) -> Iterator[Step]:

@@ -55,7 +55,9 @@ async def test_every_route_is_in_the_reference_and_no_other(open_app: Open) -> N
 
     assert len(rows) == len(set(rows))
     assert set(rows) == {
-        (method, path) for method, path in found if path not in {*METADATA_PATHS, "/a2a/v1"}
+        (method, path)
+        for method, path in found
+        if path not in {*METADATA_PATHS, "/a2a/v1", "/mcp/"}
     }
     assert ("MOUNT", "/a2a/v1") in found
     assert "| `/a2a/v1/…` |" in page("docs/reference/http.md")

@@ -44,7 +44,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Scope
 
-from recall_server.api.a2a import wire
+from recall_server.api.a2a import old_push, wire
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.a2a.errors import (
     answered,
@@ -57,6 +57,7 @@ from recall_server.api.a2a.errors import (
     unreadable,
     version_of,
 )
+from recall_server.api.a2a.numbers import WholeNumbers
 from recall_server.api.a2a.wire import answer_of, checked, request_of
 from recall_server.api.arguments import checked_id
 from recall_server.api.http.endpoint import Endpoint
@@ -304,7 +305,12 @@ class A2AHandler(RequestHandler):
         caller = _caller(context, params.tenant)
 
         async def work(entry: AuditEntry) -> PushConfig:
-            return await self._services.push.get(caller.context(entry), _task_id(params), params.id)
+            push, on_behalf, task_id = self._services.push, caller.context(entry), _task_id(params)
+            if params.id == task_id:  # as `old_push` has it: that of the task
+                page = await push.page(on_behalf, task_id, limit=1, cursor="")
+                if page.configs:
+                    return page.configs[0]
+            return await push.get(on_behalf, task_id, params.id)
 
         return _config(await self._perform(context, tasks.GET_PUSH_CONFIG, work))
 
@@ -450,9 +456,9 @@ def routes(
             check_call(body, version_of(request))
         except A2AError as error:
             return rpc_error(body, error)
-        return await rpc.handle_requests(request)
+        return await old_push.answered(rpc, request, body)
 
-    limited = [Middleware(StreamLimit, streams)]
+    limited = [Middleware(WholeNumbers), Middleware(StreamLimit, streams)]
     return [
         Route(JSONRPC_PATH, post, methods=["POST"], middleware=limited),
         Route(f"{JSONRPC_PATH}/", post, methods=["POST"], middleware=limited),

@@ -29,6 +29,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from recall_server.api import presenters
 from recall_server.api.a2a.card import CONTRADICTIONS
+from recall_server.api.a2a.numbers import with_whole_numbers
 from recall_server.api.arguments import checked_id, schema_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations.tasks import SKILL, Consolidation, consolidation
@@ -269,7 +270,8 @@ def update(
 def pushed(event: Event) -> bytes:
     """An event of a task, as a receiver of pushes gets it."""
     response = to_stream_response(update(event))
-    return plain_json(json.dumps(MessageToDict(response), ensure_ascii=False)).encode()
+    text = plain_json(json.dumps(MessageToDict(response), ensure_ascii=False))
+    return with_whole_numbers(text.encode())
 
 
 def _status(task_id: str, context_id: str, status: Status, outcome: Outcome | None) -> TaskStatus:
@@ -323,8 +325,9 @@ def asked_message(task: Task) -> Said:
 
 def artifact(task_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
     parts = [
-        new_data_part(presenters.result(outcome), JSON_MODE),
+        # The text first: frameworks show their model the first part.
         new_text_part(visible(presenters.summary(outcome)), TEXT_MODE),
+        new_data_part(presenters.result(outcome), JSON_MODE),
     ]
     return Artifact(
         artifact_id=f"{task_id}.result",

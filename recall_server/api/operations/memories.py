@@ -229,7 +229,6 @@ STORE_MEMORY = Operation(
             {"source", "trace_id", "user_message", "assistant_response", "expires_at"}
         ),
         aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
-        idempotent=True,
     ),
     cli="recall add",
 )

@@ -1,0 +1,119 @@
+"""`recall hook`: what a coding agent runs at its events, with the event as JSON on standard input.
+
+It is silent on failure: an agent must not be held up, or shown an error, by its memory.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from threading import Timer
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from recall_server.cli.stdio import LocalDb, Token, TokenFile, Url
+from recall_server.domain.errors import RecallError
+from recall_server.local import folders, presence
+from recall_server.local.starting import Local, read_token
+from recall_server.local.transcripts import Transcript
+
+ASKED_S = 0.3
+HANDED_IN_S = 5.0
+_HANDED_IN = frozenset({"pre-compact", "stop", "session-end"})
+_SENT = ("session_id", "cwd", "prompt")
+
+
+def hook(
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="Such as user-prompt-submit.")],
+    url: Url = "",
+    token_file: TokenFile = None,
+    token: Token = "",
+    db: LocalDb = None,
+) -> None:
+    """Answer an event of a coding agent, given as JSON on standard input: with what is remembered,
+    or with nothing; at the end of a turn or session, store what is new of its transcript.
+    """
+    try:
+        given = json.loads(sys.stdin.read())
+        server = _server(url, token_file, token, db)
+        if server is not None:
+            _answer(event, given, *server)
+    except (OSError, HTTPException, ValueError, AttributeError, RecallError) as error:
+        sys.stderr.write(f"recall hook: {error}\n")
+
+
+def _server(
+    url: str, token_file: Path | None, token: str, db: Path | None
+) -> tuple[str, str] | None:
+    """Address and token of the server; None where the local one has to be started first, which
+    goes on without us.
+    """
+    if url:
+        return url.rstrip("/").removesuffix("/mcp"), read_token(token_file) if token_file else token
+    database = (db or folders.database()).absolute()
+    address = presence.address_of(database)
+    if address is None:
+        folders.private(database.parent)
+        Local(database).begin()
+        return None
+    presence.touch(database)
+    return address, Local(database).token()
+
+
+def _answer(event: str, given: Mapping[str, Any], address: str, token: str) -> None:
+    sent = {name: given[name] for name in _SENT if isinstance(given.get(name), str)}
+    if "cwd" in sent:
+        sent["cwd"] = str(_project(Path(sent["cwd"])))
+    if event not in _HANDED_IN:
+        answer = _called(address, token, event, sent, ASKED_S)
+        if answer:
+            sys.stdout.write(json.dumps(answer))
+        return
+    path, session = given.get("transcript_path"), sent.get("session_id", "")
+    if not isinstance(path, str) or not session:
+        return
+    for part in Transcript(Path(path), session, _state(session)).parts():
+        if part.messages:
+            body = {**sent, "messages": part.messages, "idempotency_key": part.key}
+            _called(address, token, event, body, HANDED_IN_S)
+
+
+def _project(folder: Path) -> Path:
+    """The root of the git repository that a folder is in; else the folder."""
+    for one in (folder, *folder.parents):
+        if (one / ".git").exists():
+            return one
+    return folder
+
+
+def _state(session: str) -> Path:
+    name = hashlib.sha256(session.encode()).hexdigest()[:32]
+    return folders.database().parent / "hooks" / f"{name}.json"
+
+
+def _called(address: str, token: str, event: str, body: Any, within_s: float) -> Any:
+    """The answer of the route. Raises `OSError`, `HTTPException` or `ValueError`."""
+    where = urlsplit(address)
+    kind = HTTPSConnection if where.scheme == "https" else HTTPConnection
+    connection = kind(where.hostname or "", where.port, timeout=within_s)
+    # The timeout of the socket is one for each piece of the answer.
+    late = Timer(within_s, connection.close)
+    late.daemon = True
+    late.start()
+    try:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request(
+            "POST", f"{where.path}/v1/hooks/{event}", json.dumps(body).encode(), headers
+        )
+        response = connection.getresponse()
+        said = json.loads(response.read())
+    finally:
+        late.cancel()
+        connection.close()
+    if response.status != 200:
+        raise ValueError(said.get("detail", response.status))
+    return said

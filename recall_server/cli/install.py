@@ -1,0 +1,95 @@
+"""`recall install`: set up an MCP client."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recall_server.cli.shared import fail
+from recall_server.cli.stdio import TokenFile, Url
+from recall_server.domain.errors import RecallError
+from recall_server.local import installing
+from recall_server.local.clients import CLIENTS, Client
+from recall_server.local.targets import RemoteServer
+
+
+def install(  # noqa: PLR0917  # options, each by its name
+    name: Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}.")],
+    url: Url = "",
+    token_file: TokenFile = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, and write nothing.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take out what was written.")] = False,
+    print_: Annotated[
+        bool, typer.Option("--print", help="Print the entry alone, to be added by hand.")
+    ] = False,
+) -> None:
+    """Write the entry for this memory into the configuration of an MCP client, beside what is
+    there; for Claude Code its hooks too.
+    """
+    client = CLIENTS.get(name)
+    if client is None:
+        fail(f"There is no client {name!r} here. There are {', '.join(CLIENTS)}.")
+    home = Path.home()
+    try:
+        options = _options(url, token_file)
+        if print_:
+            typer.echo(installing.entry_text(client, _recall(), options), nl=False)
+            return
+        if remove:
+            changes = installing.removed(client, home)
+        else:
+            changes = installing.added(client, home, _recall(), options)
+    except RecallError as error:
+        fail(error.message, error.code)
+    _tell(client, changes, dry_run=dry_run, remove=remove)
+
+
+def _options(url: str, token_file: Path | None) -> list[str]:
+    """The options of `recall stdio` and `recall hook` for a server elsewhere: its token stays in a
+    file, which no client shows.
+    """
+    if not url:
+        if token_file is not None:
+            fail("--token-file is of a server elsewhere. Name it with --url.")
+        return []
+    if token_file is None:
+        fail(
+            "A server elsewhere asks for a token. Write it into a file that only you can read, and "
+            "name that with --token-file."
+        )
+    server = RemoteServer.checked(url, token_file, "")
+    server.token()
+    return ["--url", server.address(), "--token-file", str(token_file.absolute())]
+
+
+def _recall() -> list[str]:
+    """The command that starts this program, with its whole path: clients have a PATH of their
+    own.
+    """
+    found = Path(sys.argv[0])
+    if "uv" in found.parts and "archive-v0" in found.parts:  # uvx keeps it for a while only
+        return [shutil.which("uvx") or "uvx", "--from", "recall-server", "recall"]
+    if found.name == "recall" and found.exists():
+        return [str(found.absolute())]
+    return [sys.executable, "-m", "recall_server"]
+
+
+def _tell(client: Client, changes: list[installing.Change], *, dry_run: bool, remove: bool) -> None:
+    for change in changes:
+        done, to_do = ("Removed", "Would remove") if remove else ("Wrote", "Would write")
+        if change.nothing:
+            state = "is not in" if remove else "is already in"
+            typer.echo(f"{change.what} {state} {change.path}.")
+        elif dry_run:
+            typer.echo(f"{to_do} {change.what} in {change.path}.")
+        else:
+            try:
+                backup = change.write()
+            except OSError as error:
+                fail(f"{change.path} cannot be written ({error.strerror}).")
+            kept = f" What was there is in {backup}." if backup else ""
+            typer.echo(f"{done} {change.what} in {change.path}.{kept}")
+    if not dry_run and not all(change.nothing for change in changes):
+        typer.echo(f"{client.title}: {client.after}")

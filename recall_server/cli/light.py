@@ -1,0 +1,23 @@
+"""The commands that other programs call, each of which is loaded by itself: all the others take
+longer to load than these to do their work.
+"""
+
+from collections.abc import Callable
+
+import typer
+
+from recall_server.cli.hook import hook
+from recall_server.cli.stdio import stdio
+
+COMMANDS: dict[str, Callable[..., None]] = {"stdio": stdio, "hook": hook}
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+for name, command in COMMANDS.items():
+    app.command(name)(command)

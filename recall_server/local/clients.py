@@ -1,0 +1,131 @@
+"""The MCP clients that `recall install` sets up: one entry each, of which the documents are made.
+
+Every client starts `recall stdio`, which needs no address and no secret in the configuration.
+"""
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Command = Sequence[str]
+Entry = dict[str, Any]
+
+NAME = "recall"
+HOOKS = {
+    "SessionStart": "session-start",
+    "UserPromptSubmit": "user-prompt-submit",
+    "PreCompact": "pre-compact",
+    "Stop": "stop",
+    "SessionEnd": "session-end",
+}
+# Seconds that a host waits; the commands themselves are far quicker.
+HOOK_S = 10
+
+
+@dataclass(frozen=True)
+class Client:
+    """Where a client has its servers: a file below the user's folder (another one on macOS, where
+    that differs), the keys that lead to them, and the form of an entry. `hooks`: its file of hooks.
+    """
+
+    name: str
+    title: str
+    path: str
+    keys: tuple[str, ...]
+    entry: Callable[[Command], Entry]
+    path_macos: str | None = None
+    hooks: str | None = None
+    after: str = "Restart it."
+
+    def file(self, home: Path) -> Path:
+        return home / ((sys.platform == "darwin" and self.path_macos) or self.path)
+
+    @property
+    def toml(self) -> bool:
+        return self.path.endswith(".toml")
+
+
+def _plain(command: Command) -> Entry:
+    return {"command": command[0], "args": [*command[1:]]}
+
+
+def _typed(command: Command) -> Entry:
+    return {"type": "stdio", **_plain(command)}
+
+
+def _custom(command: Command) -> Entry:
+    return {"source": "custom", **_plain(command), "env": {}}
+
+
+def _local(command: Command) -> Entry:
+    return {"type": "local", "command": [*command], "enabled": True}
+
+
+_SERVERS = ("mcpServers",)
+CLIENTS: Mapping[str, Client] = {
+    one.name: one
+    for one in (
+        Client(
+            "claude-code",
+            "Claude Code",
+            ".claude.json",
+            _SERVERS,
+            _typed,
+            hooks=".claude/settings.json",
+            after="Begin a new session; `/mcp` shows it, and `/hooks` its hooks.",
+        ),
+        Client(
+            "claude-desktop",
+            "Claude Desktop",
+            ".config/Claude/claude_desktop_config.json",
+            _SERVERS,
+            _plain,
+            "Library/Application Support/Claude/claude_desktop_config.json",
+            after="Quit Claude Desktop and open it again.",
+        ),
+        Client("codex", "Codex", ".codex/config.toml", ("mcp_servers",), _plain),
+        Client("cursor", "Cursor", ".cursor/mcp.json", _SERVERS, _plain),
+        Client(
+            "vscode",
+            "VS Code",
+            ".config/Code/User/mcp.json",
+            ("servers",),
+            _typed,
+            "Library/Application Support/Code/User/mcp.json",
+            after="`MCP: List Servers` in the command palette shows it.",
+        ),
+        Client("windsurf", "Windsurf", ".codeium/windsurf/mcp_config.json", _SERVERS, _plain),
+        Client("zed", "Zed", ".config/zed/settings.json", ("context_servers",), _custom),
+        Client("gemini", "Gemini CLI", ".gemini/settings.json", _SERVERS, _plain),
+        Client("opencode", "opencode", ".config/opencode/opencode.json", ("mcp",), _local),
+    )
+}
+
+
+def ours(entry: object) -> bool:
+    """Whether an entry is one that starts `recall stdio`."""
+    if not isinstance(entry, Mapping):
+        return False
+    command, args = entry.get("command"), entry.get("args", [])
+    words = [*(command if isinstance(command, list) else [command]), *args]
+    return "stdio" in words and any("recall" in str(word) for word in words)
+
+
+def hook(command: Command, event: str, options: Command = ()) -> Entry:
+    """The hook of one event, as Claude Code has it."""
+    words = shlex.join([*command, "hook", HOOKS[event], *options])
+    return {"hooks": [{"type": "command", "command": words, "timeout": HOOK_S}]}
+
+
+def our_hook(entry: object) -> bool:
+    """Whether an entry of hooks runs `recall hook`."""
+    hooks = entry.get("hooks") if isinstance(entry, Mapping) else None
+    return isinstance(hooks, list) and any(
+        isinstance(one, Mapping)
+        and "recall" in str(one.get("command"))
+        and " hook " in str(one.get("command"))
+        for one in hooks
+    )

@@ -1,0 +1,185 @@
+"""Writes a client's own configuration: one entry beside what is there, and takes it out again."""
+
+import json
+import shutil
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from recall_server.domain.errors import Invalid
+from recall_server.local import clients
+from recall_server.local.clients import NAME, Client, Command
+from recall_server.local.folders import write_private
+
+BACKUP = ".before-recall"
+
+Document = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a file of a client is to become; None: it goes, as nothing else is in it."""
+
+    path: Path
+    before: str | None
+    after: str | None
+    what: str
+
+    @property
+    def nothing(self) -> bool:
+        return self.before == self.after
+
+    def write(self) -> Path | None:
+        """Write it; return the backup of what was there. The mode of the file stays."""
+        backup = None
+        if self.before is not None:
+            backup = self.path.with_name(self.path.name + BACKUP)
+            shutil.copy2(self.path, backup)
+        if self.after is None:
+            self.path.unlink()
+            return backup
+        mode = self.path.stat().st_mode if self.before is not None else 0o600
+        if self.before is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(self.path, self.after)
+        self.path.chmod(mode)
+        return backup
+
+
+def added(client: Client, home: Path, command: Command, options: Command = ()) -> list[Change]:
+    """The changes that set the client up, with the command of this program and the `options` that
+    lead to a server elsewhere. Raises `Invalid` where a file cannot be changed without a loss.
+    """
+    entry = client.entry([*command, "stdio", *options])
+
+    def add(document: Document) -> None:
+        servers = _table(document, client.keys)
+        if NAME in servers and not clients.ours(servers[NAME]):
+            raise Invalid(
+                f"{client.file(home)} has another entry {NAME}. Remove or rename it, then run this "
+                "again."
+            )
+        if servers.get(NAME) != entry:
+            servers[NAME] = entry
+
+    changes = [_change(client.file(home), add, ".".join((*client.keys, NAME)), toml=client.toml)]
+    if client.hooks is not None:
+        changes.append(
+            _change(home / client.hooks, lambda it: _add_hooks(it, command, options), "hooks")
+        )
+    return changes
+
+
+def removed(client: Client, home: Path) -> list[Change]:
+    """The changes that take out what `added` wrote, and nothing else."""
+
+    def remove(document: Document) -> None:
+        servers = document
+        for key in client.keys:
+            found = servers.get(key)
+            servers = found if isinstance(found, MutableMapping) else {}
+        if clients.ours(servers.get(NAME)):
+            del servers[NAME]
+            _prune(document, client.keys)
+
+    changes = [_change(client.file(home), remove, ".".join((*client.keys, NAME)), toml=client.toml)]
+    if client.hooks is not None:
+        changes.append(_change(home / client.hooks, _remove_hooks, "hooks"))
+    return changes
+
+
+def _add_hooks(document: Document, command: Command, options: Command) -> None:
+    hooks = _table(document, ("hooks",))
+    for event in clients.HOOKS:
+        wanted = clients.hook(command, event, options)
+        entries = hooks.setdefault(event, [])
+        if not isinstance(entries, list):
+            raise Invalid(f"hooks.{event} is no list. Correct the file, then run this again.")
+        if wanted not in entries:
+            entries[:] = [*(one for one in entries if not clients.our_hook(one)), wanted]
+
+
+def _remove_hooks(document: Document) -> None:
+    hooks = document.get("hooks")
+    if not isinstance(hooks, MutableMapping):
+        return
+    for event in clients.HOOKS:
+        entries = hooks.get(event)
+        if isinstance(entries, list) and any(map(clients.our_hook, entries)):
+            entries[:] = [one for one in entries if not clients.our_hook(one)]
+            _prune(document, ("hooks", event))
+
+
+def _table(document: Document, keys: tuple[str, ...]) -> Document:
+    for key in keys:
+        inner = document.setdefault(key, {})
+        if not isinstance(inner, MutableMapping):
+            raise Invalid(f"{key} is no object there. Correct the file, then run this again.")
+        document = inner
+    return document
+
+
+def _prune(document: Document, keys: tuple[str, ...]) -> None:
+    """Remove what is empty now on the way to what was taken out."""
+    if not keys:
+        return
+    first, *rest = keys
+    if rest:
+        _prune(document[first], tuple(rest))
+    if not document[first]:
+        del document[first]
+
+
+def _change(
+    path: Path, act: Callable[[Document], None], what: str, *, toml: bool = False
+) -> Change:
+    # A link stays one: the file that it leads to is changed.
+    path = path.resolve()
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError):
+        raise Invalid(f"{path} cannot be read. Check its owner and mode.") from None
+    document = _read(path, before or "", toml=toml)
+    was = json.dumps(document, default=str)
+    act(document)
+    if json.dumps(document, default=str) == was:
+        return Change(path, before, before, what)
+    if not document:
+        return Change(path, before, None, what)
+    return Change(path, before, _written(document, before or "", toml=toml), what)
+
+
+def _read(path: Path, text: str, *, toml: bool) -> Document:
+    try:
+        document: Any = tomlkit.parse(text) if toml else json.loads(text or "{}")
+    except (TOMLKitError, ValueError):
+        kind = "TOML" if toml else "JSON; comments and trailing commas would be lost"
+        raise Invalid(
+            f"{path} is no plain {kind}. Nothing was written. Add the entry by hand: `recall "
+            "install` with --print shows it."
+        ) from None
+    if not isinstance(document, MutableMapping):
+        raise Invalid(f"{path} holds no object. Nothing was written. Correct it first.")
+    return document
+
+
+def _written(document: Document, before: str, *, toml: bool) -> str:
+    if toml:
+        return tomlkit.dumps(document).rstrip("\n") + "\n"
+    indent: int | str = 2
+    for line in before.splitlines()[1:2]:
+        indent = line[: len(line) - len(line.lstrip())] or 2
+    end = "\n" if before.endswith("\n") or not before else ""
+    return json.dumps(document, indent=indent, ensure_ascii=False) + end
+
+
+def entry_text(client: Client, command: Command, options: Command = ()) -> str:
+    """The entry, as it stands in the file of the client."""
+    document: Any = client.entry([*command, "stdio", *options])
+    for key in reversed((*client.keys, NAME)):
+        document = {key: document}
+    return tomlkit.dumps(document) if client.toml else json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,261 @@
+"""MCP on standard input and output, relayed to a server over HTTP: messages pass as they are."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import traceback
+from typing import Protocol
+
+import anyio
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+)
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.types import (
+    PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from recall_server.domain.errors import RecallError, ServerUnreachable
+
+TIMEOUT = httpx2.Timeout(30.0, read=300.0)
+# At the end of input; the first request may have to wait for the start of a server.
+DRAIN_S = 60.0
+# Of JSON-RPC, for errors of a server's own.
+SERVER_ERROR = -32_000
+# Requests get the address of the server when they are sent.
+_ANYWHERE = "http://recall.invalid/mcp"
+
+
+class Target(Protocol):
+    """The server that a proxy speaks to."""
+
+    def address(self) -> str:
+        """The address of its endpoint `/mcp`. May start the server. Raises `RecallError`."""
+
+    def token(self) -> str:
+        """The token that opens it. Raises `RecallError`."""
+
+    def client(self) -> httpx2.AsyncClient:
+        """The client that reaches it."""
+
+
+class Upstream(httpx2.AsyncBaseTransport):
+    """Sends requests to where the server is now, and answers whatever goes wrong on the way with an
+    error of JSON-RPC that a person can read.
+
+    The target is asked before the first request, and again where nothing takes a connection: a
+    local server is started anew then.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._client = target.client()
+        self._place: tuple[str, str] | None = None
+        self._finding = asyncio.Lock()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return await self._answer(request)
+        except RecallError as error:
+            return _failed(error.message, error.code)
+        except httpx2.ConnectError:
+            where = self._place[0] if self._place else "its address"
+            return _failed(
+                f"No server takes a connection at {where}. Start it, or correct the address.",
+                ServerUnreachable.code,
+            )
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            return _failed(
+                f"The server gave no whole answer ({type(error).__name__}). Before you send a "
+                "change again, look whether it was made.",
+                ServerUnreachable.code,
+            )
+        except Exception as error:  # noqa: BLE001  # the client waits for an answer
+            traceback.print_exc()
+            return _failed(f"recall stdio failed ({type(error).__name__}).", RecallError.code)
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        place = await self._found(gone=None)
+        try:
+            response = await self._sent(request, *place)
+        except httpx2.ConnectError:
+            # Nothing was sent, so nothing is done twice.
+            response = await self._sent(request, *await self._found(gone=place))
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            return response
+        body = await response.aread()
+        await response.aclose()
+        if response.is_error and (said := _problem(body)):
+            return _failed(*said)
+        kind = response.headers.get("content-type", "")
+        kept = {name: response.headers[name] for name in _KEPT if name in response.headers}
+        return httpx2.Response(
+            response.status_code, headers={"content-type": kind, **kept}, content=body
+        )
+
+    async def _found(self, *, gone: tuple[str, str] | None) -> tuple[str, str]:
+        """Address and token of the server; asked anew where it is `gone` from where it was."""
+        async with self._finding:
+            if self._place is None or self._place == gone:
+                address = await asyncio.to_thread(self._target.address)
+                self._place = (address, self._target.token())
+            return self._place
+
+    async def _sent(self, request: httpx2.Request, address: str, token: str) -> httpx2.Response:
+        headers = {name: value for name, value in request.headers.items() if name not in _OWN}
+        sent = self._client.build_request(
+            request.method,
+            address,
+            headers={**headers, "authorization": f"Bearer {token}"},
+            content=await request.aread(),
+            timeout=TIMEOUT,
+        )
+        return await self._client.send(sent, stream=True)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+# Of a request: what belongs to the connection.
+_OWN = frozenset({"host", "connection", "content-length", "transfer-encoding"})
+# Of an answer, besides its body.
+_KEPT = ("mcp-session-id", "location")
+
+
+def _problem(body: bytes) -> tuple[str, str] | None:
+    """Sentence and code of an error as this server answers it over HTTP; None for another's."""
+    try:
+        said = json.loads(body)
+        return str(said["detail"]), str(said["code"])
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _failed(message: str, code: str) -> httpx2.Response:
+    """An error of JSON-RPC; the client of the SDK gives it the id of the request."""
+    error = {"code": SERVER_ERROR, "message": f"{message} [{code}]", "data": {"code": code}}
+    return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})
+
+
+_CANCELLED = "notifications/cancelled"
+
+
+class Incoming(Protocol):
+    """A stream of messages, or of what could not be read as one."""
+
+    def __aiter__(self) -> "Incoming": ...
+
+    async def __anext__(self) -> SessionMessage | Exception: ...
+
+
+class Outgoing(Protocol):
+    """Takes messages."""
+
+    async def send(self, item: SessionMessage, /) -> None: ...
+
+
+class Relay:
+    """Passes messages on between a client and a server, and knows which have no answer yet."""
+
+    def __init__(self) -> None:
+        self._open: dict[RequestId, str] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._version: str | None = None
+
+    async def drain(self) -> None:
+        """Wait until all requests are answered, for `DRAIN_S` at most."""
+        with anyio.move_on_after(DRAIN_S):
+            await self._idle.wait()
+
+    async def pass_requests(self, source: Incoming, server: Outgoing, client: Outgoing) -> None:
+        """Pass on what the client sends, until it ends."""
+        async for item in source:
+            if isinstance(item, Exception):
+                error = ErrorData(code=PARSE_ERROR, message="Send one JSON-RPC 2.0 message a line.")
+                await client.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+                continue
+            message = item.message
+            if isinstance(message, JSONRPCRequest):
+                self._open[message.id] = message.method
+                self._idle.clear()
+            elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+                self._close((message.params or {}).get("requestId"))
+            metadata = ClientMessageMetadata(headers=self._headers(message))
+            await server.send(SessionMessage(message, metadata))
+
+    async def pass_answers(self, source: Incoming, client: Outgoing) -> None:
+        """Pass on what the server sends."""
+        async for item in source:
+            if isinstance(item, Exception):
+                sys.stderr.write(f"recall: {item}\n")
+                continue
+            message = item.message
+            if isinstance(message, JSONRPCResponse) and self._open.get(message.id) == "initialize":
+                self._version = message.result.get("protocolVersion")
+            await client.send(SessionMessage(message))
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                self._close(message.id)
+
+    def _close(self, request: RequestId | None) -> None:
+        if request is not None:
+            self._open.pop(request, None)
+        if not self._open:
+            self._idle.set()
+
+    def _headers(self, message: JSONRPCMessage) -> dict[str, str] | None:
+        """What HTTP repeats of a message in headers: a request of the newer era names its version
+        itself; in the older one `initialize` has settled it.
+        """
+        if not isinstance(message, JSONRPCRequest | JSONRPCNotification):
+            return None
+        params = message.params or {}
+        version = (params.get("_meta") or {}).get(PROTOCOL_VERSION_META_KEY)
+        if version is None:
+            return {MCP_PROTOCOL_VERSION_HEADER: self._version} if self._version else None
+        headers = {MCP_PROTOCOL_VERSION_HEADER: str(version), MCP_METHOD_HEADER: message.method}
+        name = params.get(NAME_BEARING_METHODS.get(message.method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+        return headers
+
+
+async def serve_stdio(target: Target) -> None:
+    """Relay until standard input ends, with its last requests answered, or SIGTERM or SIGINT
+    comes.
+    """
+    relay = Relay()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # At once: the thread that reads standard input cannot be interrupted.
+        asyncio.get_running_loop().add_signal_handler(number, os._exit, 0)
+    async with (
+        stdio_server() as (requests, to_client),
+        httpx2.AsyncClient(transport=Upstream(target)) as http,
+        streamable_http_client(_ANYWHERE, http_client=http, terminate_on_close=False) as (
+            answers,
+            to_server,
+        ),
+        anyio.create_task_group() as group,
+        to_client,
+    ):
+        group.start_soon(relay.pass_answers, answers, to_client)
+        await relay.pass_requests(requests, to_server, to_client)
+        await relay.drain()
+        group.cancel_scope.cancel()

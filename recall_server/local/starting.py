@@ -1,0 +1,141 @@
+"""Starts the local server where none runs, and makes its token on first use."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from recall_server.domain.errors import ServerUnreachable
+from recall_server.local import folders, presence
+
+NAMESPACE = "local"
+START_S = 60.0
+POLL_S = 0.02
+LOG_BYTES_MAX = 1_048_576
+
+
+@dataclass(frozen=True)
+class Local:
+    """The server of an SQLite file, which clients of one user share."""
+
+    database: Path
+
+    def token(self) -> str:
+        """The token that opens it. Raises `ServerUnreachable` before there is one."""
+        return read_token(folders.token_file(self.database))
+
+    def begin(self) -> None:
+        """Start the server beside this program, which does not wait for it."""
+        subprocess.Popen(  # noqa: S603  # this very program
+            [sys.executable, "-c", _START, str(self.database)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.database.parent,
+            start_new_session=True,
+        )
+
+    def address(self) -> str:
+        """The address of the server, which is started where none runs. Raises
+        `ServerUnreachable`.
+        """
+        lock = FileLock(self.database.with_name(f"{self.database.name}.starting"), mode=0o600)
+        try:
+            with lock.acquire(timeout=START_S):
+                self._make_token()
+                return presence.address_of(self.database) or self._started()
+        except OSError as error:
+            raise ServerUnreachable(
+                f"The local server cannot be started: {error.filename} ({error.strerror})."
+            ) from None
+        except Timeout:
+            raise ServerUnreachable(
+                f"Another program has been starting the server of {self.database} for "
+                f"{START_S:.0f} s. Its log is {self._log}."
+            ) from None
+
+    def _started(self) -> str:
+        if self._log.exists() and self._log.stat().st_size > LOG_BYTES_MAX:
+            self._log.unlink()
+        with open(self._log, "a", encoding="utf-8", opener=_private) as log:
+            began = log.tell()
+            server = subprocess.Popen(  # noqa: S603  # this very program
+                [*_RECALL, "serve", "--until-unused", "--db", str(self.database)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.database.parent,
+                # It outlives the client that has started it, and no Ctrl-C of that one's ends it.
+                start_new_session=True,
+            )
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            ended = server.poll() is not None
+            if address := presence.address_of(self.database):
+                return address
+            if ended:
+                raise ServerUnreachable(f"The local server did not start: {self._said(began)}")
+            time.sleep(POLL_S)
+        server.kill()
+        raise ServerUnreachable(
+            f"The local server did not start within {START_S:.0f} s. Its log is {self._log}."
+        )
+
+    def _make_token(self) -> None:
+        """Make the token, unless the database has one: a new database begins with another."""
+        token_file = folders.token_file(self.database)
+        if token_file.exists() and self.database.exists():
+            return
+        made = subprocess.run(  # noqa: S603  # this very program
+            [*_RECALL, *_NEW_TOKEN, "--db", str(self.database)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.database.parent,
+        )
+        if made.returncode:
+            raise ServerUnreachable(f"No token could be made: {_last(made.stderr)}")
+        folders.write_private(token_file, json.loads(made.stdout)["token"])
+
+    def _said(self, began: int) -> str:
+        with self._log.open("rb") as log:
+            log.seek(began)
+            return _last(log.read().decode(errors="replace"))
+
+    @property
+    def _log(self) -> Path:
+        return self.database.with_name("server.log")
+
+
+def _last(said: str) -> str:
+    """The last line of what a command said: its error."""
+    lines = said.strip().splitlines()
+    return lines[-1].removeprefix("recall: ") if lines else "it does not say why."
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+_RECALL = (sys.executable, "-m", "recall_server")
+_START = (
+    "import pathlib, sys; from recall_server.local.starting import Local;"
+    "Local(pathlib.Path(sys.argv[1])).address()"
+)
+_NEW_TOKEN = ("create-token", NAMESPACE, "--never", "--label", "stdio", "--json")
+
+
+def read_token(path: Path) -> str:
+    """The token in a file. Raises `ServerUnreachable`."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ServerUnreachable(f"The token file {path} cannot be read.") from None
+    if not token.isascii() or not token.isprintable() or not token:
+        raise ServerUnreachable(f"The token file {path} holds no token.")
+    return token

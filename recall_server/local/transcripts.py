@@ -1,0 +1,123 @@
+"""What is new of the transcript that a coding agent writes, as messages; each is handed in once.
+
+The position up to which a transcript was handed in is kept in a file for each session. What is
+about to be sent is noted before it is sent, so that after a failure the same part goes again under
+the same key, and is stored once.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recall_server.local.folders import write_private
+
+PART_BYTES_MAX = 200_000
+PART_MESSAGES_MAX = 200
+MESSAGE_CHARS_MAX = 20_000
+_ROLES = frozenset({"user", "assistant"})
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Messages between two positions of a transcript, and the key under which they are sent."""
+
+    start: int
+    end: int
+    messages: list[Message]
+    key: str
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A transcript, and the file with the position in it."""
+
+    path: Path
+    session: str
+    state: Path
+
+    def parts(self) -> Iterator[Part]:
+        """What was not handed in yet, in order. A part counts as handed in when the next one is
+        asked for.
+        """
+        start, until = self._kept()
+        with self.path.open("rb") as file:
+            while True:
+                file.seek(start)
+                end, messages = _read(file, until)
+                if end == start:
+                    return
+                self._keep(start, end)
+                yield Part(start, end, messages, self._key(start, end))
+                self._keep(end, None)
+                start, until = end, None
+
+    def _key(self, start: int, end: int) -> str:
+        session = hashlib.sha256(self.session.encode()).hexdigest()[:32]
+        return f"hook:{session}:{start}-{end}"
+
+    def _kept(self) -> tuple[int, int | None]:
+        """The position, and the end of what may have been sent from there."""
+        try:
+            start, until = json.loads(self.state.read_text())
+            within = start <= self.path.stat().st_size
+        except (OSError, ValueError, TypeError):
+            return 0, None
+        # A transcript that has become shorter is another one.
+        return (start, until) if within else (0, None)
+
+    def _keep(self, start: int, until: int | None) -> None:
+        write_private(self.state, json.dumps([start, until]))
+
+
+def _read(file: Any, until: int | None) -> tuple[int, list[Message]]:
+    """The messages from here on, to `until` or as many as go into one part, and where they end. A
+    last line that is not whole yet is left for later.
+    """
+    start = end = file.tell()
+    messages: list[Message] = []
+    for line in file:
+        if not line.endswith(b"\n"):
+            break
+        end += len(line)
+        message = _message(line)
+        messages += [message] if message else []
+        full = end - start >= PART_BYTES_MAX or len(messages) >= PART_MESSAGES_MAX
+        if end == until or (until is None and full):
+            break
+    return end, messages
+
+
+def _message(line: bytes) -> Message | None:
+    """What a line says, as Claude Code and Codex write it; None where it is no message of the
+    conversation: results of tools, thoughts, what the host has added.
+    """
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or record.get("isMeta") or record.get("isSidechain"):
+        return None
+    said = record.get("message") or record.get("payload") or record
+    if not isinstance(said, dict) or said.get("role") not in _ROLES:
+        return None
+    text = _text(said.get("content"))[:MESSAGE_CHARS_MAX].strip()
+    if not text:
+        return None
+    message = {"role": said["role"], "content": text}
+    at = record.get("timestamp")
+    return {**message, "at": at} if isinstance(at, str) else message
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    kinds = ("text", "input_text", "output_text")
+    parts = [one for one in content if isinstance(one, dict) and one.get("type") in kinds]
+    return "\n".join(one["text"] for one in parts if isinstance(one.get("text"), str))

@@ -1,0 +1,73 @@
+"""`recall hook` as a coding agent runs it: JSON in, JSON out, and never in the way."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+from tests.support.engines import on_sqlite
+from tests.support.processes import free_port
+from tests.support.server import Running
+from tests.support.stdio import ENDED_S, Home
+
+pytest_plugins = ("tests.support.stdio",)
+
+
+async def hook(home: Home, event: str, *options: str, **given: object) -> str:
+    """What it prints. It always ends well."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "recall_server", "hook", event, *options],
+        input=json.dumps(given),
+        env=home.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=ENDED_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@on_sqlite
+async def test_a_session_is_handed_in_once_and_the_next_one_is_told_of_it(
+    running: Running, fresh_home: Home
+) -> None:
+    home = fresh_home
+    project = home.folder / "harbour"
+    (project / "src").mkdir(parents=True)
+    (project / ".git").mkdir()
+    token = home.folder / "token"
+    token.write_text(await running.token())
+    options = ("--url", running.url, "--token-file", str(token))
+    transcript = home.folder / "session.jsonl"
+    said = {"message": {"role": "user", "content": "I live in Porto."}}
+    transcript.write_text(json.dumps(said) + "\n")
+    given = {"session_id": "s1", "cwd": str(project / "src"), "transcript_path": str(transcript)}
+
+    assert [await hook(home, "stop", *options, **given) for _ in range(2)] == ["", ""]
+    await running.extract()
+    begun = await hook(home, "session-start", *options, cwd=str(project))
+
+    answer = json.loads(begun)["hookSpecificOutput"]
+    assert answer["hookEventName"] == "SessionStart"
+    assert answer["additionalContext"].count("Porto") == 1
+    async with running.http(await running.token()) as http:
+        found = (await http.post("/v1/search", json={"query": "Porto"})).json()["results"]
+    assert {one["container"] for one in found} == {"harbour"}
+
+
+async def test_it_is_silent_where_no_server_answers(fresh_home: Home) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    fresh_home.environment["RECALL_TOKEN"] = "rcl_any"
+
+    assert await hook(fresh_home, "user-prompt-submit", "--url", address, prompt="Porto?") == ""
+
+
+async def test_the_local_server_is_started_beside_it_for_the_next_one(home: Home) -> None:
+    assert await hook(home, "session-start", cwd="/home/ana/red") == ""
+
+    async with home.client() as client:
+        assert (await client.list_tools()).tools
+    assert len(home.servers()) == 1
+    assert await hook(home, "user-prompt-submit", prompt="Porto?") == ""

@@ -1,0 +1,198 @@
+"""`recall install` on files as the clients write them: merged, idempotent, and taken out again."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomlkit
+
+from recall_server.local.clients import CLIENTS, HOOKS, Client
+from tests.support.cli import Said, recall, refused
+
+pytest_plugins = ("tests.support.cli",)
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+THERE: dict[str, str] = {
+    name: json.dumps(
+        {"theme": "dark", client.keys[0]: {"other": {"command": "x", "args": ["é"]}}},
+        indent=4,
+        ensure_ascii=False,
+    )
+    for name, client in CLIENTS.items()
+} | {"codex": '# mine\nmodel = "o9"\n\n[mcp_servers.other]\ncommand = "x" # stays\n'}
+HOOKS_THERE = json.dumps(
+    {"model": "opus", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}}
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(params=[*CLIENTS.values()], ids=[*CLIENTS])
+def client(request: pytest.FixtureRequest) -> Client:
+    chosen: Client = request.param
+    return chosen
+
+
+def install(client: Client, *options: object) -> Said:
+    said = recall("install", client.name, *options)
+    assert said.code == 0, said.err
+    return said
+
+
+def read(path: Path) -> Any:
+    text = path.read_text()
+    return tomlkit.parse(text).unwrap() if path.suffix == ".toml" else json.loads(text)
+
+
+def entry(client: Client, home: Path) -> Any:
+    found = read(client.file(home))
+    for key in (*client.keys, "recall"):
+        found = found[key]
+    return found
+
+
+def words(one: Any) -> list[str]:
+    command = one["command"]
+    return command if isinstance(command, list) else [command, *one["args"]]
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_new_file_is_for_its_owner_and_goes_again(client: Client, home: Path) -> None:
+    said = install(client)
+    path = client.file(home)
+
+    assert f"Wrote {'.'.join((*client.keys, 'recall'))} in {path}." in said.out
+    assert words(entry(client, home))[-1] == "stdio"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    install(client, "--remove")
+    assert [one for one in home.rglob("*") if one.is_file() and "before" not in one.name] == []
+
+
+def test_what_is_there_stays_and_comes_back_as_it_was(client: Client, home: Path) -> None:
+    path = write(client.file(home), THERE[client.name])
+    path.chmod(0o640)
+    before = read(path)
+
+    said = install(client)
+    backup = path.with_name(f"{path.name}.before-recall")
+    merged = read(path)
+
+    assert str(backup) in said.out
+    assert backup.read_text() == THERE[client.name]
+    assert merged[client.keys[0]].pop("recall")
+    assert merged == before
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    install(client, "--remove")
+    assert path.read_text() == THERE[client.name]
+
+
+def test_a_second_run_changes_nothing(client: Client, home: Path) -> None:
+    write(client.file(home), THERE[client.name])
+    install(client)
+    text, backup = client.file(home).read_text(), next(home.rglob("*.before-recall"))
+    backup.unlink()
+
+    said = install(client)
+
+    assert "is already in" in said.out
+    assert client.file(home).read_text() == text
+    assert not backup.exists()
+
+
+def test_a_dry_run_writes_nothing(client: Client, home: Path) -> None:
+    said = install(client, "--dry-run")
+
+    assert f"in {client.file(home)}." in said.out
+    assert list(home.rglob("*")) == []
+    assert "stdio" in install(client, "--print").out
+
+
+@pytest.mark.parametrize(
+    "broken", ['{"a": 1,}', '// mine\n{"a": 1}', "[1]", "\x00", "[a\nb = 1", '{"a":'], ids=repr
+)
+def test_a_file_that_cannot_be_kept_as_it_is_is_left_alone(
+    client: Client, home: Path, broken: str
+) -> None:
+    path = write(client.file(home), broken)
+    if client.toml and broken == "[1]":
+        pytest.skip("that is TOML")
+
+    refused(recall("install", client.name), "INVALID_ARGUMENT", str(path))
+
+    assert path.read_text() == broken
+    assert len([one for one in home.rglob("*") if one.is_file()]) == 1
+
+
+def test_an_entry_of_that_name_that_is_another_one_is_left_alone(
+    client: Client, home: Path
+) -> None:
+    other = {client.keys[0]: {"recall": {"url": "https://example.com"}}}
+    text = tomlkit.dumps(other) if client.toml else json.dumps(other)
+    path = write(client.file(home), text)
+
+    refused(recall("install", client.name), "INVALID_ARGUMENT", str(path))
+    install(client, "--remove")
+
+    assert path.read_text() == text
+
+
+def test_a_server_elsewhere_is_named_and_its_token_stays_in_its_file(
+    client: Client, home: Path
+) -> None:
+    token = write(home / "token", "rcl_secret")
+
+    install(client, "--url", "https://memory.example.com", "--token-file", token)
+
+    options = ["--url", "https://memory.example.com/mcp", "--token-file", str(token)]
+    assert words(entry(client, home))[-4:] == options
+    assert not [
+        p for p in home.rglob("*") if p != token and p.is_file() and "rcl_" in p.read_text()
+    ]
+
+
+def test_a_link_to_the_file_stays_a_link(home: Path) -> None:
+    client = CLIENTS["cursor"]
+    real = write(home / "dotfiles" / "mcp.json", THERE["cursor"])
+    client.file(home).parent.mkdir()
+    client.file(home).symlink_to(real)
+
+    install(client)
+
+    assert client.file(home).is_symlink()
+    assert "recall" in read(real)["mcpServers"]
+
+
+def test_claude_code_gets_hooks_beside_those_there(home: Path) -> None:
+    client = CLIENTS["claude-code"]
+    settings = write(home / ".claude" / "settings.json", HOOKS_THERE)
+
+    install(client)
+    hooks = read(settings)["hooks"]
+    again = install(client)
+
+    assert set(hooks) == set(HOOKS)
+    theirs, ours = (one["hooks"][0]["command"] for one in hooks["Stop"])
+    assert theirs == "say done"
+    assert ours.endswith(" hook stop")
+    assert "hooks is already in" in again.out
+    install(client, "--remove")
+    assert read(settings) == json.loads(HOOKS_THERE)
+
+
+def test_an_unknown_client_is_refused_with_the_names_of_those_there_are() -> None:
+    refused(recall("install", "emacs"), "INVALID_ARGUMENT", *CLIENTS)
+    refused(recall("install", "cursor", "--url", "https://m.example.com"), "INVALID_ARGUMENT")
+    refused(recall("install", "cursor", "--token-file", "x"), "INVALID_ARGUMENT")
