@@ -228,9 +228,13 @@ class AsyncRecallClient:
         max_tokens: int | None = None,
         neighbours: int | None = None,
         explain: bool | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> SearchResult:
         """Find what is remembered about a question, best first."""
         given = {
+            "as_of": as_of,
+            "known_at": known_at,
             "query": query,
             "limit": limit,
             "container": container,
@@ -265,9 +269,15 @@ class AsyncRecallClient:
         said_after: Moment | None = None,
         said_before: Moment | None = None,
         layer: str | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
+        status: str | None = None,
     ) -> MemoryPage:
         """One page of the active memories, newest first."""
         given = {
+            "as_of": as_of,
+            "known_at": known_at,
+            "status": status,
             "limit": limit,
             "offset": offset,
             "container": container,
@@ -281,13 +291,21 @@ class AsyncRecallClient:
         }
         return await self._ask(MemoryPage, "inspect_memories", **given)
 
-    async def get_memory(self, memory_id: str) -> Memory:
+    async def get_memory(
+        self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
+    ) -> Memory:
         """One memory, with the words it cites."""
-        return await self._ask(Memory, "get_memory", memory_id=memory_id)
+        return await self._ask(
+            Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at
+        )
 
-    async def get_memory_history(self, memory_id: str) -> MemoryPage:
+    async def get_memory_history(
+        self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
+    ) -> MemoryPage:
         """What a memory replaced and what replaced it, oldest first."""
-        return await self._ask(MemoryPage, "get_memory_history", memory_id=memory_id)
+        return await self._ask(
+            MemoryPage, "get_memory_history", memory_id=memory_id, as_of=as_of, known_at=known_at
+        )
 
     async def get_timeline(self, entity: str, attribute: str) -> Timeline:
         """The values of an attribute over time."""
@@ -383,9 +401,11 @@ class AsyncRecallClient:
         given = {"dry_run": dry_run, "with_dependents": with_dependents}
         return await self._ask(Undone, "undo_change", change_id=change_id, **given)
 
-    async def get_memory_stats(self) -> Stats:
+    async def get_memory_stats(
+        self, *, as_of: Moment | None = None, known_at: Moment | None = None
+    ) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
-        return await self._ask(Stats, "get_memory_stats")
+        return await self._ask(Stats, "get_memory_stats", as_of=as_of, known_at=known_at)
 
     async def get_job(self, job_id: str) -> Job:
         """The state of the job of a stored text, and the memories that came of it."""

@@ -227,9 +227,13 @@ class RecallClient:
         max_tokens: int | None = None,
         neighbours: int | None = None,
         explain: bool | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> SearchResult:
         """Find what is remembered about a question, best first."""
         given = {
+            "as_of": as_of,
+            "known_at": known_at,
             "query": query,
             "limit": limit,
             "container": container,
@@ -264,9 +268,15 @@ class RecallClient:
         said_after: Moment | None = None,
         said_before: Moment | None = None,
         layer: str | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
+        status: str | None = None,
     ) -> MemoryPage:
         """One page of the active memories, newest first."""
         given = {
+            "as_of": as_of,
+            "known_at": known_at,
+            "status": status,
             "limit": limit,
             "offset": offset,
             "container": container,
@@ -280,13 +290,19 @@ class RecallClient:
         }
         return self._ask(MemoryPage, "inspect_memories", **given)
 
-    def get_memory(self, memory_id: str) -> Memory:
+    def get_memory(
+        self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
+    ) -> Memory:
         """One memory, with the words it cites."""
-        return self._ask(Memory, "get_memory", memory_id=memory_id)
+        return self._ask(Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at)
 
-    def get_memory_history(self, memory_id: str) -> MemoryPage:
+    def get_memory_history(
+        self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
+    ) -> MemoryPage:
         """What a memory replaced and what replaced it, oldest first."""
-        return self._ask(MemoryPage, "get_memory_history", memory_id=memory_id)
+        return self._ask(
+            MemoryPage, "get_memory_history", memory_id=memory_id, as_of=as_of, known_at=known_at
+        )
 
     def get_timeline(self, entity: str, attribute: str) -> Timeline:
         """The values of an attribute over time."""
@@ -382,9 +398,11 @@ class RecallClient:
         given = {"dry_run": dry_run, "with_dependents": with_dependents}
         return self._ask(Undone, "undo_change", change_id=change_id, **given)
 
-    def get_memory_stats(self) -> Stats:
+    def get_memory_stats(
+        self, *, as_of: Moment | None = None, known_at: Moment | None = None
+    ) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
-        return self._ask(Stats, "get_memory_stats")
+        return self._ask(Stats, "get_memory_stats", as_of=as_of, known_at=known_at)
 
     def get_job(self, job_id: str) -> Job:
         """The state of the job of a stored text, and the memories that came of it."""

@@ -21,6 +21,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OutsideAccessScope
 from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.moments import Past
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Query
 from recall_server.services.memory.ingest import Submission
@@ -76,7 +77,7 @@ class Add(Mem0Arguments):
         return StoreMemory.parse(given, "add").submission(call)
 
 
-class Filters(Mem0Arguments):
+class Filters(Mem0Arguments, memories.InTime):
     """What narrows a list or a search: names by themselves, or in `filters`, with AND at most."""
 
     filters: dict[str, Any] = Field({})
@@ -96,6 +97,7 @@ class List(Filters):
     offset: ClassVar[int] = 0
     type: ClassVar[str] = ""
     topic: ClassVar[str] = ""
+    status: ClassVar[None] = None
 
 
 class Search(Filters):
@@ -105,9 +107,11 @@ class Search(Filters):
     threshold: float = Field(0.0, ge=0, le=1)
     explain: ClassVar[bool] = True
 
-    def to_query(self) -> Query:
+    def to_query(self, past: Past) -> Query:
         asked = self.threshold if "threshold" in self.model_fields_set else None
-        return Query(text=self.query, limit=self.top_k or self.limit, score_threshold=asked)
+        return Query(
+            text=self.query, limit=self.top_k or self.limit, score_threshold=asked, past=past
+        )
 
 
 class One(Arguments):

@@ -50,7 +50,7 @@ class InTime(Arguments):
         return past(self.as_of, self.known_at, call.entry.started_at)
 
 
-class Filtered(InTime):
+class Selection(Arguments):
     """Arguments that narrow what a call may find."""
 
     container: str = ""
@@ -78,6 +78,10 @@ class Filtered(InTime):
     def within(self) -> Collection[str] | None:
         """The containers that are asked for; None for any."""
         return [self.container] if self.container else None
+
+
+class Filtered(Selection, InTime):
+    """The same, of now or of the past."""
 
 
 class ListMemories(Filtered):

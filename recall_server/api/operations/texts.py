@@ -4,13 +4,13 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX, Arguments
-from recall_server.api.operations.memories import Filtered
+from recall_server.api.operations.memories import Selection
 from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.permissions import Scope
 from recall_server.services.texts import TextPage
 
 
-class ListTexts(Filtered):
+class ListTexts(Selection):
     limit: int = Field(20, ge=1, le=50)
     offset: int = Field(0, ge=0, le=INT64_MAX)
     session_id: str = ""
