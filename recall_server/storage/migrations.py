@@ -125,7 +125,9 @@ async def _apply(connection: Connection, migration: Migration, now: datetime) ->
 
 _EXISTS = {
     "sqlite": "SELECT 1 AS found FROM sqlite_master WHERE name = 'schema_version'",
-    "postgres": "SELECT 1 AS found WHERE to_regclass('schema_version') IS NOT NULL",
+    # Not to_regclass: it remembers that there was none, when another replica has made it since.
+    "postgres": """SELECT 1 AS found FROM pg_catalog.pg_tables
+WHERE tablename = 'schema_version' AND schemaname = ANY (current_schemas(FALSE))""",
 }
 
 

@@ -409,6 +409,7 @@ TABLES = {
     "api_tokens": "the token itself",
     "tool_call_records": "a record of what it did",
     "call_counts": "numbers",
+    "memory_events": "what it changed stays so, and can be undone",
 }
 
 

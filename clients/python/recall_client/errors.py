@@ -285,6 +285,10 @@ class UrlTooLong(LimitReached):
     code = "URL_TOO_LONG"
 
 
+class ServerUnreachable(Unavailable):
+    code = "SERVER_UNREACHABLE"
+
+
 class RequestTooSlow(Unavailable):
     code = "REQUEST_TOO_SLOW"
 

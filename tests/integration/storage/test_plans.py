@@ -53,8 +53,7 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
         "b": 0.75,
         "limit": 20,
     },
-    "link_vectors": {"ids": IDS},
-    "remove_documents": {"ids": IDS},
+    "hide_documents": {"ids": IDS, "now": NOON},
     "count_accesses_of_memories": {"counts": accesses([AccessCount(id_, 2, NOON) for id_ in IDS])},
     "count_accesses_of_turns": {"counts": accesses([AccessCount(t, 2, NOON) for t in TURN_IDS])},
     "vectors_of": {"model": "hash/64", "ids": IDS},
@@ -121,9 +120,9 @@ INSERT INTO terms (namespace, term, documents, last_slot)
 SELECT :namespace, 'word' || i, 40, :last FROM n WHERE i < 500
 
 -- query: fill_embeddings
-INSERT INTO embeddings (namespace, model, item_id, vector, version, slot, document)
+INSERT INTO embeddings (namespace, model, item_id, vector, code, version, slot, document)
 {NUMBERS}
-SELECT :namespace, 'hash/64', 'mem_' || i, :vector, 1, i, i + 1 FROM n WHERE i % 2 = 0
+SELECT :namespace, 'hash/64', 'mem_' || i, :vector, '', 1, i, i + 1 FROM n WHERE i % 2 = 0
 """
 
 
