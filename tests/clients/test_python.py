@@ -33,7 +33,7 @@ LEFT_TO_OTHERS = {
     "get_push_config",
     "delete_push_config",
     "get_extended_card",
-    # Hosts and `recall hook` call it.
+    "answer_hook",  # hosts and `recall hook` call it
 }
 
 
