@@ -1,4 +1,4 @@
-"""The tour: store, search, supersede, ask across a restart, isolate, erase."""
+"""The tour: store, search, supersede, go back in time, ask across a restart, isolate, erase."""
 
 import asyncio
 import io
@@ -114,6 +114,14 @@ QUESTIONS = (
 KNOWN = "Nadia: I live in Lisbon. I like fado."
 CONTRADICTION = "Nadia: I live in Porto."
 SUBJECT = "Nadia"
+# Said on these days; asked for in between.
+MOVES = (
+    ("2023-03-04", "Ivo: I live in Ghent."),
+    ("2024-05-06", "Ivo: I moved to Porto."),
+    ("2025-07-08", "Ivo: I moved to Oslo."),
+)
+ASKED_FOR = ("2023-06-01", "2024-09-01", "")
+WHERE_IVO_LIVES = "Where does Ivo live?"
 WAIT_S = 60.0
 POLL_S = 0.05
 
@@ -198,6 +206,7 @@ class Tour:
             own = [one["text"] for one in memories[: len(QUESTIONS)]] or [text[:60]]
             await self._search(agent, questions or own)
             await self._supersede(agent, memories)
+            await self._go_back(agent)
         return await self._contradict()
 
     async def after_the_restart(self, paused: Task) -> None:
@@ -242,6 +251,29 @@ class Tour:
                 _history(chain)
                 return
         _line("Nothing in this text replaced anything before it: no memory was superseded.")
+
+    async def _go_back(self, agent: McpAgent) -> None:
+        _step("Time", "What was true on a day can be asked, and any change taken back.")
+        for day, text in MOVES:
+            job = (await agent.call("store_memory", text=text, occurred_at=day))["job_id"]
+            await _extracted(agent)
+        for day in ASKED_FOR:
+            _line(f"as of {day or 'now':<12}{await self._home(agent, day)}")
+        async with http_client(self.address, self.token) as http:
+            undone: Json = (await http.post(f"/v1/changes/{job}/undo", json={})).json()
+            _line(f"undone: {job}; now {await self._home(agent, '')}")
+            again = undone["change_id"]
+            await http.post(f"/v1/changes/{again}/undo", json={})
+            _line(f"the undo undone; now {await self._home(agent, '')}")
+        entry = self.built.services.audit.begin(FIRST, "rebuild_namespace", "demo", None)
+        compared = await self.built.services.rebuild.compare(Context(entry))
+        kept = "as" if compared.same else "not as"
+        _line(f"what is read is {kept} texts and events say: {compared.digest[:16]}")
+
+    async def _home(self, agent: McpAgent, day: str) -> str:
+        given = {"as_of": day} if day else {}
+        found = await agent.call("search_memories", query=WHERE_IVO_LIVES, limit=1, **given)
+        return next((hit["text"] for hit in found["results"]), "nothing")
 
     async def _contradict(self) -> Task:
         _step(

@@ -19,7 +19,7 @@ from recall_server.demo import show
 from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextTooLong
 
 LIMIT = Settings.model_fields["text_chars_max"].default
-STEPS = ("Store", "Search", "Supersede", "Ask", "Answer", "Isolate", "Erase")
+STEPS = ("Store", "Search", "Supersede", "Time", "Ask", "Answer", "Isolate", "Erase")
 # None of it may change the tour.
 HOSTILE = {
     "ANTHROPIC_API_KEY": "sk-ant-nobody",
@@ -96,6 +96,14 @@ def test_a_superseded_memory_is_shown_with_the_one_in_its_place(output: str) -> 
     history = step(output, "Supersede")
 
     assert re.search(r"^  superseded  .+\n.+\n  active  ", history, flags=re.MULTILINE)
+
+
+def test_the_past_is_asked_and_a_change_is_taken_back_and_back_again(output: str) -> None:
+    back = step(output, "Time")
+
+    towns = re.findall(r"(?:as of|now) .*Ivo .*(Ghent|Porto|Oslo)", back)
+    assert towns == ["Ghent", "Porto", "Oslo", "Porto", "Oslo"]
+    assert "what is read is as texts and events say" in back
 
 
 def test_a_contradiction_is_asked_about_and_answered_after_a_restart(output: str) -> None:
