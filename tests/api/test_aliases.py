@@ -210,7 +210,10 @@ async def test_an_alias_is_called_and_not_listed(http: httpx2.AsyncClient) -> No
     names = {one["name"] for one in listed.json()["result"]["tools"]}
     aliases = {one.name for one in aliases_of(OPERATIONS)}
 
-    assert aliases == {"add_memory", "record_interaction"}
+    assert aliases == {
+        *("add_memory", "record_interaction", "recall_memory", "memory_stats"),
+        *("conversation_search", "decision_search"),
+    }
     assert not names & aliases
 
 
@@ -222,3 +225,36 @@ async def test_an_alias_needs_the_scope_of_its_operation(running: Running) -> No
         ]
 
     assert answers == ["INSUFFICIENT_SCOPE"] * 2
+
+
+async def test_camillo_recalls_and_counts_by_its_own_names(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    for text in ("Ann: I live in Lisbon.", "Ann: We decided to use Postgres. The pier was busy."):
+        await http.post("/v1/memories", json={"text": text})
+    await running.extract()
+    asked: Json = {"namespace": "alice", "query": "Where does Ann live?", "top_k": 1}
+    asked |= {"include_hebbian": True, "include_shared": True}
+
+    answer = await http.post("/recall", json=asked)
+    assert [one["text"] for one in answer.json()["results"]] == ["Ann lives in Lisbon."]
+    assert await data(http, "recall_memory", **asked) == answer.json()
+    assert (await data(http, "memory_stats", namespace="alice"))["total"] == 2
+    for given in (
+        await http.post("/recall", json=asked | {"namespace": "bob"}),
+        await http.post("/recall", json=asked | {"namespace": "nobody"}),
+    ):
+        assert (given.status_code, given.json()["code"]) == (403, "NAMESPACE_NOT_ALLOWED")
+
+
+async def test_conversations_and_decisions_are_searched_by_their_own_names(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    said = "Ann: We decided to use Postgres. The pier was busy."
+    await http.post("/v1/memories", json={"text": said})
+    await running.extract()
+
+    spoken = (await data(http, "conversation_search", query="Postgres pier"))["results"]
+    assert {one["type"] for one in spoken} == {"episode"}
+    decided = (await data(http, "decision_search", query="Postgres pier"))["results"]
+    assert {one["type"] for one in decided} == {"decision"}

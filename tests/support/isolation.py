@@ -261,6 +261,7 @@ WITHOUT_ID = {
     "POST /v1/memories",
     "GET /v1/memories",
     "POST /v1/search",
+    "POST /recall",
     "GET /v1/stats",
     "GET /v1/changes",
     "GET /v1/conflicts",

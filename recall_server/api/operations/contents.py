@@ -2,8 +2,10 @@
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
+from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import Call, Download, Http, Mcp, Operation
+from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts
@@ -39,6 +41,16 @@ async def export(call: Call, given: ExportNamespace) -> Download:
     return Download(name, "application/x-ndjson", first, pieces, reader)
 
 
+class MemoryStats(InTime):
+    """The arguments that Camillo takes."""
+
+    namespace: str = ""
+
+    def past(self, call: Call) -> Past:
+        check_own(self.namespace, "namespace", call.caller.namespace)
+        return super().past(call)
+
+
 GET_MEMORY_STATS = Operation(
     "get_memory_stats",
     Scope.READ,
@@ -52,6 +64,7 @@ GET_MEMORY_STATS = Operation(
         "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
         unlisted=frozenset({"as_of", "known_at"}),
+        aliases={"memory_stats": MemoryStats},
         idempotent=True,
     ),
     read_only=True,

@@ -1,15 +1,18 @@
 """Search what is remembered."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX
+from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import Filtered
 from recall_server.api.operations.operation import Call, Http, Mcp, Operation
-from recall_server.domain.memory import MemoryType
+from recall_server.domain.context import Context
+from recall_server.domain.memory import Layer, MemoryType
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.query import Query, SearchMode
@@ -58,6 +61,35 @@ class SearchContainers(SearchMemories):
         return named if self.containers is None else {*(named or ()), *self.containers}
 
 
+class RecallMemory(SearchMemories):
+    """The body that Camillo takes. Nothing is shared between namespaces, and no memory is linked to
+    others by having been found with them: to include these includes nothing more.
+    """
+
+    namespace: str = ""
+    top_k: int = Field(10, ge=1, le=50)
+    include_hebbian: bool = False
+    include_shared: bool = False
+
+    def context(self, call: Call) -> Context:
+        check_own(self.namespace, "namespace", call.caller.namespace)
+        return super().context(call)
+
+    def to_query(self, past: Past) -> Query:
+        asked = "limit" in self.model_fields_set
+        return replace(super().to_query(past), limit=self.limit if asked else self.top_k)
+
+
+class SearchConversations(SearchMemories):
+    """What was said, and nothing that was made of it."""
+
+    layer: Annotated[Layer | None, Field(strict=False)] = Layer.EPISODIC
+
+
+class SearchDecisions(SearchMemories):
+    type: Annotated[MemoryType | None, Field(strict=False)] = MemoryType.DECISION
+
+
 async def search(call: Call, given: SearchMemories) -> Found:
     found = await call.services.recall.search(
         given.context(call), given.to_query(given.past(call)), cite=given.explain
@@ -75,13 +107,18 @@ SEARCH_MEMORIES = Operation(
     search,
     lambda found, given: presenters.found(found, explain=given.explain),
     ("results", "total", "weak_evidence", "degraded", "left_out"),
-    http=(Http("POST", "/v1/search"),),
+    http=(Http("POST", "/v1/search"), Http("POST", "/recall", arguments=RecallMemory)),
     mcp=Mcp(
         "Search memories",
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
         unlisted=frozenset({"metadata", "type", "layer", "as_of", "known_at"}),
+        aliases={
+            "recall_memory": RecallMemory,
+            "conversation_search": SearchConversations,
+            "decision_search": SearchDecisions,
+        },
         idempotent=True,
     ),
     cli="recall search",
