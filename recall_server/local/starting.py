@@ -127,7 +127,7 @@ _START = (
     "import pathlib, sys; from recall_server.local.starting import Local;"
     "Local(pathlib.Path(sys.argv[1])).address()"
 )
-_NEW_TOKEN = ("create-token", NAMESPACE, "--never", "--label", "stdio", "--json")
+_NEW_TOKEN = ("create-token", NAMESPACE, "--never", "--label", "stdio", "--json", "--create")
 
 
 def read_token(path: Path) -> str:

@@ -145,4 +145,4 @@ def test_every_operation_that_filters_takes_tags() -> None:
     taking = {one.name for one in operations.OPERATIONS if "tags" in one.arguments.model_fields}
 
     storing = {"store_memory", "submit_memory", "consolidate_memories"}
-    assert taking == storing | {"inspect_memories", "search_memories"}
+    assert taking == storing | {"inspect_memories", "search_memories", "list_texts"}

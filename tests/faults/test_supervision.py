@@ -174,7 +174,7 @@ async def test_a_stream_does_not_outlive_its_token_although_looks_have_failed(
 # What is started without a supervisor, and why it needs none.
 UNSUPERVISED = {
     ("_beside", "work"): "it is what the supervisor keeps",
-    ("ready", "looked()"): "who asks gets its error",
+    ("ready", "self._looked()"): "who asks gets its error",
     ("receive_until_over", "receive()"): "it is waited for",
     ("receive_until_over", "over.wait()"): "it is waited for",
     ("_looked_up", "self._resolve(target.name, target.port)"): "who waits for it gets its error",

@@ -53,8 +53,8 @@ BREAKAGES = (
     Breakage(
         "hidden-stays-near",
         "that what is hidden leaves the search by vectors",
-        "recall_server.storage.index.words:WordIndex.remove",
-        Without("send", "remove_documents"),
+        "recall_server.storage.index.words:WordIndex.hide",
+        Without("send", "hide_documents"),
         (
             "tests/integration/search/test_search.py::test_what_was_forgotten_takes_no_place_among_the_nearest[sqlite]",
         ),
@@ -63,7 +63,7 @@ BREAKAGES = (
         "hidden-stays-counted",
         "that what is hidden leaves the search by words",
         "recall_server.services.memory.indexing:hide",
-        Without("remove"),
+        Without("hide"),
         (
             "tests/integration/search/test_indexing.py::test_an_index_made_anew_is_the_one_that_was_kept[sqlite]",
         ),

@@ -343,7 +343,7 @@ def test_a_person_decides_on_the_command_line(tmp_path: Path) -> None:
 async def test_the_prose_of_a_task_shows_what_its_data_holds_exactly() -> None:
     """The text parts of A2A are shown to people and models, the data parts are data."""
     memory = replace(MEMORY, text="Ana lives in \u202eotroP\x1b[2J.")
-    data_part, text_part = wire.artifact("task_1", Outcome(created=(memory,))).parts
+    text_part, data_part = wire.artifact("task_1", Outcome(created=(memory,))).parts
 
     assert r"\u202eotroP\x1b[2J" in text_part.text
     assert MessageToDict(data_part.data)["memories"][0]["text"] == memory.text

@@ -13,6 +13,7 @@ from recall_server.api.app import create_app
 from recall_server.api.operations import tasks
 from recall_server.application import Application
 from recall_server.bootstrap import working
+from recall_server.domain.audit import Outcome
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Unauthenticated
 from recall_server.domain.security.screening import Held
@@ -346,10 +347,10 @@ async def test_a_call_that_is_taken_back_for_a_deadlock_is_done_once_more_inside
             await somebody.execute("SELECT 1 FROM namespaces FOR NO KEY UPDATE")
         await somebody.rollback()
         answer = await call
-        lines = await running.application.services.audit.newest(ALICE, 1)
+        lines = await running.application.services.audit.newest(ALICE, 9)
 
     assert answer.status_code == 200, answer.text
-    assert [(one.operation, one.outcome) for one in lines] == [("delete_memory", "ok")]
+    assert [(one.operation, one.outcome) for one in lines].count(("delete_memory", Outcome.OK)) == 1
 
 
 @on_postgres

@@ -125,7 +125,9 @@ async def test_a_changed_receipt_or_another_servers_key_does_not_verify(
             verified(forged, key, RECEIPT_TYP)
 
 
-async def test_the_secret_opens_the_final_receipt_once_and_nothing_else(open_app: Open) -> None:
+async def test_the_secret_opens_the_final_receipt_until_it_is_acknowledged_and_nothing_else(
+    open_app: Open,
+) -> None:
     async with open_app() as application:
         await enter(application)
         erased, other = await erase_all(application), await erase_all(application)
@@ -137,7 +139,12 @@ async def test_the_secret_opens_the_final_receipt_once_and_nothing_else(open_app
         for receipt_id, secret in (("ers_unknown", erased.secret), (erased.id, "")):
             with pytest.raises(ReceiptNotFound):
                 await application.services.erase.find_receipt(receipt_id, secret)
-        assert (await collect(application, erased)).final
+        for _ in range(2):
+            assert (await collect(application, erased)).final
+        acknowledged = await application.services.erase.collect(
+            context(application), erased.id, erased.secret, acknowledge=True
+        )
+        assert acknowledged.final
         with pytest.raises(ReceiptNotFound):
             await collect(application, erased)
 

@@ -149,7 +149,7 @@ def _answer(endpoint: Endpoint) -> Json:
     content: Json = {"application/x-ndjson": {"schema": {"type": "string"}}}
     if returns:
         content = {"application/json": {"schema": {"type": "object", "required": [*returns]}}}
-    elif operation.returns:  # the route has another form of it, which is no object
+    elif operation.returns or route.returns is not None:  # JSON of another form, or of any
         content = {"application/json": {"schema": {}}}
     return {"description": HTTPStatus(route.status).phrase, "content": content}
 

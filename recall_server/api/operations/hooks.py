@@ -163,7 +163,7 @@ ANSWER_HOOK = Operation(
     AnswerHook,
     answer,
     becomes=_becomes,
-    http=(Http("POST", "/v1/hooks/{event}"),),
+    http=(Http("POST", "/v1/hooks/{event}", returns=()),),
     cli="recall hook",
     read_only=True,
 )

@@ -309,7 +309,8 @@ class WordIndex:
             (row,) = await self._bound.fetch("slots_in_reach", after=upto)
             slots = np.fromstring(row["slots"] or "", dtype=np.int64, sep=" ")
             flags = documents.extend_scope(scope, row["upto"] or 0, slots)
-        return flags[: len(found)] & found[: len(flags)]
+        size = min(len(flags), len(found))
+        return flags[:size] & found[:size]
 
     async def true_then(self, documents: Documents, statistics: Statistics) -> Flags:
         """For each slot whether it may have been true at the moment that is asked for."""
