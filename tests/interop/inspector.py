@@ -16,6 +16,7 @@ TOOLS = [
     "search_memories",
     "inspect_memories",
     "delete_memory",
+    "submit_memory",
     "consolidate_memories",
     "get_memory_stats",
     "whoami",
