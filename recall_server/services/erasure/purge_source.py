@@ -22,7 +22,7 @@ from recall_server.services.erasure.erase import refuse_held
 from recall_server.services.erasure.eraser import anywhere
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import commit, indexing
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import OPERATOR
@@ -156,8 +156,8 @@ class Sources:
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
         await restore_turns(tx, purged.again, self.runtime.new_id, now)
-        for episode_id in sorted({one.citation.episode_id for one in purged.restored.values()}):
-            await tx.jobs.add(self.runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+        texts = (one.citation.episode_id for one in purged.restored.values())
+        await promise_vectors(tx, self.runtime, texts)
         tasks = [await tx.tasks.locked(one) for one in purged.requeued]
         return [
             await self._requeue(tx, task, purged.removed.keys(), now)

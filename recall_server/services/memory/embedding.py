@@ -22,6 +22,15 @@ from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
 
 EMBED = "embed"
+
+
+async def promise_vectors(tx: Transaction, runtime: Runtime, episode_ids: Iterable[str]) -> None:
+    """Add the jobs that make the vectors of these texts and of their memories."""
+    for episode_id in sorted(set(episode_ids)):
+        payload = {"episode_id": episode_id}
+        await tx.jobs.add(runtime.new_id("job"), EMBED, payload, runtime.now())
+
+
 REEMBED = "reembed"
 # Goes up with every change of the texts that a vector is made of: vectors of different recipes are
 # never compared.

@@ -36,7 +36,7 @@ from recall_server.domain.text.transcript import transcript, whole
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, indexing, reconcile
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
     Redaction,
@@ -50,6 +50,7 @@ from recall_server.services.memory.passages import (
     passages,
     validate_candidates,
     verbatim,
+    without_forgotten,
 )
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
@@ -400,9 +401,7 @@ class Ingest:
             now = self.runtime.now()
             # First, as the episode may have been erased meanwhile.
             await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
-            # What was forgotten before it was extracted stays so.
-            gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
-            candidates = [one for one in found.candidates if not any(map(one.span.overlaps, gone))]
+            candidates = await without_forgotten(tx, episode, found.candidates)
             plan = await reconcile.plan(
                 tx,
                 episode,
@@ -435,8 +434,7 @@ class Ingest:
     async def _embed(self, tx: Transaction, job: Job) -> None:
         """Add the job that makes vectors of the text of this one."""
         if self.embeds:
-            payload = {"episode_id": job.payload["episode_id"]}
-            await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, self.runtime.now())
+            await promise_vectors(tx, self.runtime, [job.payload["episode_id"]])
 
 
 def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:

@@ -27,7 +27,7 @@ from recall_server.domain.text.cleaning import clean_text, not_too_long, storabl
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
 from recall_server.services.memory.ingest import Ingest, Submission
 from recall_server.services.memory.passages import (
@@ -302,11 +302,8 @@ class Intents:
         return Said(tuple(found), extractor)
 
     async def _embed(self, tx: Transaction, episode_ids: set[str]) -> None:
-        for episode_id in sorted(episode_ids) if self.embeds else ():
-            runtime = self.ingest.runtime
-            await tx.jobs.add(
-                runtime.new_id("job"), EMBED, {"episode_id": episode_id}, runtime.now()
-            )
+        if self.embeds:
+            await promise_vectors(tx, self.ingest.runtime, episode_ids)
 
     async def relate(
         self, context: Context, from_id: str, kind: RelationKind, to_id: str, confidence: float

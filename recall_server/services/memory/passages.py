@@ -3,7 +3,7 @@ path on which memories are made.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from recall_server.domain.episode import Episode, Span, Turn
@@ -14,6 +14,7 @@ from recall_server.domain.security.screening import orders, suspects, suspicions
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.transcript import chunk, parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
+from recall_server.storage.store import Transaction
 
 # Extractors promise `candidates_max`; a short passage may give so many all the same.
 CANDIDATES_MIN = 20
@@ -88,6 +89,16 @@ def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
     kept = kept[: max(CANDIDATES_MIN, candidates_max(passage))]
     rejected = extraction.rejected + len(extraction.candidates) - len(kept)
     return replace(extraction, candidates=tuple(kept), rejected=rejected)
+
+
+async def without_forgotten(
+    tx: Transaction, episode: Episode, candidates: Iterable[Candidate]
+) -> list[Candidate]:
+    """Return the candidates that rest on no forgotten words, as `tx` sees them: what was forgotten
+    before it was extracted stays so.
+    """
+    gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
+    return [one for one in candidates if not any(map(one.span.overlaps, gone))]
 
 
 def verbatim(passage: Passage, type_: MemoryType) -> Extraction:

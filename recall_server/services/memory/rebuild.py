@@ -20,8 +20,8 @@ from recall_server.domain.plan import Add, Plan, Settling, Supersede
 from recall_server.domain.task import JobState
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, indexing, reconcile
-from recall_server.services.memory.embedding import EMBED
-from recall_server.services.memory.passages import passages, validate_candidates
+from recall_server.services.memory.embedding import promise_vectors
+from recall_server.services.memory.passages import passages, validate_candidates, without_forgotten
 from recall_server.storage.index.words import postings
 from recall_server.storage.store import Store, Transaction
 
@@ -149,8 +149,7 @@ class Rebuild:
             await tx.lock()
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
-            gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
-            left = [c for c in candidates if not any(map(c.span.overlaps, gone))]
+            left = await without_forgotten(tx, episode, candidates)
             made = reconcile.ids_of(episode, left)
             old = [
                 one
@@ -168,8 +167,7 @@ class Rebuild:
             await commit.settle_ended(tx, now)
             counts = plan.counts()
             if self.embeds and counts.get("added"):
-                payload = {"episode_id": episode.id}
-                await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, now)
+                await promise_vectors(tx, self.runtime, [episode.id])
             context.entry.ids += [episode.id, *plan.ids()]
             context.entry.counts |= {**counts, "deprecated": len(ended)}
         done.texts += 1

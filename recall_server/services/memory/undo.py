@@ -14,7 +14,7 @@ from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Change, EventKind, Histories, MemoryEvent
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing, reconcile
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.embedding import promise_vectors
 from recall_server.storage.store import Store, Transaction
 
 # An undo is one transaction, which others of the namespace wait for.
@@ -122,9 +122,8 @@ class Changes:
         ) as tx:
             now = self.runtime.now()
             effect = await _undone(tx, change_id, now, with_dependents=with_dependents)
-            for episode_id in effect.texts if self.embeds else ():
-                payload = {"episode_id": episode_id}
-                await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, now)
+            if self.embeds:
+                await promise_vectors(tx, self.runtime, effect.texts)
             context.entry.ids += effect.changes
             context.entry.counts["undone"] = len(effect.memories) + len(effect.texts)
         self.runtime.wake()

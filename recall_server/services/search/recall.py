@@ -20,7 +20,7 @@ from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.domain.timeline import Timeline
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.search import search
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
@@ -339,9 +339,8 @@ class Recall:
 
     async def _embed_again(self, tx: Transaction, episode_ids: Collection[str]) -> None:
         """Add the jobs that make vectors of what reads otherwise now."""
-        for episode_id in sorted(episode_ids) if self.embedder else ():
-            payload = {"episode_id": episode_id}
-            await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, self.runtime.now())
+        if self.embedder:
+            await promise_vectors(tx, self.runtime, episode_ids)
 
 
 async def _finalized(

@@ -47,7 +47,12 @@ from recall_server.domain.text.cleaning import clean_label, clean_text
 from recall_server.domain.text.passages import visible_passages
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
-from recall_server.services.memory.embedding import EMBED, Texts, of_memories, of_passages
+from recall_server.services.memory.embedding import (
+    Texts,
+    of_memories,
+    of_passages,
+    promise_vectors,
+)
 from recall_server.services.memory.episodes import (
     Redaction,
     promise_expiry,
@@ -376,8 +381,7 @@ class Consolidate:
                 vectors = {i: text.vectors[made] for i, made in items.items()}
                 await tx.vectors.put(embedder.model, vectors)
                 return task
-        for episode_id in sorted(episodes):
-            await tx.jobs.add(self.runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+        await promise_vectors(tx, self.runtime, episodes)
         return task
 
     async def _fail(self, task: Task, job: Job, record: AuditEntry, error: RecallError) -> Task:

@@ -13,7 +13,7 @@ from recall_server.domain.security.screening import Held, Suspect
 from recall_server.domain.task import Task, resolutions
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, reconcile
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.reconcile import SIDES_MAX
@@ -166,9 +166,9 @@ class Reviews:
             context.entry.ids += plan.ids()
             context.entry.counts |= plan.counts()
             added = [one.memory for one in plan.changes if isinstance(one, Add)]
-            for memory in added if self.embeds else ():
-                payload = {"episode_id": memory.citation.episode_id}
-                await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, now)
+            if self.embeds:
+                texts = (memory.citation.episode_id for memory in added)
+                await promise_vectors(tx, self.runtime, texts)
         self.runtime.wake()
         return True
 
