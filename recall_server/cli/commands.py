@@ -82,6 +82,7 @@ app = typer.Typer(
     name="recall",
     help="A memory server for AI agents, with an audit log, export and erasure for its operator.",
     no_args_is_help=True,
+    rich_markup_mode="markdown",  # joins the lines of a docstring
     pretty_exceptions_enable=False,
 )
 

@@ -163,6 +163,8 @@ def in_application(
     all recorded erasures.
     """
     chosen = existing_settings(db) if create is None else new_settings(db, create=create)
+    if "log_level" not in chosen.model_fields_set:
+        logs.configure("warning")  # what a server logs of its jobs says nothing to people
 
     async def inside() -> None:
         async with open_application(chosen, restored=restored, migrating=False) as built:

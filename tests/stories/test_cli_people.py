@@ -97,6 +97,18 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
     assert again.out == listed.out
 
 
+def test_adding_finishes_what_a_search_needs_and_says_nothing_of_its_jobs(tmp_path: Path) -> None:
+    database = tmp_path / "recall.db"
+    recall("create-token", "alice", "--db", database, "--create")
+
+    added = recall("add", "I'm allergic to penicillin.", "--db", database)
+    status = recall("status", "--json", "--db", database).json()
+
+    assert "allergic to penicillin" in added.out
+    assert not added.err
+    assert status["pending_extractions"] == status["pending_embeddings"] == 0
+
+
 async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
     added = (await alice("add", "Ana: I live in Porto.", "--json")).json()
     [memory_id] = added["memory_ids"]
