@@ -9,8 +9,8 @@ import typer
 
 from recall_server.api import operations
 from recall_server.api.operations.operation import Json
-from recall_server.cli.shared import AsJson, Db, echo, paragraph, print_done, print_json, waiting
-from recall_server.cli.target import Target, TokenFile, Url, Whose, on_target
+from recall_server.cli.shared import AsJson, echo, paragraph, print_done, print_json, waiting
+from recall_server.cli.target import Target, with_target
 from recall_server.domain.errors import InvalidText
 from recall_server.domain.memory import Listed, MemoryType
 from recall_server.domain.query import SearchMode
@@ -35,8 +35,10 @@ AsOf = Annotated[
 KnownAt = Annotated[str, typer.Option(help="What was known here then.", show_default=False)]
 
 
-def add(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def add(
+    target: Target,
+    *,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to keep; -: standard input.")],
     topic: Annotated[str, typer.Option(help="A context label.")] = "general",
     container: Annotated[str, typer.Option(help="Where to put it.", show_default=False)] = "",
@@ -48,72 +50,62 @@ def add(  # noqa: PLR0917  # options, each by its name
         MemoryType | None,
         typer.Option("--type", help="Keep it word for word, as a memory of this type."),
     ] = None,
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Store a text, and show the memories that are made of it."""
     said = _standard_input() if text == "-" else text
-
-    async def act(target: Target) -> None:
-        stored = await target.ask(
-            operations.memories.STORE_MEMORY,
-            text=said,
-            topic=topic,
-            container=container,
-            tags=tag or [],
-            occurred_at=said_at,
-            type=type_,
-            infer=type_ is None,
-        )
-        with waiting("Making memories of it"):
-            job = await target.made_of(stored["job_id"])
-        if as_json:
-            print_json(job)
-            return
-        if job["state"] == JobState.COMPLETE and not job["memory_ids"]:
-            echo("Stored. It states nothing that is kept as a memory; search finds its words.")
-        elif job["memory_ids"]:
-            echo("Stored.")
-        else:
-            echo(f"Stored. Memories are not made of it yet: job {job['job_id']} is {job['state']}.")
-        for memory_id in job["memory_ids"]:
-            _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
-
-    on_target(name, db, url, token_file, act)
+    stored = await target.ask(
+        operations.memories.STORE_MEMORY,
+        text=said,
+        topic=topic,
+        container=container,
+        tags=tag or [],
+        occurred_at=said_at,
+        type=type_,
+        infer=type_ is None,
+    )
+    with waiting("Making memories of it"):
+        job = await target.made_of(stored["job_id"])
+    if as_json:
+        print_json(job)
+        return
+    if job["state"] == JobState.COMPLETE and not job["memory_ids"]:
+        echo("Stored. It states nothing that is kept as a memory; search finds its words.")
+    elif job["memory_ids"]:
+        echo("Stored.")
+    else:
+        echo(f"Stored. Memories are not made of it yet: job {job['job_id']} is {job['state']}.")
+    for memory_id in job["memory_ids"]:
+        _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
 
 
-def ask(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def ask(
+    target: Target,
+    *,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what is remembered about a question: the best few, with who said it and when."""
-
-    async def act(target: Target) -> None:
-        found = await target.ask(
-            operations.search.SEARCH_MEMORIES, query=question, limit=ASKED_MAX, explain=True
-        )
-        if as_json:
-            print_json(found)
-            return
-        if not found["results"]:
-            echo("Nothing is remembered of that.")
-        elif found["weak_evidence"]:
-            echo("The answer is likely not among what is remembered. The nearest is:")
-        for hit in found["results"]:
-            paragraph(hit["text"], "- ")
-            paragraph(_source(hit))
-
-    on_target(name, db, url, token_file, act)
+    found = await target.ask(
+        operations.search.SEARCH_MEMORIES, query=question, limit=ASKED_MAX, explain=True
+    )
+    if as_json:
+        print_json(found)
+        return
+    if not found["results"]:
+        echo("Nothing is remembered of that.")
+    elif found["weak_evidence"]:
+        echo("The answer is likely not among what is remembered. The nearest is:")
+    for hit in found["results"]:
+        paragraph(hit["text"], "- ")
+        paragraph(_source(hit))
 
 
-def search(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def search(
+    target: Target,
+    *,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
     container: Annotated[
         list[str] | None,
@@ -133,50 +125,45 @@ def search(  # noqa: PLR0917  # options, each by its name
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Search a namespace; the best hits come first."""
-
-    async def act(target: Target) -> None:
-        found = await target.ask(
-            operations.search.SEARCH_MEMORIES,
-            query=query,
-            containers=container or [],
-            tags=tag or [],
-            topic=topic,
-            type=type_,
-            metadata=metadata,
-            said_after=said_after,
-            said_before=said_before,
-            as_of=as_of,
-            known_at=known_at,
-            limit=limit,
-            mode=mode,
-            explain=True,
-        )
-        if as_json:
-            print_json(found)
-            return
-        for hit in found["results"]:
-            echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
-            paragraph(hit["text"])
-            paragraph(f"from {_source(hit)}")
-        if not found["results"]:
-            echo("Nothing is found.")
-        else:
-            weak = " (weak: the answer is likely not there)" if found["weak_evidence"] else ""
-            echo(f"evidence {found['evidence']:.2f}{weak}", err=True)
-        if found["degraded"]:
-            echo(found["degraded"], err=True)
-
-    on_target(name, db, url, token_file, act)
+    found = await target.ask(
+        operations.search.SEARCH_MEMORIES,
+        query=query,
+        containers=container or [],
+        tags=tag or [],
+        topic=topic,
+        type=type_,
+        metadata=metadata,
+        said_after=said_after,
+        said_before=said_before,
+        as_of=as_of,
+        known_at=known_at,
+        limit=limit,
+        mode=mode,
+        explain=True,
+    )
+    if as_json:
+        print_json(found)
+        return
+    for hit in found["results"]:
+        echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
+        paragraph(hit["text"])
+        paragraph(f"from {_source(hit)}")
+    if not found["results"]:
+        echo("Nothing is found.")
+    else:
+        weak = " (weak: the answer is likely not there)" if found["weak_evidence"] else ""
+        echo(f"evidence {found['evidence']:.2f}{weak}", err=True)
+    if found["degraded"]:
+        echo(found["degraded"], err=True)
 
 
-def list_(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def list_(
+    target: Target,
+    *,
     container: Annotated[str, typer.Option(help="Only this container.", show_default=False)] = "",
     tag: Tags = None,
     topic: Topic = "",
@@ -188,125 +175,98 @@ def list_(  # noqa: PLR0917  # options, each by its name
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
     offset: Annotated[int, typer.Option(min=0, help="How many to leave out.")] = 0,
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """List the active memories, newest first."""
-
-    async def act(target: Target) -> None:
-        page = await target.ask(
-            operations.memories.INSPECT_MEMORIES,
-            container=container,
-            tags=tag or [],
-            topic=topic,
-            type=type_,
-            status=status,
-            as_of=as_of,
-            known_at=known_at,
-            limit=limit,
-            offset=offset,
-        )
-        if as_json:
-            print_json(page)
-            return
-        for memory in page["memories"]:
-            _print_memory(memory)
-        if not page["memories"]:
-            echo("There are no memories here.")
-        elif page["has_more"]:
-            echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
-
-    on_target(name, db, url, token_file, act)
+    page = await target.ask(
+        operations.memories.INSPECT_MEMORIES,
+        container=container,
+        tags=tag or [],
+        topic=topic,
+        type=type_,
+        status=status,
+        as_of=as_of,
+        known_at=known_at,
+        limit=limit,
+        offset=offset,
+    )
+    if as_json:
+        print_json(page)
+        return
+    for memory in page["memories"]:
+        _print_memory(memory)
+    if not page["memories"]:
+        echo("There are no memories here.")
+    elif page["has_more"]:
+        echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
 
 
-def show(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def show(
+    target: Target,
+    *,
     memory_id: MemoryId,
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
     it and by whom.
     """
-
-    async def act(target: Target) -> None:
-        found = await target.ask(operations.memories.GET_MEMORY_HISTORY, memory_id=memory_id)
-        if as_json:
-            print_json(found)
-            return
-        for memory in found["memories"]:
-            _print_memory(memory)
-            until = f" until {memory['valid_until']}" if memory["valid_until"] else ""
-            paragraph(f"{memory['status']}, true from {memory['valid_from']}{until}")
-            paragraph(f"from {_source(memory)}")
-            for one in memory["events"]:
-                paragraph(_event(one))
-            for one in memory["decisions"]:
-                paragraph(f"{one['choice']} by {one['decided_by']} at {one['decided_at']}")
-
-    on_target(name, db, url, token_file, act)
+    found = await target.ask(operations.memories.GET_MEMORY_HISTORY, memory_id=memory_id)
+    if as_json:
+        print_json(found)
+        return
+    for memory in found["memories"]:
+        _print_memory(memory)
+        until = f" until {memory['valid_until']}" if memory["valid_until"] else ""
+        paragraph(f"{memory['status']}, true from {memory['valid_from']}{until}")
+        paragraph(f"from {_source(memory)}")
+        for one in memory["events"]:
+            paragraph(_event(one))
+        for one in memory["decisions"]:
+            paragraph(f"{one['choice']} by {one['decided_by']} at {one['decided_at']}")
 
 
-def edit(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def edit(
+    target: Target,
+    *,
     memory_id: MemoryId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What is right; -: standard input.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
     said = _standard_input() if text == "-" else text
-
-    async def act(target: Target) -> None:
-        done = await target.ask(
-            operations.intents.UPDATE_MEMORY, memory_id=memory_id, text=said, dry_run=dry_run
-        )
-        print_done(done, done["message"], as_json=as_json)
-
-    on_target(name, db, url, token_file, act)
+    done = await target.ask(
+        operations.intents.UPDATE_MEMORY, memory_id=memory_id, text=said, dry_run=dry_run
+    )
+    print_done(done, done["message"], as_json=as_json)
 
 
-def forget(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def forget(
+    target: Target,
+    *,
     memory_id: MemoryId,
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Forget a memory or a passage: it is no longer found, unless it is restored."""
-
-    async def act(target: Target) -> None:
-        done = await target.ask(operations.memories.DELETE_MEMORY, memory_id=memory_id)
-        print_done(
-            done, f"{memory_id} is forgotten. `recall restore` takes that back.", as_json=as_json
-        )
-
-    on_target(name, db, url, token_file, act)
+    done = await target.ask(operations.memories.DELETE_MEMORY, memory_id=memory_id)
+    print_done(
+        done, f"{memory_id} is forgotten. `recall restore` takes that back.", as_json=as_json
+    )
 
 
-def restore(  # noqa: PLR0917  # options, each by its name
-    name: Whose,
+@with_target
+async def restore(
+    target: Target,
+    *,
     memory_id: Annotated[str, typer.Argument(metavar="ID", help="What was forgotten.")],
-    db: Db = None,
-    url: Url = None,
-    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Restore a forgotten memory within RECALL_FORGET_DAYS."""
-
-    async def act(target: Target) -> None:
-        done = await target.ask(operations.memories.RESTORE_MEMORY, memory_id=memory_id)
-        print_done(done, f"{memory_id} is remembered again.", as_json=as_json)
-
-    on_target(name, db, url, token_file, act)
+    done = await target.ask(operations.memories.RESTORE_MEMORY, memory_id=memory_id)
+    print_done(done, f"{memory_id} is remembered again.", as_json=as_json)
 
 
 def _standard_input() -> str:

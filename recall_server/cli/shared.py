@@ -6,7 +6,15 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -194,11 +202,29 @@ def with_application(act: Callable[..., Awaitable[None]]) -> Callable[..., None]
     def command(db: str | None, **given: Any) -> None:
         in_application(db, partial(act, **given))
 
+    return signed(command, act, option("db", Db))
+
+
+def option(name: str, annotation: Any) -> inspect.Parameter:
+    """An option that need not be given."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+def signed(
+    command: Callable[..., None],
+    act: Callable[..., Any],
+    *added: inspect.Parameter,
+    first: Sequence[inspect.Parameter] = (),
+) -> Callable[..., None]:
+    """`command` with the name, docstring and parameters of `act`, the first of which it gives, with
+    those `first` before them and those `added` behind: --json comes last, as everywhere.
+    """
     signature, kind = inspect.signature(act), inspect.Parameter.KEYWORD_ONLY
-    _, *options = signature.parameters.values()
-    options = [one.replace(kind=kind) for one in options]
-    options.append(inspect.Parameter("db", kind, default=None, annotation=Db))
-    options.sort(key=lambda one: one.name == "as_json")  # as every command lists it last
+    _, *own = signature.parameters.values()
+    options = [*first, *(one.replace(kind=kind) for one in own), *added]
+    options.sort(key=lambda one: one.name == "as_json")
     vars(command)["__signature__"] = signature.replace(parameters=options)
     command.__annotations__ = {}
     command.__name__, command.__doc__ = act.__name__, act.__doc__

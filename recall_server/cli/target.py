@@ -5,8 +5,10 @@ its route.
 """
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -19,7 +21,16 @@ from recall_server.api import operations
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.operation import Call, Caller, Json, Operation
 from recall_server.application import Application
-from recall_server.cli.shared import PROTOCOL, existing, fail, in_application, run
+from recall_server.cli.shared import (
+    PROTOCOL,
+    Db,
+    existing,
+    fail,
+    in_application,
+    option,
+    run,
+    signed,
+)
 from recall_server.config import Access
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed
 from recall_server.domain.namespace import Namespace, namespace
@@ -145,6 +156,21 @@ class Server(Target):
             fail(f"{self._http.base_url} answers with HTTP {answer.status_code}, and not as "
                  "recall-server does. See whether the URL is right.", "UNAVAILABLE")  # fmt: skip
         return data
+
+
+def with_target(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a command of `act`, which takes a target: the other parameters of `act` are its own, and
+    come behind the namespace, its first argument, and before the options that name the target.
+    """
+
+    def command(
+        name: str, db: str | None, url: str | None, token_file: Path | None, **given: Any
+    ) -> None:
+        on_target(name, db, url, token_file, partial(act, **given))
+
+    whose = inspect.Parameter("name", inspect.Parameter.KEYWORD_ONLY, annotation=Whose)
+    target = (option("db", Db), option("url", Url), option("token_file", TokenFile))
+    return signed(command, act, *target, first=[whose])
 
 
 def on_target(
