@@ -29,6 +29,7 @@ from recall_server.cli.shared import (
     in_application,
     option,
     run,
+    settings,
     signed,
 )
 from recall_server.config import Access
@@ -36,6 +37,7 @@ from recall_server.domain.errors import Invalid, NamespaceNotAllowed
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import JobState
+from recall_server.local import folders
 
 TIMEOUT_S = 60.0
 # How long a command waits until memories are made of what it has stored.
@@ -192,7 +194,16 @@ def on_target(
     async def here(built: Application) -> None:
         await act(Database(built, await _namespace(built, name)))
 
-    in_application(db, here)
+    in_application(db or _local(), here)
+
+
+def _local() -> str | None:
+    """The database of the local server, where no other is named or lies here: what the clients of
+    this machine have stored.
+    """
+    chosen, path = settings(None), folders.database()
+    named = not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set)
+    return None if named or chosen.db_path.exists() or not path.exists() else str(path)
 
 
 async def _on_server(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from docs import generate
+from recall_server.local import folders
 from tests.support.cli import Said, clean_environment, recall, refused
 from tests.support.processes import Server, new_token
 
@@ -101,12 +102,28 @@ def test_adding_finishes_what_a_search_needs_and_says_nothing_of_its_jobs(tmp_pa
     database = tmp_path / "recall.db"
     recall("create-token", "alice", "--db", database, "--create")
 
-    added = recall("add", "I'm allergic to penicillin.", "--db", database)
+    added = recall(
+        "add", "I'm allergic to penicillin.", "--db", database, recall_embedder="wordllama"
+    )
     status = recall("status", "--db", database).out
 
     assert "allergic to penicillin" in added.out
     assert not added.err
     assert re.search(r"pending embeddings +0\n", status)
+
+
+def test_people_see_what_the_clients_of_this_machine_stored() -> None:
+    local = folders.database()
+    local.parent.mkdir(parents=True)
+    recall("create-token", "me", "--db", local, "--create")
+    recall("add", "I'm allergic to penicillin.", "--db", local)
+
+    elsewhere = recall("list")
+    recall("create-token", "alice")
+    here = recall("list")
+
+    assert "allergic to penicillin" in elsewhere.out
+    assert here.out == "There are no memories here.\n"
 
 
 async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:

@@ -42,6 +42,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     ]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("RECALL_EMBEDDER", "none")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
