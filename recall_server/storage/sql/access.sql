@@ -110,12 +110,21 @@ RETURNING jti
 -- They have ended by themselves.
 DELETE FROM revoked_children WHERE namespace = :namespace AND expires_at <= :now
 
+-- query: ended_tokens
+SELECT accessor FROM api_tokens t
+WHERE t.namespace = :namespace AND (t.revoked_at < :before OR t.expires_at < :before)
+  AND NOT EXISTS (
+    SELECT 1 FROM api_tokens c WHERE c.namespace = t.namespace AND c.parent = t.accessor)
+
+-- query: remove_tokens
+DELETE FROM api_tokens WHERE namespace = :namespace AND accessor IN (:accessors...)
+
 -- query: set_tokens_not_before
 UPDATE namespaces SET tokens_not_before = :at WHERE namespace = :namespace RETURNING namespace
 
 -- query: namespace_usage
 -- across namespaces: the operator sees what each keeps
-SELECT n.namespace, n.stored_bytes, n.documents, COALESCE(h.seq, 0) AS records
+SELECT n.namespace, n.stored_bytes, n.documents, COALESCE(h.seq - h.cut_seq, 0) AS records
 FROM namespaces n LEFT JOIN audit_heads h ON h.namespace = n.namespace
 ORDER BY n.stored_bytes DESC, n.namespace
 

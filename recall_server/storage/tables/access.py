@@ -174,6 +174,14 @@ class Access(BoundTable):
             "revoke_child", parent=parent, jti=revocation(parent, jti), expires_at=until
         )
 
+    async def ended(self, before: datetime) -> list[str]:
+        """Tokens that ended before `before`, and issued none that is still kept."""
+        return [row["accessor"] for row in await self._bound.fetch("ended_tokens", before=before)]
+
+    async def remove(self, accessors: Iterable[str]) -> None:
+        """Delete tokens: from now on they are unknown."""
+        await self._bound.send("remove_tokens", accessors=list(accessors))
+
     async def set_not_before(self, at: datetime) -> bool:
         """From now on no token of the namespace is let in that was made before `at`; False where
         there is no such namespace.
