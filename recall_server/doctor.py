@@ -3,6 +3,7 @@
 `recall doctor` prints it; a server refuses to start on a failure and logs warnings.
 """
 
+import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -51,6 +52,18 @@ async def secrets(built: Application) -> Finding:
     )
 
 
+async def cuts(built: Application) -> Finding:
+    """Check where each audit log begins. Queries each namespace, so not at a start."""
+    verification = built.services.verification
+    faults = [await verification.beginning(one) async for one in verification.namespaces()]
+    first = next((fault for fault in faults if fault is not None), None)
+    return judged(
+        "audit_cuts",
+        "each audit log begins where this server has cut it, or with its first record",
+        warn=f"{first.message} `recall audit verify` looks at all records." if first else None,
+    )
+
+
 async def refuse_unsafe(built: Application) -> None:
     """Log warnings. Raises `Unsafe` with the failures."""
     findings = await examine(built)
@@ -74,6 +87,8 @@ def _files(settings: Settings) -> Iterator[Finding]:
         yield from space_findings(settings.database)
     yield _file("key_file", settings, settings.key_path)
     yield _folder("key_folder", settings.key_path.resolve().parent)
+    if settings.audit_archive is not None:
+        yield _archive(settings.audit_archive)
     if settings.card_key_file is not None:
         yield _file("card_key_file", settings, settings.card_key_file)
 
@@ -98,6 +113,14 @@ def _file(check: str, settings: Settings, *paths: Path) -> Finding:
         warn=f"{shared}.",
         when=bool(mode & _OTHERS),
     )
+
+
+def _archive(path: Path) -> Finding:
+    """Check the folder of records that are cut: made and watched over by the operator."""
+    if path.is_dir() and os.access(path, os.W_OK | os.X_OK):
+        return _folder("audit_archive", path)
+    text = f"RECALL_AUDIT_ARCHIVE: {path} is not a folder that this server can write. Make it."
+    return Finding("audit_archive", Level.FAIL, text)
 
 
 def _folder(check: str, path: Path) -> Finding:

@@ -73,7 +73,8 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
 async def _examined(chosen: Settings) -> list[Finding]:
     try:
         async with open_application(chosen, migrating=False) as built:
-            return [*await doctor.examine(built), await doctor.secrets(built)]
+            of_each = [await doctor.secrets(built), await doctor.cuts(built)]
+            return [*await doctor.examine(built), *of_each]
     except RecallError as error:
         return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]
 

@@ -154,6 +154,17 @@ class Verification:
             )
         return _verified(verifier, state.unchained, verifier.confirmed_up_to)
 
+    async def beginning(self, namespace: Namespace) -> AuditBroken | None:
+        """What is wrong with the first record that is left, or with the cut before it. Raises
+        `NamespaceNotFound`.
+        """
+        state = await self.state(namespace)
+        verifier = self.verifier(namespace, state.cut)
+        fault = state.fault
+        async for record in self.records(namespace, verifier.start.seq, to=verifier.start.seq + 1):
+            fault = fault or _fault(partial(verifier.take, record))
+        return fault
+
     async def checkpoint(self, namespace: Namespace) -> tuple[int, str] | None:
         """Return the length of the log and a signed checkpoint of it; None if it is empty. Raises
         `AuditBroken` if its last record is not this server's, `NamespaceNotFound`.
