@@ -3,10 +3,11 @@
 `recall doctor` prints it; a server refuses to start on a failure and logs warnings.
 """
 
+import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,11 +16,22 @@ import structlog
 from recall_server.application import Application
 from recall_server.config import LOOPBACK, Settings, unknown_settings
 from recall_server.domain.errors import Unsafe
-from recall_server.storage.inspection import Finding, Level, inspect, judged, space_findings
+from recall_server.services import stats
+from recall_server.storage.inspection import (
+    Finding,
+    Level,
+    bytes_by_kind,
+    free_bytes,
+    inspect,
+    judged,
+    mb,
+    space_findings,
+)
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
 _OTHERS = 0o066
+FULL_WARN_DAYS = 30.0
 
 log = structlog.get_logger()
 
@@ -61,6 +73,35 @@ async def cuts(built: Application) -> Finding:
         "audit_cuts",
         "each audit log begins where this server has cut it, or with its first record",
         warn=f"{first.message} `recall audit verify` looks at all records." if first else None,
+    )
+
+
+async def sizes(built: Application) -> dict[str, stats.Size]:
+    """What each kind of data takes on the disk, and how fast it grows. Looks at every page."""
+    async with built.store.driver.migration() as connection:
+        of_kind = await bytes_by_kind(connection, built.store.engine)
+    namespaces = built.services.verification.namespaces()
+    return await stats.sizes(built.store, of_kind, namespaces, built.runtime.now())
+
+
+async def growth(built: Application) -> Finding:
+    """Compare the growth of the database with the space on its disk, where that can be seen."""
+    where = built.settings.database
+    free = free_bytes(where) if isinstance(where, Path) else math.inf
+    return judged_growth((await sizes(built)).values(), free)
+
+
+def judged_growth(found: Collection[stats.Size], free: float) -> Finding:
+    """Warn where the `free` bytes of a disk will not do for long."""
+    size, a_day = sum(one.bytes for one in found), sum(one.bytes_a_day for one in found)
+    days = free / a_day if a_day else math.inf
+    text = f"the database has {mb(size)}, and grows by {mb(a_day)} a day"
+    return judged(
+        "growth",
+        text,
+        warn=f"{text}: its disk is full in {days:.0f} days. Have more space, or keep less: "
+        "RECALL_AUDIT_DAYS, RECALL_JOB_DAYS.",
+        when=days < FULL_WARN_DAYS,
     )
 
 

@@ -1,5 +1,5 @@
-"""Archives of records that were cut from audit logs: files that are written whole or not at all, and
-the server's signed statement of each.
+"""Archives of records that were cut from audit logs: files that are written whole or not at all,
+and the server's signed statement of each.
 """
 
 import os

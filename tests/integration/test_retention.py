@@ -24,11 +24,11 @@ async def jobs(application: Application) -> list[Row]:
 
 
 async def issued(
-    application: Application, by: str | None = None, **wanted: timedelta
+    application: Application, *, by: str | None = None, expires_in: timedelta | None = None
 ) -> tuple[str, TokenInfo]:
     line = application.services.audit.begin(ALICE, "create_token", "test", None)
     return await application.services.access.issue(
-        Context(line), wanted=TokenRequest(ALL, **wanted), by=by
+        Context(line), wanted=TokenRequest(ALL, expires_in), by=by
     )
 
 

@@ -132,6 +132,16 @@ ORDER BY n.stored_bytes DESC, n.namespace
 -- across namespaces: the operator's counts
 SELECT count(*) AS namespaces, sum(documents) AS documents FROM namespaces
 
+-- query: first_namespace
+-- across namespaces: since when anything was kept
+SELECT min(created_at) AS at FROM namespaces
+
+-- query: recent_bytes
+-- any scope: what fills the disk is the operator's to see
+SELECT COALESCE(sum(stored_bytes), 0) AS bytes,
+  COALESCE(sum(CASE WHEN recorded_at >= :since THEN stored_bytes ELSE 0 END), 0) AS recent
+FROM episodes WHERE namespace = :namespace
+
 -- query: tokens_at_work
 -- any scope: what a token began ends with it, whatever it is about
 SELECT accessor FROM runs WHERE namespace = :namespace AND accessor IS NOT NULL

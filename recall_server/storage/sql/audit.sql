@@ -95,6 +95,9 @@ WHERE r.namespace = :namespace AND r.seq > :after ORDER BY r.seq LIMIT :limit
 -- query: unchained_records
 SELECT count(*) AS records FROM tool_call_records WHERE namespace = :namespace AND seq IS NULL
 
+-- query: recent_records
+SELECT count(*) AS records FROM tool_call_records WHERE namespace = :namespace AND at >= :since
+
 -- query: record_page
 -- in: sqlite
 SELECT r.*, d.salt, d.details FROM tool_call_records r

@@ -200,6 +200,15 @@ class Access(BoundTable):
             for row in await self._bound.fetch("namespace_usage")
         ]
 
+    async def first_namespace_at(self) -> datetime | None:
+        """When the oldest namespace was made; on a connection for all namespaces."""
+        return moment_or_none((await self._bound.fetch("first_namespace"))[0]["at"])
+
+    async def text_bytes(self, since: datetime) -> tuple[int, int]:
+        """Bytes of all texts that are kept, and of those that have come since."""
+        (row,) = await self._bound.fetch("recent_bytes", since=since)
+        return int(row["bytes"]), int(row["recent"])
+
     async def namespace_totals(self) -> tuple[int, int]:
         """How many namespaces there are, and findable items in all of them."""
         rows = await self._bound.fetch("all_namespaces")

@@ -260,6 +260,10 @@ class Audit:
         """How many records are from before there was a chain."""
         return int((await self._bound.fetch("unchained_records"))[0]["records"])
 
+    async def recent(self, since: datetime) -> int:
+        """How many records are not older."""
+        return int((await self._bound.fetch("recent_records", since=since))[0]["records"])
+
     async def checkpointed(self, seq: int) -> None:
         """A checkpoint for `seq` is in its place."""
         await self._bound.send("mark_checkpoint", seq=seq)
