@@ -62,6 +62,7 @@ class Retention:
     archive: ArchiveFolder | None
     every_s: float
     records_max: int = ARCHIVE_RECORDS_MAX
+    batch_rows: int = BATCH_ROWS
 
     async def run(self) -> None:
         """Look every `every_s` seconds until cancelled. Raises what `once` does."""
@@ -165,19 +166,19 @@ class Retention:
             if "at" in record and datetime.fromisoformat(record["at"]) >= before:
                 break
             batch.append({name: value for name, value in record.items() if name != "details"})
-            if len(batch) == BATCH_ROWS:
+            if len(batch) == self.batch_rows:
                 yield batch
                 batch = []
         if batch:
             yield batch
 
     async def _remove_records(self, namespace: Namespace) -> None:
-        removed = BATCH_ROWS
-        while removed == BATCH_ROWS:
+        removed = self.batch_rows
+        while removed == self.batch_rows:
             async with self.store.transaction(namespace, erasing=True) as tx:
                 await tx.lock()
                 await refuse_held(tx)
-                removed = await tx.audit.remove_cut(BATCH_ROWS)
+                removed = await tx.audit.remove_cut(self.batch_rows)
 
     async def _remove_ended(self, namespace: Namespace, now: datetime) -> None:
         if self.days.jobs is not None:
@@ -189,7 +190,7 @@ class Retention:
         after: str | None = ""
         while after is not None:
             jobs = self.store.autocommit(namespace).jobs
-            ended, after = await jobs.ended(before, after, BATCH_ROWS)
+            ended, after = await jobs.ended(before, after, self.batch_rows)
             if ended:
                 async with self.store.transaction(namespace, erasing=True) as tx:
                     await tx.lock()
