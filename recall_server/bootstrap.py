@@ -45,6 +45,7 @@ from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
+from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
@@ -310,6 +311,15 @@ async def open_application(
                     timedelta(days=settings.forget_days),
                     Reranking(reranker, settings.rerank_min_score) if reranker else None,
                 ),
+                retention=Retention(
+                    store,
+                    verification,
+                    audit.begin,
+                    now,
+                    factories.kept_days(settings),
+                    factories.archive_folder(settings),
+                    settings.retention_s,
+                ),
                 reviews=Reviews(
                     store,
                     runtime,
@@ -380,16 +390,20 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
 
 @asynccontextmanager
 async def working(built: Application) -> AsyncIterator[None]:
-    """Run the worker and the checkpoints for the duration of the block."""
+    """Run the worker, the checkpoints and the retention for the duration of the block."""
     await built.services.model_keys.begin()
     keep = built.supervisor.keep
     task = asyncio.create_task(keep("worker", built.worker.run))
-    checkpointing = asyncio.create_task(keep("checkpoints", built.services.checkpoints.run))
+    besides = {
+        asyncio.create_task(keep("checkpoints", built.services.checkpoints.run)),
+        asyncio.create_task(keep("retention", built.services.retention.run)),
+    }
     try:
         yield
     finally:
-        checkpointing.cancel()
-        await asyncio.wait({checkpointing})
+        for one in besides:
+            one.cancel()
+        await asyncio.wait(besides)
         built.supervisor.stop()
         built.worker.stop()
         done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from dotenv import dotenv_values
-from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -74,6 +74,11 @@ class Settings(BaseSettings):
         "0: a free one",
     )
     probe_host: str = Field("127.0.0.1", description="the address of that port")
+    health_file: Path | None = Field(
+        None,
+        description="a file that a server or worker writes anew every 5 seconds while its "
+        "background work goes on: one that is older than a minute says that it does not",
+    )
     allow_public: bool = Field(
         default=False,
         description="listen on an address that others can reach, without TLS of our own",
@@ -212,6 +217,32 @@ class Settings(BaseSettings):
     )
     checkpoint_s: float = Field(
         3600.0, gt=0, description="seconds between checkpoints, where there is a place for them"
+    )
+    audit_days: float = Field(
+        0.0,
+        ge=0,
+        description="days for which records of the audit log are kept in the database; older ones "
+        "are written to RECALL_AUDIT_ARCHIVE and cut; 0: for ever",
+    )
+    audit_archive: Path | None = Field(
+        None,
+        validate_default=True,
+        description="a folder for records of the audit log that are cut: one file a cut, signed",
+    )
+    job_days: float = Field(
+        0.0, ge=0, description="days for which a job that has ended is kept; 0: for ever"
+    )
+    ended_token_days: float = Field(
+        0.0,
+        ge=0,
+        description="days for which a token is kept that was revoked or has expired, so that lists "
+        "and refusals say so; 0: for ever",
+    )
+    retention_s: float = Field(
+        86_400.0,
+        gt=0,
+        description="seconds between looks for what has been kept for its days: of the audit log, "
+        "jobs and tokens",
     )
     push_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
@@ -417,6 +448,8 @@ class Settings(BaseSettings):
         "key_file",
         "issuers_file",
         "checkpoint_file",
+        "audit_archive",
+        "health_file",
         "erasure_file",
         "checkpoint_url",
         "otlp_endpoint",
@@ -440,6 +473,13 @@ class Settings(BaseSettings):
         # Other files are named after it.
         if not value.name:
             raise ValueError("it must name a file")
+        return value
+
+    @field_validator("audit_archive")
+    @classmethod
+    def _archived(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is None and info.data.get("audit_days"):
+            raise ValueError("it must name a folder where RECALL_AUDIT_DAYS is set")
         return value
 
     @field_validator("public_url", "checkpoint_url", "embedder_url", "otlp_endpoint")

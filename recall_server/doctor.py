@@ -3,9 +3,11 @@
 `recall doctor` prints it; a server refuses to start on a failure and logs warnings.
 """
 
+import math
+import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,11 +16,22 @@ import structlog
 from recall_server.application import Application
 from recall_server.config import LOOPBACK, Settings, unknown_settings
 from recall_server.domain.errors import Unsafe
-from recall_server.storage.inspection import Finding, Level, inspect, judged, space_findings
+from recall_server.services import stats
+from recall_server.storage.inspection import (
+    Finding,
+    Level,
+    bytes_by_kind,
+    free_bytes,
+    inspect,
+    judged,
+    mb,
+    space_findings,
+)
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
 _OTHERS = 0o066
+FULL_WARN_DAYS = 30.0
 
 log = structlog.get_logger()
 
@@ -51,6 +64,47 @@ async def secrets(built: Application) -> Finding:
     )
 
 
+async def cuts(built: Application) -> Finding:
+    """Check where each audit log begins. Queries each namespace, so not at a start."""
+    verification = built.services.verification
+    faults = [await verification.beginning(one) async for one in verification.namespaces()]
+    first = next((fault for fault in faults if fault is not None), None)
+    return judged(
+        "audit_cuts",
+        "each audit log begins where this server has cut it, or with its first record",
+        warn=f"{first.message} `recall audit verify` looks at all records." if first else None,
+    )
+
+
+async def sizes(built: Application) -> dict[str, stats.Size]:
+    """What each kind of data takes on the disk, and how fast it grows. Looks at every page."""
+    async with built.store.driver.migration() as connection:
+        of_kind = await bytes_by_kind(connection, built.store.engine)
+    namespaces = built.services.verification.namespaces()
+    return await stats.sizes(built.store, of_kind, namespaces, built.runtime.now())
+
+
+async def growth(built: Application) -> Finding:
+    """Compare the growth of the database with the space on its disk, where that can be seen."""
+    where = built.settings.database
+    free = free_bytes(where) if isinstance(where, Path) else math.inf
+    return judged_growth((await sizes(built)).values(), free)
+
+
+def judged_growth(found: Collection[stats.Size], free: float) -> Finding:
+    """Warn where the `free` bytes of a disk will not do for long."""
+    size, a_day = sum(one.bytes for one in found), sum(one.bytes_a_day for one in found)
+    days = free / a_day if a_day else math.inf
+    text = f"the database has {mb(size)}, and grows by {mb(a_day)} a day"
+    return judged(
+        "growth",
+        text,
+        warn=f"{text}: its disk is full in {days:.0f} days. Have more space, or keep less: "
+        "RECALL_AUDIT_DAYS, RECALL_JOB_DAYS.",
+        when=days < FULL_WARN_DAYS,
+    )
+
+
 async def refuse_unsafe(built: Application) -> None:
     """Log warnings. Raises `Unsafe` with the failures."""
     findings = await examine(built)
@@ -74,6 +128,8 @@ def _files(settings: Settings) -> Iterator[Finding]:
         yield from space_findings(settings.database)
     yield _file("key_file", settings, settings.key_path)
     yield _folder("key_folder", settings.key_path.resolve().parent)
+    if settings.audit_archive is not None:
+        yield _archive(settings.audit_archive)
     if settings.card_key_file is not None:
         yield _file("card_key_file", settings, settings.card_key_file)
 
@@ -98,6 +154,14 @@ def _file(check: str, settings: Settings, *paths: Path) -> Finding:
         warn=f"{shared}.",
         when=bool(mode & _OTHERS),
     )
+
+
+def _archive(path: Path) -> Finding:
+    """Check the folder of records that are cut: made and watched over by the operator."""
+    if path.is_dir() and os.access(path, os.W_OK | os.X_OK):
+        return _folder("audit_archive", path)
+    text = f"RECALL_AUDIT_ARCHIVE: {path} is not a folder that this server can write. Make it."
+    return Finding("audit_archive", Level.FAIL, text)
 
 
 def _folder(check: str, path: Path) -> Finding:

@@ -1,13 +1,14 @@
 """Builds the parts that the settings choose. Large ones are imported here when chosen."""
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 
 from pydantic import SecretStr
 
 from recall_server.config import Settings, is_address
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.integrations.archives import ArchiveFolder
 from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
 from recall_server.integrations.crypto.issuers import Issuer, check, load
 from recall_server.integrations.crypto.keys import ServerKey
@@ -20,6 +21,7 @@ from recall_server.integrations.rerankers import Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
+from recall_server.services.retention import Days
 from recall_server.storage.store import Store
 
 _KEY = re.compile(r"[!-~]+")
@@ -79,6 +81,19 @@ def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
     if settings.checkpoint_url is not None:
         places.append(CheckpointUrl(settings.checkpoint_url, settings.push_timeout_s))
     return places
+
+
+def kept_days(settings: Settings) -> Days:
+    return Days(
+        *(
+            timedelta(days=days) if days else None
+            for days in (settings.audit_days, settings.job_days, settings.ended_token_days)
+        )
+    )
+
+
+def archive_folder(settings: Settings) -> ArchiveFolder | None:
+    return ArchiveFolder(settings.audit_archive) if settings.audit_archive else None
 
 
 def issuers(settings: Settings) -> tuple[Issuer, ...]:

@@ -3,6 +3,7 @@ protocol.
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,10 +18,15 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
-from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.tracing import send_spans
 
 log = structlog.get_logger()
+
+# Between two writes of the health file.
+HEALTH_S = 5.0
+# A loop that has not turned for so long has stopped: a busy database answers sooner, or not at all.
+STALE_S = 30.0
 
 
 @asynccontextmanager
@@ -73,6 +79,44 @@ def only_server(settings: Settings) -> Iterator[None]:
         lock.release()
 
 
+@asynccontextmanager
+async def showing_health(built: Application) -> AsyncIterator[None]:
+    """Keep the health file fresh for the duration of the block, while the worker's loops go on.
+    Raises `Invalid` where it cannot be written.
+    """
+    path = built.settings.health_file
+    if path is None:
+        yield
+        return
+    stale_s = max(STALE_S, 3 * built.settings.worker_poll_s)
+
+    def write() -> None:
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(f"{__version__} {os.getpid()}\n", "utf-8")
+        part.chmod(0o600)
+        part.replace(path)
+
+    async def show() -> None:
+        while True:
+            if built.worker.idle_s < stale_s:
+                await asyncio.to_thread(write)
+            await asyncio.sleep(HEALTH_S)
+
+    try:
+        write()
+    except OSError as error:
+        raise Invalid(
+            f"RECALL_HEALTH_FILE: {path} cannot be written ({error.strerror}). Name another."
+        ) from None
+    task = asyncio.create_task(built.supervisor.keep("health_file", show))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        path.unlink(missing_ok=True)
+
+
 def stop_signal() -> asyncio.Event:
     """Return an event that SIGTERM or SIGINT sets."""
     stop = asyncio.Event()
@@ -89,6 +133,7 @@ async def work(settings: Settings) -> None:
         open_application(settings) as built,
         checked_and_loaded(built),
         working(built),
+        showing_health(built),
         probing(settings, with_metrics(built)) as port,
     ):
         log.info(

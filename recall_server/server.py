@@ -22,7 +22,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
-from recall_server.lifecycle import checked_and_loaded, only_server, stop_signal
+from recall_server.lifecycle import checked_and_loaded, only_server, showing_health, stop_signal
 from recall_server.local.presence import clients_of, published
 
 log = structlog.get_logger()
@@ -126,6 +126,7 @@ async def serve(
                 open_application(settings) as built,
                 checked_and_loaded(built),
                 working(built),
+                showing_health(built),
                 listening(app(built), settings, listener) as address,
                 probing(settings, with_metrics(built)),
             ):

@@ -1,13 +1,14 @@
 """Runs leased jobs of all namespaces in turn, with retries, back-off and a final failure."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -86,6 +87,14 @@ class Worker:
     _stopping: bool = False
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _holder: Holder = field(default_factory=Holder)
+    _turned_at: float | None = None
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last turn of the loop that watches over jobs, which never waits long:
+        infinite before the first.
+        """
+        return math.inf if self._turned_at is None else monotonic() - self._turned_at
 
     def wake(self, *, pushes: bool = False) -> None:
         """Make one idle loop look for a job now instead of at the next poll."""
@@ -117,6 +126,7 @@ class Worker:
                         lane.wake()
             except Unavailable as error:
                 log.warning("worker_delayed", code=error.code)
+            self._turned_at = monotonic()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.poll_s):
                     await self._ending.wait()

@@ -29,9 +29,11 @@ from recall_server.domain.errors import AuditBroken, Invalid, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.security.audit_chain import Checkpoint, excuses
 from recall_server.integrations.crypto.keys import Jwk
+from recall_server.services.audit.archives import Archive, Digested
 from recall_server.services.audit.verification import (
     Verified,
     manifest_of,
+    read_archive,
     read_checkpoints,
     verified_export,
 )
@@ -157,6 +159,14 @@ def verify(
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="The public key that is trusted (JWK)."),
     ] = None,
+    archive: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True,
+            help="A file with records that were cut, or a folder of such files; again for more.",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
     db: Db = None,
     as_json: AsJson = False,
@@ -170,7 +180,7 @@ def verify(
         if db is not None or name is not None:
             fail("Give an export, or a database with --db and --namespace.")
         try:
-            found = _offline(file, checkpoints, key, as_json=as_json)
+            found = _offline(file, checkpoints, key, archive or [], as_json=as_json)
         except AuditBroken as error:
             _broken(error)
         except RecallError as error:
@@ -189,7 +199,8 @@ def verify(
             wanted = [one async for one in built.services.verification.namespaces()]
         try:
             with waiting("Verifying the records"):
-                verified = [await _verified(built, one, given) for one in wanted]
+                archives = _archives(archive or [], public)
+                verified = [await _verified(built, one, given, archives) for one in wanted]
             if name is None:
                 _check_all_present(verified, given)
         except AuditBroken as error:
@@ -199,10 +210,12 @@ def verify(
     in_application(db, act)
 
 
-async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) -> Verified:
+async def _verified(
+    built: Application, ns: Namespace, given: list[Checkpoint], archives: list[Archive]
+) -> Verified:
     services = built.services
     try:
-        found = await services.verification.verify(ns, given)
+        found = await services.verification.verify(ns, given, archives)
     except AuditBroken as error:
         try:
             await observed(built, ns, operations.audit.VERIFY_AUDIT, broken_at=error.seq)
@@ -224,17 +237,35 @@ def _check_all_present(verified: Sequence[Verified], given: list[Checkpoint]) ->
             raise AuditBroken(one.namespace, 1, "the whole audit log is missing")
 
 
-def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json: bool) -> Verified:
+def _offline(
+    path: Path, checkpoints: Path | None, key: Path | None, archive: list[Path], *, as_json: bool
+) -> Verified:
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            lines = Digested(file)
             manifest = manifest_of(lines)
             public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
             if not as_json:
                 _print_key(public, "the operator" if key else "the export itself: give --key")
-            given = _read(checkpoints, public)
-            return verified_export(manifest, lines, given, public)
+            given, archives = _read(checkpoints, public), _archives(archive, public)
+            return verified_export(manifest, lines, given, public, archives)
     except (OSError, UnicodeDecodeError):
         raise Invalid(f"{path} cannot be read as an export of an audit log.") from None
+
+
+def _archives(paths: list[Path], public: Jwk) -> list[Archive]:
+    """Archives that are intact. Raises `AuditBroken`."""
+    found = []
+    for path in paths:
+        for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+            try:
+                found.append(read_archive(file, public))
+            except AuditBroken:
+                typer.echo(f"recall: {file} is not as it was written.", err=True)
+                raise
+            except (OSError, UnicodeDecodeError):
+                raise Invalid(f"{file} cannot be read as an archive.") from None
+    return found
 
 
 def _read(path: Path | None, public: Jwk) -> list[Checkpoint]:
@@ -262,8 +293,10 @@ def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json:
         print_json([{**asdict(one), "vouched_for": one.confirmed_up_to} for one in found])
         return
     for one in found:
-        parts = [f"records 1 to {one.seq} are intact" if one.seq else "no records"]
-        if one.confirmed_up_to:
+        parts = [f"records {one.first} to {one.seq} are intact" if one.seq else "no records"]
+        if one.first > 1:
+            parts.append("those before were cut: give --archive to verify them")
+        if one.confirmed_up_to >= one.first:
             parts.append(f"checkpoints confirm those up to {one.confirmed_up_to}")
         elif checkpoints is not None and one.seq:
             parts.append("no checkpoint confirms any of them")

@@ -48,7 +48,7 @@ from recall_server.cli.vectors import reembed
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
-from recall_server.storage.inspection import Finding, Level, bytes_by_kind
+from recall_server.storage.inspection import Finding, Level
 
 log = structlog.get_logger()
 
@@ -73,7 +73,12 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
 async def _examined(chosen: Settings) -> list[Finding]:
     try:
         async with open_application(chosen, migrating=False) as built:
-            return [*await doctor.examine(built), await doctor.secrets(built)]
+            of_each = [
+                await doctor.secrets(built),
+                await doctor.cuts(built),
+                await doctor.growth(built),
+            ]
+            return [*await doctor.examine(built), *of_each]
     except RecallError as error:
         return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]
 
@@ -148,7 +153,8 @@ async def status(
         typer.Option("--namespaces", help="What each keeps of its quota, and its name in logs."),
     ] = False,
     disk: Annotated[
-        bool, typer.Option("--disk", help="Bytes by kind; of SQLite every page is looked at.")
+        bool,
+        typer.Option("--disk", help="Bytes by kind, and growth; every page is looked at."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -159,15 +165,14 @@ async def status(
         await _namespaces(built, as_json=as_json)
         return
     if disk:
-        async with built.store.driver.migration() as connection:
-            sizes = await bytes_by_kind(connection, built.store.engine)
+        found = await doctor.sizes(built)
+        rows = [{"kind": kind, **asdict(size)} for kind, size in found.items()]
         if as_json:
-            print_json(sizes)
+            print_json({kind: asdict(size) for kind, size in found.items()})
         else:
-            for kind, size in sizes.items():
-                typer.echo(f"{kind:12}{size:>16,}")
+            print_table(rows, "There is nothing.")
         return
-    found = await server_stats(built.store)
+    stats = await server_stats(built.store)
     keys = await built.services.model_keys.rejected()
     row = {
         "version": __version__,
@@ -177,9 +182,9 @@ async def status(
         "embedder": built.embedder.model if built.embedder else "none",
         "rejected_keys": [str(key) for key in keys],
         "failing_work": [str(one) for one in await built.supervisor.failing()],
-        "namespaces": found.namespaces,
-        "findable_items": found.findable_items,
-        **asdict(found.backlog),
+        "namespaces": stats.namespaces,
+        "findable_items": stats.findable_items,
+        **asdict(stats.backlog),
     }
     if as_json:
         print_json(row)

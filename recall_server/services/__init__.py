@@ -20,6 +20,7 @@ from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
+from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
@@ -58,6 +59,7 @@ class Services:
     quarantine: Quarantine
     rebuild: Rebuild
     recall: Recall
+    retention: Retention
     reviews: Reviews
     sources: Sources
     tasks: Tasks

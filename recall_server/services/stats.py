@@ -1,9 +1,11 @@
 """The jobs that wait, of a namespace or of all, and the operator's view of the whole."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Self
 
+from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import JobState
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.ingest import EXTRACT
@@ -39,6 +41,46 @@ class ServerStats:
     namespaces: int
     findable_items: int
     backlog: Backlog
+
+
+# Growth is that of the last days, or of the life of the database where that is shorter.
+GROWTH_DAYS = 7.0
+# Kinds of data that come with texts; the others do not grow with what is handed in.
+OF_TEXTS = ("texts", "memories", "embeddings", "words", "jobs")
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a kind of data takes on the disk, and how much more of it a day."""
+
+    bytes: int
+    bytes_a_day: int
+
+
+async def sizes(
+    store: Store, of_kind: Mapping[str, int], namespaces: AsyncIterator[Namespace], now: datetime
+) -> dict[str, Size]:
+    """How fast each kind grows: by its share of the texts, or of the audit records, that have come
+    in the last days. Looks at every text, so not on the way of a call.
+    """
+    async with store.transaction(None, write=False) as tx:
+        first = await tx.access.first_namespace_at() or now
+    days = min(max((now - first) / timedelta(days=1), 1.0), GROWTH_DAYS)
+    since = now - timedelta(days=days)
+    texts, recent_texts, records, recent_records = 0, 0, 0, 0
+    async for namespace in namespaces:
+        async with store.snapshot(namespace) as tx:
+            kept, recent = await tx.access.text_bytes(since)
+            head, (cut, _) = await tx.audit.head(), await tx.audit.cut()
+            recent_records += await tx.audit.recent(since)
+        texts, recent_texts = texts + kept, recent_texts + recent
+        records += head.seq - cut if head else 0
+    shares = dict.fromkeys(OF_TEXTS, recent_texts / texts if texts else 0.0)
+    shares["audit"] = recent_records / records if records else 0.0
+    return {
+        kind: Size(size, round(size * min(1.0, shares.get(kind, 0.0)) / days))
+        for kind, size in of_kind.items()
+    }
 
 
 async def server_stats(store: Store) -> ServerStats:

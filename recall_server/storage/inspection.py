@@ -284,26 +284,31 @@ def space_findings(path: Path) -> Iterator[Finding]:
     """The checks `disk_space` and `journal` of a database file, which is there: two calls to the
     system, so that they can be made at any time.
     """
-    disk = os.statvfs(path)
-    free, size = disk.f_bavail * disk.f_frsize, path.stat().st_size
+    free, size = free_bytes(path), path.stat().st_size
     wanted = FREE_WARN_BYTES + size
     yield judged(
         "disk_space",
-        f"{_mb(free)} are free on the disk of {path}",
-        warn=f"{_mb(free)} are free on the disk of {path}, of which a purge needs {_mb(size)}. "
-        f"When it is full nothing can be kept, nor erased. Have {_mb(wanted)} free.",
+        f"{mb(free)} are free on the disk of {path}",
+        warn=f"{mb(free)} are free on the disk of {path}, of which a purge needs {mb(size)}. "
+        f"When it is full nothing can be kept, nor erased. Have {mb(wanted)} free.",
         when=free < wanted,
     )
     journal = path.with_name(path.name + "-wal")
     length = journal.stat().st_size if journal.exists() else 0
     yield judged(
         "journal",
-        f"the journal of {path} has {_mb(length)}",
-        warn=f"the journal of {path} has {_mb(length)}: another program reads an old state of the "
+        f"the journal of {path} has {mb(length)}",
+        warn=f"the journal of {path} has {mb(length)}: another program reads an old state of the "
         "database, and nothing gets into it. End that program; `fuser` names it.",
         when=length > JOURNAL_WARN_BYTES,
     )
 
 
-def _mb(count: int) -> str:
+def free_bytes(path: Path) -> int:
+    """What is left for us on the disk of a file."""
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
+def mb(count: int) -> str:
     return f"{count / 1_048_576:,.0f} MB"

@@ -99,10 +99,10 @@ BREAKAGES = (
     Breakage(
         "book-not-append-only",
         "that SQLite refuses to change a record",
-        "migrations/0008_chain.sqlite.sql",
+        "migrations/0039_retention.sqlite.sql",
         Statement(
-            "BEFORE DELETE ON tool_call_records\nBEGIN\n  SELECT RAISE(ABORT, 'the book is never shortened');\n",
-            "BEFORE DELETE ON tool_call_records\nBEGIN\n  SELECT 1;\n",
+            "SELECT RAISE(ABORT, 'what is not cut of the audit log is never deleted');",
+            "SELECT 1;",
         ),
         (
             "tests/security/test_audit_writes.py::test_the_application_itself_cannot_change_the_book",

@@ -232,5 +232,5 @@ def test_no_transaction_destroys_without_asking_the_hold() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.AsyncFunctionDef) and "erasing=True" in ast.unparse(node):
                 (asks if "refuse_held(" in ast.unparse(node) else unasked).add(node.name)
-    assert asks == {"_erase", "purge"}
+    assert asks == {"_erase", "purge", "_remove_records", "_remove_jobs", "_remove_tokens"}
     assert unasked == UNASKED.keys()

@@ -171,6 +171,7 @@ def test_status_says_what_fills_the_database_and_whose_it_is(url: str) -> None:
     assert isinstance(of_disk, dict)
     assert [one["namespace"] for one in of_names] == ["alice", "bob"]
     assert len({one["in_logs"] for one in of_names}) == 2
-    assert of_disk["audit"] > 0
+    assert of_disk["audit"]["bytes"] >= of_disk["audit"]["bytes_a_day"] > 0
+    assert of_disk["embeddings"]["bytes_a_day"] == of_disk["other"]["bytes_a_day"] == 0
     assert {"texts", "memories", "embeddings", "words", "jobs", "tasks", "other"} < of_disk.keys()
     assert "bob" in table.out

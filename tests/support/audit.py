@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
+from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import Head
@@ -49,11 +51,18 @@ Database = Path | str
 Record = dict[str, Any]
 
 
-def inside(database: Database, act: Callable[[Application], Any], **given: object) -> Any:
+def inside(
+    database: Database,
+    act: Callable[[Application], Any],
+    *,
+    now: Callable[[], datetime] = utc_now,
+    **given: object,
+) -> Any:
     """What `act` returns, done in a house of its own."""
 
     async def open_and_act() -> Any:
-        async with open_application(settings_for(database, embedder="none", **given)) as built:
+        chosen = settings_for(database, embedder="none", **given)
+        async with open_application(chosen, now=now) as built:
             return await act(built)
 
     return asyncio.run(open_and_act())
@@ -75,14 +84,19 @@ async def enter(built: Application, *names: Namespace) -> None:
         await built.services.access.issue(Context(entry), label=f"laptop of {name}")
 
 
-def fill(database: Database, records: int = 10, *names: Namespace) -> None:
+def fill(
+    database: Database,
+    records: int = 10,
+    *names: Namespace,
+    now: Callable[[], datetime] = utc_now,
+) -> None:
     """Books of so many records each."""
 
     async def act(built: Application) -> None:
         await enter(built, *(names or (ALICE,)))
         await more(built, records - 1, *names)
 
-    inside(database, act)
+    inside(database, act, now=now)
 
 
 async def more(built: Application, records: int, *names: Namespace) -> None:

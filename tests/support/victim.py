@@ -6,10 +6,12 @@ Each work can be done again after it was cut off: what had been done is found to
 
 import asyncio
 import io
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 from recall_server.application import Application
@@ -20,13 +22,16 @@ from recall_server.domain.errors import RecallError
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Refusal, TokenInfo
 from recall_server.domain.task import JobState, Mode, Request, TaskState
+from recall_server.services.audit.verification import read_archive
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.retention import CUT_AUDIT, Days
 from recall_server.services.tasks.transitions import DISCARD
 from recall_server.storage.tables.registry import DELETED
 from recall_server.storage.tables.tasks import Filter
 from tests.support.application import settings_for
 from tests.support.conversation import memories
+from tests.support.engines import KEY_FILE
 from tests.support.erasure import erase_all
 from tests.support.models import HashEmbedder
 from tests.support.processes import Database
@@ -42,6 +47,8 @@ POLL_S = 0.05
 _OUT = "SELECT id FROM memories WHERE status <> 'active'"
 # Words of BEFORE of which an erased file holds no trace.
 TRACE = "favourite color is teal"
+# Of an audit log: two archives, and several batches of each.
+RECORDS = 40
 # Two batches of an import, and a part of a third.
 CARRIED = 450
 
@@ -76,6 +83,13 @@ async def _enter(built: Application) -> None:
 async def _entered(built: Application) -> None:
     """Several tokens."""
     for _ in range(4):
+        await _enter(built)
+
+
+async def _recorded(built: Application) -> None:
+    """An audit log of some length, with details beside it, and jobs that have ended."""
+    await _remembered(built)
+    for _ in range(RECORDS):
         await _enter(built)
 
 
@@ -209,6 +223,33 @@ async def _revoke(built: Application, told: Callable[[str], None]) -> None:
         told(info.accessor)
 
 
+async def _cut(built: Application, told: Callable[[str], None]) -> None:
+    """All records are older than no days at all; two archives, each removed in several batches."""
+    retention = built.services.retention
+    days = Days(audit=timedelta(0), jobs=timedelta(0), tokens=timedelta(0))
+    await replace(retention, days=days, records_max=24, batch_rows=10).once()
+    told("cut")
+
+
+async def _is_cut(built: Application, _: str) -> bool:
+    """Nothing is left but the records of the cuts, and the archives have the rest."""
+    async with built.store.transaction(ALICE, write=False) as tx:
+        left = await tx.audit.newest(1_000)
+    kept = {line.operation for line in left} == {CUT_AUDIT}
+    return kept and await _is_one_chain(built)
+
+
+async def _is_one_chain(built: Application) -> bool:
+    """The log verifies, and with the archives from its first record on."""
+    folder = built.services.retention.archive
+    assert folder is not None
+    files = await asyncio.to_thread(lambda: sorted(folder.path.glob("*.jsonl")))
+    archives = [read_archive(path, built.key.public) for path in files]
+    alone = await built.services.verification.verify(ALICE)
+    whole = await built.services.verification.verify(ALICE, (), archives)
+    return whole.first == 1 and whole.seq == alone.seq > RECORDS
+
+
 async def _is_migrated(built: Application, _: str) -> bool:
     return await summary(built) is not None
 
@@ -291,6 +332,7 @@ WORKS = {
     "import": Work(_enter, _import, _is_imported),
     "restore": Work(_forgotten, _restore, _is_restored),
     "revoke": Work(_entered, _revoke, _is_revoked),
+    "cut": Work(_recorded, _cut, _is_cut, _is_one_chain),
 }
 
 
@@ -320,7 +362,11 @@ async def summary(built: Application) -> dict[str, object]:
 
 def opened(database: Database) -> AbstractAsyncContextManager[Application]:
     """The house of the victim."""
-    return open_application(settings_for(database, lease_s=LEASE_S), embedder=HashEmbedder())
+    name = "recall.archive" if isinstance(database, Path) else re.sub(r"\W+", "-", database)
+    folder = (database.parent if isinstance(database, Path) else KEY_FILE.parent) / name[-60:]
+    folder.mkdir(exist_ok=True)
+    settings = settings_for(database, lease_s=LEASE_S, audit_archive=folder)
+    return open_application(settings, embedder=HashEmbedder())
 
 
 async def main(work: str, database: str) -> None:

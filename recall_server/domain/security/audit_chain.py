@@ -67,6 +67,27 @@ class Restored:
     at: str
 
 
+@dataclass(frozen=True)
+class Cut:
+    """The records `first` to `last` were cut from a namespace's chain, and an archive has them:
+    `prev` is the digest before them, `digest` that of the last, and `sha256` that of the archive up
+    to this statement. `restored` is what is known of restores up to there. Signed by the server.
+    """
+
+    namespace: str
+    first: int
+    prev: str
+    last: int
+    digest: str
+    sha256: str
+    restored: tuple[Restored, ...] = ()
+
+    @property
+    def head(self) -> Head:
+        """Where the rest of the chain begins."""
+        return Head(self.last, self.digest)
+
+
 def excuses(restored: Iterable[Restored], checkpoint: Checkpoint, *, whole: bool = False) -> bool:
     """Whether a checkpoint confirms what was there before one of the restores, and took away;
     `whole`: they are of other namespaces, and took away all of this one.
@@ -123,7 +144,7 @@ class Verifier:
     which names the first record that is bad or that no checkpoint confirms.
 
     With `mac_key` the MAC of each record is checked too. `start`: verify only what follows a record
-    that was verified before.
+    that was verified before, or was cut, after the restores that are `known`.
     """
 
     def __init__(
@@ -133,12 +154,13 @@ class Verifier:
         checkpoints: Iterable[Checkpoint] = (),
         mac_key: bytes | None = None,
         start: Head = START,
+        known: Iterable[Restored] = (),
     ) -> None:
         self.namespace = namespace
-        self.head = start
+        self.start = self.head = start
         self.confirmed_up_to = start.seq
         self.details_erased = 0
-        self.restored: list[Restored] = []
+        self.restored = list(known)
         self._mac_key = mac_key
         self._waiting: dict[int, list[Checkpoint]] = {}
         for one in checkpoints:

@@ -6,15 +6,32 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
 
-from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound
+from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, Stale
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.audit_chain import START, Checkpoint, Head, Restored, Verifier
+from recall_server.domain.security.audit_chain import (
+    START,
+    Checkpoint,
+    Cut,
+    Head,
+    Restored,
+    Verifier,
+)
+from recall_server.integrations.archives import verified_cut
 from recall_server.integrations.checkpoints import CheckpointStore, signed, verified_checkpoint
 from recall_server.integrations.crypto.keys import Jwk, ServerKey
+from recall_server.services.audit.archives import (
+    Archive,
+    Digested,
+    begun,
+    cut_before,
+    leading_to,
+    sealed,
+)
 from recall_server.storage.store import Store
 
 FORMAT = "recall-audit/1"
@@ -27,8 +44,8 @@ PURPOSE = "audit"
 
 @dataclass(frozen=True)
 class Verified:
-    """Records 1 to `seq` are intact; checkpoints confirm those up to `confirmed_up_to`, but for
-    what a restore took away.
+    """Records `first` to `seq` are intact; checkpoints confirm those up to `confirmed_up_to`, but
+    for what a restore took away. Those before `first` were cut, and no archive was given.
     """
 
     namespace: str
@@ -38,6 +55,20 @@ class Verified:
     details_erased: int
     confirmed_up_to: int
     restored: tuple[Restored, ...] = ()
+    first: int = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """The head of an audit log, how many records are older than its chain, and up to where it was
+    cut, with the server's statement of that; `fault`: what is wrong with it.
+    """
+
+    head: Head
+    unchained: int
+    cut: Cut | None
+    statement: str
+    fault: AuditBroken | None = None
 
 
 @dataclass(frozen=True)
@@ -53,61 +84,98 @@ class Verification:
         records, and a seal, which is a checkpoint of the last record.
 
         A broken log is exported whole, with the fault in place of the seal; then this raises
-        `AuditBroken`. Raises `NamespaceNotFound`.
+        `AuditBroken`. Raises `NamespaceNotFound`, and `Stale` where the log was cut meanwhile.
         """
-        head, unchained = await self._state(namespace)
+        state = await self.state(namespace)
         manifest = {
             "format": FORMAT,
             "namespace": namespace,
             "exported_at": self._time(),
             "key": dict(self.key.public),
-            "head": {"seq": head.seq, "digest": head.digest},
-            "unchained": unchained,
+            "head": {"seq": state.head.seq, "digest": state.head.digest},
+            "unchained": state.unchained,
+            **({"cut": state.statement} if state.cut else {}),
         }
-        yield _line(manifest)
-        verifier = self._verifier(namespace)
-        fault: AuditBroken | None = None
-        async for record in self._records(namespace, to=head.seq):
+        yield as_line(manifest)
+        verifier = self.verifier(namespace, state.cut)
+        fault = state.fault
+        async for record in self.records(namespace, verifier.start.seq, to=state.head.seq):
             fault = fault or _fault(partial(verifier.take, record))
-            yield _line(record)
-        fault = fault or _fault(partial(_same, verifier, head))
+            yield as_line(record)
+        fault = fault or _fault(partial(_same, verifier, state.head))
         if fault is not None:
-            yield _line({"broken": {"seq": fault.seq, "message": fault.message}})
+            if (await self.state(namespace)).statement != state.statement:
+                raise Stale("The audit log was cut while it was read. Export it again.")
+            yield as_line({"broken": {"seq": fault.seq, "message": fault.message}})
             raise fault
-        yield _line({"seal": signed(self.key, self._checkpoint(namespace, head))})
+        yield as_line({"seal": signed(self.key, self._checkpoint(namespace, state.head))})
 
     async def verify(
-        self, namespace: Namespace, checkpoints: Iterable[Checkpoint] = ()
+        self,
+        namespace: Namespace,
+        checkpoints: Iterable[Checkpoint] = (),
+        archives: Sequence[Archive] = (),
     ) -> Verified:
-        """Verify the log in the database. Raises `AuditBroken`, `NamespaceNotFound`."""
-        head, unchained = await self._state(namespace)
+        """Verify the log in the database, from its cut on, and what archives have of it before.
+        Raises `AuditBroken`, `NamespaceNotFound`.
+        """
+        state = await self.state(namespace)
         outside = [one for one in checkpoints if one.namespace == namespace]
-        verifier = self._verifier(namespace, outside)
-        async for record in self._records(namespace):
+        try:
+            return await self._verified(namespace, state, outside, archives)
+        except AuditBroken:
+            if (await self.state(namespace)).statement == state.statement:
+                raise
+        # It was cut meanwhile.
+        return await self.verify(namespace, outside, archives)
+
+    async def _verified(
+        self,
+        namespace: Namespace,
+        state: State,
+        checkpoints: Iterable[Checkpoint],
+        archives: Sequence[Archive],
+    ) -> Verified:
+        head = state.head
+        if state.fault is not None:
+            raise state.fault
+        verifier = self.verifier(namespace, state.cut, checkpoints, archives)
+        async for record in self.records(namespace, verifier.head.seq):
             verifier.take(record)
             if verifier.head.seq == head.seq:
                 _same(verifier, head)
         verifier.finish()
         if verifier.head.seq < head.seq:
             _same(verifier, head)
-        after, _ = await self._state(namespace)  # others may have appended meanwhile
+        after = (await self.state(namespace)).head  # others may have appended meanwhile
         if verifier.head.seq > after.seq:
             raise AuditBroken(
                 namespace, after.seq + 1, "the head of the audit log does not know it"
             )
-        return _verified(verifier, unchained, verifier.confirmed_up_to)
+        return _verified(verifier, state.unchained, verifier.confirmed_up_to)
+
+    async def beginning(self, namespace: Namespace) -> AuditBroken | None:
+        """What is wrong with the first record that is left, or with the cut before it. Raises
+        `NamespaceNotFound`.
+        """
+        state = await self.state(namespace)
+        verifier = self.verifier(namespace, state.cut)
+        fault = state.fault
+        async for record in self.records(namespace, verifier.start.seq, to=verifier.start.seq + 1):
+            fault = fault or _fault(partial(verifier.take, record))
+        return fault
 
     async def checkpoint(self, namespace: Namespace) -> tuple[int, str] | None:
         """Return the length of the log and a signed checkpoint of it; None if it is empty. Raises
         `AuditBroken` if its last record is not this server's, `NamespaceNotFound`.
         """
-        head, _ = await self._state(namespace)
+        head = (await self.state(namespace)).head
         if head == START:
             return None
         async with self.store.transaction(namespace, write=False) as tx:
             last = await tx.audit.chained(head.seq - 1, 1)
         before = Head(head.seq - 1, str(last[0].get("prev")) if last else "")
-        verifier = self._verifier(namespace, start=before)
+        verifier = Verifier(namespace, mac_key=self.key.derive(PURPOSE), start=before)
         for record in last:
             verifier.take(record)
         _same(verifier, head)
@@ -125,17 +193,27 @@ class Verification:
                 return
             after = found[-1]
 
-    async def _state(self, namespace: Namespace) -> tuple[Head, int]:
+    async def state(self, namespace: Namespace) -> State:
+        """Raises `NamespaceNotFound`."""
         async with self.store.transaction(namespace, write=False) as tx:
-            head, unchained = await tx.audit.head(), await tx.audit.unchained()
+            head, (cut_seq, statement) = await tx.audit.head(), await tx.audit.cut()
+            unchained = await tx.audit.unchained()
         if head is None:
             raise NamespaceNotFound
-        return head, unchained
+        try:
+            cut = cut_before(namespace, statement or None, self.key.public)
+        except AuditBroken as error:
+            return State(head, unchained, None, statement, error)
+        stated, fault = cut.last if cut else 0, None
+        if stated != cut_seq:
+            why = f"the log was cut up to {cut_seq}, and this server has stated {stated}"
+            fault = AuditBroken(namespace, min(stated, cut_seq) + 1, why)
+        return State(head, unchained, cut, statement, fault)
 
-    async def _records(
-        self, namespace: Namespace, *, to: int | None = None
+    async def records(
+        self, namespace: Namespace, after: int, *, to: int | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        after = 0
+        """Yield the records after `after`, up to `to`."""
         while to is None or after < to:
             limit = RECORDS_BATCH if to is None else min(RECORDS_BATCH, to - after)
             async with self.store.transaction(namespace, write=False) as tx:
@@ -146,11 +224,17 @@ class Verification:
                 return
             after = found[-1].get("seq", after + limit)
 
-    def _verifier(
-        self, namespace: Namespace, checkpoints: Iterable[Checkpoint] = (), *, start: Head = START
+    def verifier(
+        self,
+        namespace: Namespace,
+        cut: Cut | None,
+        checkpoints: Iterable[Checkpoint] = (),
+        archives: Sequence[Archive] = (),
     ) -> Verifier:
-        secret = self.key.derive(PURPOSE)
-        return Verifier(namespace, checkpoints=checkpoints, mac_key=secret, start=start)
+        """A verifier of the records behind `cut`, which has verified what archives have of those
+        before. Raises `AuditBroken`.
+        """
+        return _begun(namespace, cut, checkpoints, archives, self.key.derive(PURPOSE))
 
     def _checkpoint(self, namespace: Namespace, head: Head) -> Checkpoint:
         return Checkpoint(namespace, head.seq, head.digest, self._time())
@@ -168,11 +252,19 @@ def manifest_of(lines: Iterator[str]) -> dict[str, Any]:
 
 
 def verified_export(
-    manifest: dict[str, Any], lines: Iterator[str], checkpoints: Iterable[Checkpoint], public: Jwk
+    manifest: dict[str, Any],
+    lines: Digested,
+    checkpoints: Iterable[Checkpoint],
+    public: Jwk,
+    archives: Sequence[Archive] = (),
 ) -> Verified:
-    """Verify the rest of an export by a trusted key and checkpoints. Raises `AuditBroken`."""
+    """Verify the rest of an export, or of an archive, by a trusted key and checkpoints, and what
+    archives have of the records before. Raises `AuditBroken`.
+    """
     namespace = manifest["namespace"]
-    verifier = Verifier(namespace, checkpoints=checkpoints)
+    cut = cut_before(namespace, manifest.get("cut"), public)
+    verifier = _begun(namespace, cut, checkpoints, archives)
+    start = verifier.head
     fault: AuditBroken | None = None
     seal = None
     for line in lines:
@@ -189,8 +281,46 @@ def verified_export(
     if fault is not None:
         raise fault
     confirmed_up_to = verifier.confirmed_up_to
-    verifier.confirm(_opened(seal, verifier, public))
+    if manifest.get("archive"):
+        sealed(seal, verifier, start, lines.sha256, public)
+    else:
+        verifier.confirm(_opened(seal, verifier, public))
     return _verified(verifier, manifest.get("unchained", 0), confirmed_up_to)
+
+
+def read_archive(path: Path, public: Jwk) -> Archive:
+    """Verify an archive by itself. Raises `Invalid` if it is none, and `AuditBroken`."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        lines = Digested(file)
+        manifest = manifest_of(lines)
+        if not manifest.get("archive"):
+            raise Invalid(f"{path} is not an archive. Give what RECALL_AUDIT_ARCHIVE has.")
+        verified_export(manifest, lines, (), public)
+        seal = str(_parsed(lines.last)["seal"])
+    before = cut_before(manifest["namespace"], manifest.get("cut"), public)
+    return Archive(path, verified_cut(seal, public), before)
+
+
+def _archived(archives: Iterable[Archive]) -> Iterator[dict[str, Any]]:
+    """The records of archives that were verified."""
+    for one in archives:
+        with one.path.open(encoding="utf-8", newline="\n") as lines:
+            manifest_of(lines)
+            for line in lines:
+                if "seal" not in (found := _parsed(line)):
+                    yield found
+
+
+def _begun(
+    namespace: str,
+    cut: Cut | None,
+    checkpoints: Iterable[Checkpoint],
+    archives: Sequence[Archive],
+    mac_key: bytes | None = None,
+) -> Verifier:
+    leading = leading_to(cut, archives)
+    before = leading[0].before if leading else cut
+    return begun(namespace, cut, _archived(leading), before, checkpoints, mac_key=mac_key)
 
 
 def _opened(seal: Any, verifier: Verifier, public: Jwk) -> Checkpoint:
@@ -258,6 +388,7 @@ def _verified(verifier: Verifier, unchained: int, confirmed_up_to: int) -> Verif
         erased,
         confirmed_up_to,
         tuple(verifier.restored),
+        verifier.start.seq + 1,
     )
 
 
@@ -269,7 +400,7 @@ def _fault(step: Callable[[], None]) -> AuditBroken | None:
     return None
 
 
-def _line(value: dict[str, Any]) -> str:
+def as_line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

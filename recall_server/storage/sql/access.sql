@@ -110,18 +110,37 @@ RETURNING jti
 -- They have ended by themselves.
 DELETE FROM revoked_children WHERE namespace = :namespace AND expires_at <= :now
 
+-- query: ended_tokens
+SELECT accessor FROM api_tokens t
+WHERE t.namespace = :namespace AND (t.revoked_at < :before OR t.expires_at < :before)
+  AND NOT EXISTS (
+    SELECT 1 FROM api_tokens c WHERE c.namespace = t.namespace AND c.parent = t.accessor)
+
+-- query: remove_tokens
+DELETE FROM api_tokens WHERE namespace = :namespace AND accessor IN (:accessors...)
+
 -- query: set_tokens_not_before
 UPDATE namespaces SET tokens_not_before = :at WHERE namespace = :namespace RETURNING namespace
 
 -- query: namespace_usage
 -- across namespaces: the operator sees what each keeps
-SELECT n.namespace, n.stored_bytes, n.documents, COALESCE(h.seq, 0) AS records
+SELECT n.namespace, n.stored_bytes, n.documents, COALESCE(h.seq - h.cut_seq, 0) AS records
 FROM namespaces n LEFT JOIN audit_heads h ON h.namespace = n.namespace
 ORDER BY n.stored_bytes DESC, n.namespace
 
 -- query: all_namespaces
 -- across namespaces: the operator's counts
 SELECT count(*) AS namespaces, sum(documents) AS documents FROM namespaces
+
+-- query: first_namespace
+-- across namespaces: since when anything was kept
+SELECT min(created_at) AS at FROM namespaces
+
+-- query: recent_bytes
+-- any scope: what fills the disk is the operator's to see
+SELECT COALESCE(sum(stored_bytes), 0) AS bytes,
+  COALESCE(sum(CASE WHEN recorded_at >= :since THEN stored_bytes ELSE 0 END), 0) AS recent
+FROM episodes WHERE namespace = :namespace
 
 -- query: tokens_at_work
 -- any scope: what a token began ends with it, whatever it is about

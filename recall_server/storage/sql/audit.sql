@@ -23,6 +23,32 @@ ON CONFLICT (namespace) DO NOTHING
 -- query: move_audit_head
 UPDATE audit_heads SET seq = :seq, digest = :digest WHERE namespace = :namespace
 
+-- query: audit_cut
+SELECT cut_seq, cut_statement FROM audit_heads WHERE namespace = :namespace
+
+-- query: move_audit_cut
+UPDATE audit_heads SET cut_seq = :seq, cut_statement = :statement
+WHERE namespace = :namespace AND cut_seq = :before
+RETURNING cut_seq
+
+-- query: cut_records
+SELECT id FROM tool_call_records WHERE namespace = :namespace AND seq <= (
+  SELECT cut_seq FROM audit_heads WHERE namespace = :namespace
+) ORDER BY seq LIMIT :limit
+
+-- query: remove_records
+-- The database lets those go that were cut, and no others.
+DELETE FROM tool_call_records WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: audits_to_cut
+-- across namespaces: retention is of the whole server
+-- One look at the oldest record of each.
+SELECT h.namespace FROM audit_heads h
+WHERE h.namespace > :after AND EXISTS (
+  SELECT 1 FROM tool_call_records r WHERE r.namespace = h.namespace AND r.seq <= h.cut_seq + 1
+    AND (r.seq <= h.cut_seq OR r.at < :before)
+) ORDER BY h.namespace LIMIT :limit
+
 -- query: mark_checkpoint
 UPDATE audit_heads SET checkpoint_seq = :seq WHERE namespace = :namespace
 
@@ -68,6 +94,9 @@ WHERE r.namespace = :namespace AND r.seq > :after ORDER BY r.seq LIMIT :limit
 
 -- query: unchained_records
 SELECT count(*) AS records FROM tool_call_records WHERE namespace = :namespace AND seq IS NULL
+
+-- query: recent_records
+SELECT count(*) AS records FROM tool_call_records WHERE namespace = :namespace AND at >= :since
 
 -- query: record_page
 -- in: sqlite

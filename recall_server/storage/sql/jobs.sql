@@ -137,3 +137,15 @@ SELECT min(due_at) AS due_at FROM operations WHERE state = 'queued' AND due_at <
 
 -- query: job
 SELECT * FROM operations WHERE namespace = :namespace AND id = :id
+
+-- query: ended_jobs
+-- A page by key, so that no statement goes through all jobs. What was given up for a key that was
+-- rejected waits for another one.
+SELECT id, state IN ('complete', 'failed') AND finished_at < :before
+  AND COALESCE(error_code, '') <> 'MODEL_KEY_REJECTED' AS ended
+FROM operations WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
+
+-- query: remove_jobs
+-- One that was queued again meanwhile stays.
+DELETE FROM operations WHERE namespace = :namespace AND id IN (:ids...)
+  AND state IN ('complete', 'failed')

@@ -174,6 +174,14 @@ class Access(BoundTable):
             "revoke_child", parent=parent, jti=revocation(parent, jti), expires_at=until
         )
 
+    async def ended(self, before: datetime) -> list[str]:
+        """Tokens that ended before `before`, and issued none that is still kept."""
+        return [row["accessor"] for row in await self._bound.fetch("ended_tokens", before=before)]
+
+    async def remove(self, accessors: Iterable[str]) -> None:
+        """Delete tokens: from now on they are unknown."""
+        await self._bound.send("remove_tokens", accessors=list(accessors))
+
     async def set_not_before(self, at: datetime) -> bool:
         """From now on no token of the namespace is let in that was made before `at`; False where
         there is no such namespace.
@@ -191,6 +199,15 @@ class Access(BoundTable):
             )
             for row in await self._bound.fetch("namespace_usage")
         ]
+
+    async def first_namespace_at(self) -> datetime | None:
+        """When the oldest namespace was made; on a connection for all namespaces."""
+        return moment_or_none((await self._bound.fetch("first_namespace"))[0]["at"])
+
+    async def text_bytes(self, since: datetime) -> tuple[int, int]:
+        """Bytes of all texts that are kept, and of those that have come since."""
+        (row,) = await self._bound.fetch("recent_bytes", since=since)
+        return int(row["bytes"]), int(row["recent"])
 
     async def namespace_totals(self) -> tuple[int, int]:
         """How many namespaces there are, and findable items in all of them."""

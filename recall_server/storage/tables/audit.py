@@ -197,6 +197,35 @@ class Audit:
         rows = await self._bound.fetch("audit_head")
         return Head(rows[0]["seq"], rows[0]["digest"]) if rows else None
 
+    async def cut(self) -> tuple[int, str]:
+        """Up to where the chain was cut, and the server's statement of it; 0 and "" where not."""
+        rows = await self._bound.fetch("audit_cut")
+        return (rows[0]["cut_seq"], rows[0]["cut_statement"]) if rows else (0, "")
+
+    async def move_cut(self, before: int, seq: int, statement: str) -> bool:
+        """Cut the records up to `seq`, unless others than those up to `before` were cut: none of
+        them counts any more, and `remove_cut` may delete them.
+        """
+        return await self._bound.touched(
+            "move_audit_cut", before=before, seq=seq, statement=statement
+        )
+
+    async def remove_cut(self, limit: int) -> int:
+        """Delete some of the records that were cut, the oldest, with their details; how many."""
+        rows = await self._bound.fetch("cut_records", limit=limit)
+        ids = [row["id"] for row in rows]
+        if ids:
+            await self._bound.send("erase_details", ids=ids)
+            await self._bound.send("remove_records", ids=ids)
+        return len(ids)
+
+    async def to_cut(self, before: datetime, after: str, limit: int) -> list[Namespace]:
+        """Namespaces after `after` whose first record that is left is older than `before`, or that
+        have records which were cut. On a connection for all namespaces.
+        """
+        rows = await self._bound.fetch("audits_to_cut", before=before, after=after, limit=limit)
+        return [Namespace(row["namespace"]) for row in rows]
+
     async def newest(self, limit: int) -> list[AuditRecord]:
         """The newest records of this namespace, newest first, without details."""
         return [_record(row) for row in await self._bound.fetch("records", limit=limit)]
@@ -230,6 +259,10 @@ class Audit:
     async def unchained(self) -> int:
         """How many records are from before there was a chain."""
         return int((await self._bound.fetch("unchained_records"))[0]["records"])
+
+    async def recent(self, since: datetime) -> int:
+        """How many records are not older."""
+        return int((await self._bound.fetch("recent_records", since=since))[0]["records"])
 
     async def checkpointed(self, seq: int) -> None:
         """A checkpoint for `seq` is in its place."""

@@ -438,8 +438,9 @@ class ErasureScan(BoundTable):
         return {table: int(row[table]) for table in ("memories", "episodes")}
 
     async def place_of(self, record_id: str) -> int:
-        """The place of a record in the audit log."""
-        return int((await self._bound.fetch("place_of_record", id=record_id))[0]["seq"])
+        """The place of a record in the audit log; 0 where it was cut, with all before it."""
+        rows = await self._bound.fetch("place_of_record", id=record_id)
+        return int(rows[0]["seq"]) if rows else 0
 
     async def details(self) -> AsyncIterator[Sequence[Row]]:
         """The details of all audit records, each with the place of its record."""

@@ -140,6 +140,18 @@ class Jobs(BoundTable):
         rows = await self._bound.fetch("oldest_due", now=now)
         return moment_or_none(rows[0]["due_at"])
 
+    async def ended(self, before: datetime, after: str, limit: int) -> tuple[list[str], str | None]:
+        """Of so many jobs after `after` those that ended before `before`; and the last one looked
+        at, None where no more follow.
+        """
+        rows = await self._bound.fetch("ended_jobs", before=before, after=after, limit=limit)
+        last = rows[-1]["id"] if len(rows) == limit else None
+        return [row["id"] for row in rows if row["ended"]], last
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Delete jobs that have ended."""
+        await self._bound.send("remove_jobs", ids=list(ids))
+
     async def state(self, job_id: str) -> JobState | None:
         rows = await self._bound.fetch("job", id=job_id)
         return JobState(rows[0]["state"]) if rows else None

@@ -118,7 +118,7 @@ OURS = frozenset(
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
         " vector ids counts content_hash request_digest change_id reason dropped side from_id to_id"
-        " made_by"
+        " made_by cut_statement"
     )
 )
 
@@ -418,7 +418,7 @@ TABLES = (
         rest="the last record of the audit log",
         kept="the last record of the audit log",
         not_exported="an export of the audit log has the chain",
-        inner=_words("seq digest checkpoint_seq"),
+        inner=_words("seq digest checkpoint_seq cut_seq cut_statement"),
     ),
     Table(
         "erasures",

@@ -15,8 +15,8 @@ from tests.support.victim import WORKS, drain, opened, summary
 
 # What reaches a file, or the server of the database.
 WRITES = {
-    "sqlite": "pwrite64,fdatasync,fsync,ftruncate,link,unlink",
-    "postgres": "sendto",
+    "sqlite": "pwrite64,fdatasync,fsync,ftruncate,rename,link,unlink",
+    "postgres": "sendto,fsync,rename",
 }
 AT_ONCE = 2
 

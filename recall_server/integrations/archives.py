@@ -1,0 +1,115 @@
+"""Archives of records that were cut from audit logs: files that are written whole or not at all,
+and the server's signed statement of each.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import jwt
+from filelock import FileLock, Timeout
+
+from recall_server.domain.errors import Invalid, Unavailable
+from recall_server.domain.security.audit_chain import Cut, Restored
+from recall_server.integrations.crypto.keys import ALG, Jwk, ServerKey
+
+TYP = "recall-audit-cut+jwt"
+
+
+def signed_cut(key: ServerKey, cut: Cut) -> str:
+    """Return the statement as a JWS (RFC 7515): the same for the same cut."""
+    return key.sign(asdict(cut), TYP)
+
+
+def verified_cut(token: str, public: Jwk) -> Cut:
+    """Return the cut that the holder of `public` has stated. Raises `Invalid`."""
+    try:
+        key = jwt.PyJWK(dict(public), algorithm=ALG)
+        read = jwt.decode_complete(token, key, algorithms=[ALG])
+        return _cut(read["header"], read["payload"])
+    except (jwt.PyJWTError, KeyError, TypeError, ValueError):
+        raise Invalid("This is not a statement of a cut that the key at hand has signed.") from None
+
+
+def _cut(header: dict[str, Any], claims: dict[str, Any]) -> Cut:
+    if header["typ"] != TYP:
+        raise ValueError
+    restored = tuple(Restored(int(one["seq"]), str(one["at"])) for one in claims["restored"])
+    return Cut(
+        str(claims["namespace"]),
+        int(claims["first"]),
+        str(claims["prev"]),
+        int(claims["last"]),
+        str(claims["digest"]),
+        str(claims["sha256"]),
+        restored,
+    )
+
+
+def name_of(cut: Cut) -> str:
+    """The name of an archive: after a restore, the same positions may be cut a second time."""
+    return f"{cut.namespace}.{cut.first:012}-{cut.last:012}.{cut.digest[:12]}.jsonl"
+
+
+@dataclass(frozen=True)
+class ArchiveFolder:
+    """A folder of the operator for archives, which only their owner can read."""
+
+    path: Path
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether no other process of this machine writes archives there, or will in the block.
+        Raises `Unavailable`.
+        """
+        lock = FileLock(self.path / ".lock", mode=0o600)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        except OSError as error:
+            raise self._unwritable(error) from None
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    @contextmanager
+    def new(self) -> Iterator[tuple[BinaryIO, Callable[[str], None]]]:
+        """Yield a file, and what puts it on the disk under a name when it is complete. Raises
+        `Unavailable`.
+        """
+        part = self.path / ".part"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            with os.fdopen(os.open(part, flags, 0o600), "wb") as file:
+
+                def complete(name: str) -> None:
+                    file.flush()
+                    os.fsync(file.fileno())
+                    part.replace(self.path / name)
+                    _sync(self.path)
+
+                yield file, complete
+        except OSError as error:
+            raise self._unwritable(error) from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _unwritable(self, error: OSError) -> Unavailable:
+        return Unavailable(
+            f"RECALL_AUDIT_ARCHIVE: {self.path} cannot be written ({error.strerror}). Nothing is "
+            "cut from the audit log meanwhile."
+        )
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,253 @@
+"""Retention: what has been kept for its days goes. Records of the audit log are written to a file
+and vouched for before they are cut; jobs and tokens that have ended are deleted.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, BinaryIO
+
+import structlog
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import AuditBroken, NamespaceNotFound, OnHold, Stale
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.security.audit_chain import Cut, Verifier
+from recall_server.integrations.archives import ArchiveFolder, name_of, signed_cut
+from recall_server.services.audit.verification import (
+    FORMAT,
+    NAMESPACES_AT_ONCE,
+    State,
+    Verification,
+    as_line,
+)
+from recall_server.services.erasure.erase import refuse_held
+from recall_server.storage.store import Store
+
+log = structlog.get_logger()
+
+CUT_AUDIT = "cut_audit"
+REMOVE_TOKENS = "remove_tokens"
+# Of one archive, so that no namespace keeps the others waiting; a longer past takes several.
+ARCHIVE_RECORDS_MAX = 50_000
+# Rows that one transaction deletes, and jobs that one looks at.
+BATCH_ROWS = 500
+
+
+@dataclass(frozen=True)
+class Days:
+    """How long each is kept; None: for ever."""
+
+    audit: timedelta | None = None
+    jobs: timedelta | None = None
+    tokens: timedelta | None = None
+
+    @property
+    def any(self) -> bool:
+        return any(one is not None for one in (self.audit, self.jobs, self.tokens))
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Goes through all namespaces, a batch at a time. One that is on hold keeps everything."""
+
+    store: Store
+    verification: Verification
+    begin: Callable[[Namespace, str, str, str | None], AuditEntry]
+    now: Callable[[], datetime]
+    days: Days
+    archive: ArchiveFolder | None
+    every_s: float
+    records_max: int = ARCHIVE_RECORDS_MAX
+    batch_rows: int = BATCH_ROWS
+
+    async def run(self) -> None:
+        """Look every `every_s` seconds until cancelled. Raises what `once` does."""
+        while self.days.any:
+            await self.once()
+            await asyncio.sleep(self.every_s)
+
+    async def once(self) -> None:
+        """Remove all that has been kept for its days. Raises `Unavailable` where the folder of
+        archives cannot be written; then nothing is cut.
+        """
+        now = self.now()
+        if self.days.audit is not None and self.archive is not None:
+            with self.archive.alone() as alone:
+                # Another process is at it.
+                if alone:
+                    await self._cut_all(self.archive, now - self.days.audit)
+        if self.days.jobs is not None or self.days.tokens is not None:
+            async for namespace in self.verification.namespaces():
+                await self._unless_held(self._remove_ended, namespace, now)
+
+    async def _cut_all(self, folder: ArchiveFolder, before: datetime) -> None:
+        """Cut one archive from each namespace in turn, until nothing is left to cut."""
+        more = True
+        while more:
+            more = False
+            async for namespace in self._namespaces(before):
+                cut = partial(self._cut, folder)
+                more |= bool(await self._unless_held(cut, namespace, before))
+
+    async def _namespaces(self, before: datetime) -> AsyncIterator[Namespace]:
+        after = ""
+        while True:
+            async with self.store.transaction(None, write=False) as tx:
+                found = await tx.audit.to_cut(before, after, NAMESPACES_AT_ONCE)
+            for namespace in found:
+                yield namespace
+            if len(found) < NAMESPACES_AT_ONCE:
+                return
+            after = found[-1]
+
+    async def _unless_held(
+        self, act: Callable[[Namespace, datetime], Any], namespace: Namespace, at: datetime
+    ) -> Any:
+        try:
+            return await act(namespace, at)
+        except (OnHold, NamespaceNotFound, Stale):
+            return None
+        except AuditBroken as error:
+            log.error("audit_broken", namespace=namespace, seq=error.seq)  # noqa: TRY400
+            return None
+
+    async def _cut(self, folder: ArchiveFolder, namespace: Namespace, before: datetime) -> bool:
+        """Cut what is older; whether more of it is left. Raises `OnHold`, `AuditBroken`."""
+        # What was cut before, by somebody who was stopped.
+        await self._remove_records(namespace)
+        state = await self.verification.state(namespace)
+        if state.fault is not None:
+            raise state.fault
+        with folder.new() as (file, complete):
+            writing = _Writing(file, self.verification.verifier(namespace, state.cut))
+            await asyncio.to_thread(writing.begin, self._manifest(namespace, state))
+            async for batch in self._batches(namespace, writing, before):
+                await asyncio.to_thread(writing.add, batch)
+            # Else the record of each cut would be cut by another one, for ever.
+            if writing.only_cuts:
+                return False
+            cut = writing.cut
+            statement = signed_cut(self.verification.key, cut)
+            await asyncio.to_thread(writing.end, statement)
+            await asyncio.to_thread(complete, name_of(cut))
+        entry = self.begin(namespace, CUT_AUDIT, "worker", None)
+        entry.counts |= {"records": cut.last - cut.first + 1, "up_to": cut.last}
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            await tx.lock()
+            await refuse_held(tx)
+            if not await tx.audit.move_cut(cut.first - 1, cut.last, statement):
+                # Another process has cut meanwhile: its archive counts, and ours is not needed.
+                raise Stale
+        await self._remove_records(namespace)
+        return cut.last - cut.first + 1 >= self.records_max
+
+    def _manifest(self, namespace: Namespace, state: State) -> dict[str, Any]:
+        """The same each time, so that an archive which is written again is the same file."""
+        return {
+            "format": FORMAT,
+            "archive": True,
+            "namespace": namespace,
+            "key": dict(self.verification.key.public),
+            **({"cut": state.statement} if state.cut else {}),
+        }
+
+    async def _batches(
+        self, namespace: Namespace, writing: "_Writing", before: datetime
+    ) -> AsyncIterator[Sequence[dict[str, Any]]]:
+        """The oldest records that are left, without details, up to the first that is not older."""
+        batch: list[dict[str, Any]] = []
+        after = writing.verifier.start.seq
+        last = after + self.records_max
+        async for record in self.verification.records(namespace, after, to=last):
+            if "at" in record and datetime.fromisoformat(record["at"]) >= before:
+                break
+            batch.append({name: value for name, value in record.items() if name != "details"})
+            if len(batch) == self.batch_rows:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    async def _remove_records(self, namespace: Namespace) -> None:
+        removed = self.batch_rows
+        while removed == self.batch_rows:
+            async with self.store.transaction(namespace, erasing=True) as tx:
+                await tx.lock()
+                await refuse_held(tx)
+                removed = await tx.audit.remove_cut(self.batch_rows)
+
+    async def _remove_ended(self, namespace: Namespace, now: datetime) -> None:
+        if self.days.jobs is not None:
+            await self._remove_jobs(namespace, now - self.days.jobs)
+        if self.days.tokens is not None:
+            await self._remove_tokens(namespace, now - self.days.tokens)
+
+    async def _remove_jobs(self, namespace: Namespace, before: datetime) -> None:
+        after: str | None = ""
+        while after is not None:
+            jobs = self.store.autocommit(namespace).jobs
+            ended, after = await jobs.ended(before, after, self.batch_rows)
+            if ended:
+                async with self.store.transaction(namespace, erasing=True) as tx:
+                    await tx.lock()
+                    await refuse_held(tx)
+                    await tx.jobs.remove(ended)
+
+    async def _remove_tokens(self, namespace: Namespace, before: datetime) -> None:
+        if not await self.store.autocommit(namespace).access.ended(before):
+            return
+        entry = self.begin(namespace, REMOVE_TOKENS, "worker", None)
+        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
+            await tx.lock()
+            await refuse_held(tx)
+            # What goes on by a token, or by a child of it, is still compared with it.
+            busy = {one.partition("/")[0] for one in await tx.access.at_work()}
+            ended = [one for one in await tx.access.ended(before) if one not in busy]
+            await tx.access.remove(ended)
+            entry.ids += ended
+            entry.counts["tokens"] = len(ended)
+
+
+class _Writing:
+    """Writes the archive of one cut, and verifies what it writes."""
+
+    def __init__(self, file: BinaryIO, verifier: Verifier) -> None:
+        self.verifier = verifier
+        self.only_cuts = True
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def begin(self, manifest: dict[str, Any]) -> None:
+        self._write(as_line(manifest))
+
+    def add(self, records: Sequence[dict[str, Any]]) -> None:
+        """Raises `AuditBroken`."""
+        for record in records:
+            self.verifier.take(record)
+            self.only_cuts &= record["operation"] == CUT_AUDIT
+            self._write(as_line(record))
+
+    def end(self, statement: str) -> None:
+        self._write(as_line({"seal": statement}))
+
+    @property
+    def cut(self) -> Cut:
+        start, head = self.verifier.start, self.verifier.head
+        return Cut(
+            self.verifier.namespace,
+            start.seq + 1,
+            start.digest,
+            head.seq,
+            head.digest,
+            self._digest.hexdigest(),
+            tuple(self.verifier.restored),
+        )
+
+    def _write(self, line: str) -> None:
+        text = f"{line}\n".encode()
+        self._digest.update(text)
+        self._file.write(text)
