@@ -247,7 +247,7 @@ _KINDS = {
     "embeddings": ("embeddings",),
     "words": ("documents", "postings", "terms"),
     "audit": ("tool_call_records", "audit_details", "audit_heads"),
-    "jobs": ("operations",),
+    "jobs": ("operations", "queues"),
     "tasks": ("runs", "run_events", "push_configs"),
 }
 _SIZES = {

@@ -243,7 +243,7 @@ TABLES = (
     Table(
         "memory_counts",
         key=("type", "topic"),
-        rest="a trigger counts down with each memory",
+        rest="counted down with each memory",
         said=("topic",),
         named=Named.FOLLOWS,
         not_exported="counted again by an import",
@@ -436,6 +436,14 @@ TABLES = (
         rest="keyed digests, so that the same is not taken in again",
         kept="keyed digests, so that the same is not taken in again",
         not_exported="digests by the key of this server",
+    ),
+    Table(
+        "queues",
+        key=("pushes",),
+        rest="when the next job is due",
+        kept="when the next job is due, until there is none: one may be a purge",
+        not_exported="jobs stay here",
+        inner=("due_at",),
     ),
     Table("schema_version", key=("version",), tenant=False),
     Table("server", key=("singleton",), tenant=False),
