@@ -74,6 +74,8 @@ class Table:
     # Its rows have topics and containers: queries of callers are held to their access scope.
     scoped: bool = False
     tenant: bool = True
+    # Of a database on several nodes it stays on the one that is connected to, for this reason.
+    local: str = ""
     exported: str = ""
     not_exported: str = ""
     columns: tuple[str, ...] = ()
@@ -444,8 +446,9 @@ TABLES = (
         kept="when the next job is due, until there is none: one may be a purge",
         not_exported="jobs stay here",
         inner=("due_at",),
+        local="it is asked for the next namespace of all",
     ),
-    Table("schema_version", key=("version",), tenant=False),
+    Table("schema_version", key=("version",), tenant=False, local="migrations are run there"),
     Table("server", key=("singleton",), tenant=False),
     Table("rejected_keys", key=("role",), tenant=False),
     Table("failing_work", key=("work",), tenant=False),
