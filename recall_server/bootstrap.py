@@ -70,7 +70,7 @@ from recall_server.storage.driver import TimeLimits
 from recall_server.storage.migrations import migrate, read
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import PURGE
-from recall_server.storage.tables.tasks import PUSH
+from recall_server.storage.tables.jobs import PUSH
 from recall_server.worker import Lane, Worker
 
 

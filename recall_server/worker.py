@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic, perf_counter
 
@@ -41,6 +41,8 @@ BACKOFF_MIN = timedelta(seconds=2)
 BACKOFF_MAX = timedelta(minutes=15)
 REPAIR = timedelta(minutes=5)
 WAIT_MAX = timedelta(hours=1)
+# A database on several nodes may show that a job is done before it shows one that was added.
+QUEUES_REPAIRED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(eq=False)
@@ -118,9 +120,17 @@ class Worker:
                     group.create_task(self.supervisor.keep("worker", partial(self._loop, lane)))
 
     async def _watch(self) -> None:
-        """Take jobs back from processes that have ended, at once and from then on."""
+        """Take jobs back from processes that have ended, and repair the queues, at once and from
+        then on.
+        """
+        repaired: datetime | None = None
         while not self._stopping:
             try:
+                now = self.runtime.now()
+                if repaired is None or now - repaired >= QUEUES_REPAIRED_EVERY:
+                    async with self.store.transaction(None) as tx:
+                        await tx.jobs.repair_queues()
+                    repaired = now
                 if await self.take_back():
                     for lane in self.lanes:
                         lane.wake()

@@ -24,10 +24,11 @@ from recall_server.cli.shared import (
     unused,
 )
 from recall_server.config import Settings
-from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.errors import DatabaseUnusable, NotDistributable
 from recall_server.domain.moments import utc_now
 from recall_server.lifecycle import only_server
 from recall_server.storage import driver_for, inspection, migrations
+from recall_server.storage.migrations import Pending
 from recall_server.storage.sqlite import backup as files
 
 PENDING = 1
@@ -43,50 +44,84 @@ def migrate(
     no_backup: Annotated[
         bool, typer.Option("--no-backup", help="Do not copy the SQLite file first.")
     ] = False,
+    distribute: Annotated[
+        bool, typer.Option("--distribute", help="Then spread it over the nodes of Citus.")
+    ] = False,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring the tables of a database up to date with this release, which goes one way only."""
+    if distribute and (check or dry_run):
+        fail("--distribute is neither checked nor tried: it goes on where it broke off.")
     chosen = existing_settings(db)
     copy = None
     if check or dry_run:
-        steps = run(_tried(chosen, dry_run=dry_run))
+        found = run(_tried(chosen, dry_run=dry_run))
     else:
-        steps, copy = run(_migrated(chosen, backup=not no_backup))
+        found, copy = run(_migrated(chosen, backup=not no_backup))
+    steps, breaking = found.names, found.breaking
+    spread = run(_distributed(chosen)) if distribute else []
     if as_json:
-        print_json({"migrations": steps, "backup": copy and str(copy)})
+        print_json(
+            {
+                "migrations": steps,
+                "breaking": breaking,
+                "backup": copy and str(copy),
+                "distributed": spread,
+            }
+        )
     else:
         done = "Would be applied" if check else "Can be applied" if dry_run else "Applied"
         typer.echo(f"{done}: {', '.join(steps)}." if steps else "The database is up to date.")
+        if distribute:
+            typer.echo(f"Spread: {', '.join(spread)}." if spread else "All tables are spread.")
+        if breaking and (check or dry_run):
+            typer.echo(
+                "Stop all servers and workers first: an older release cannot go on after "
+                f"{', '.join(breaking)}."
+            )
         if copy is not None:
             typer.echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
     if check and steps:
         raise typer.Exit(PENDING)
 
 
-async def _tried(chosen: Settings, *, dry_run: bool) -> list[str]:
+async def _distributed(chosen: Settings) -> list[str]:
+    if isinstance(chosen.database, Path):
+        raise NotDistributable(
+            "A SQLite file cannot be spread over several nodes. Move its namespaces to PostgreSQL "
+            "with `recall export` and `recall import`."
+        )
+    from recall_server.storage.postgres.distribution import distribute  # noqa: PLC0415
+    from recall_server.storage.postgres.driver import MIGRATION_LOCK  # noqa: PLC0415
+
+    return await distribute(chosen.database, MIGRATION_LOCK)
+
+
+async def _tried(chosen: Settings, *, dry_run: bool) -> Pending:
     driver, folder = driver_for(chosen.database), shipped("migrations")
     try:
         await driver.open()
         if dry_run:
-            return await migrations.try_out(driver, folder, utc_now())
+            await migrations.try_out(driver, folder, utc_now())
         return await migrations.pending(driver, folder)
     finally:
         await driver.close()
 
 
-async def _migrated(chosen: Settings, *, backup: bool) -> tuple[list[str], Path | None]:
+async def _migrated(chosen: Settings, *, backup: bool) -> tuple[Pending, Path | None]:
     path, folder, copy = chosen.database, shipped("migrations"), None
     with only_server(chosen):
         driver = driver_for(path)
         try:
             await driver.open()
             steps = await migrations.pending(driver, folder)
-            if backup and steps and isinstance(path, Path):
-                copy = path.with_name(f"{path.name}.before-{steps[0]}")
+            if backup and steps.names and isinstance(path, Path):
+                copy = path.with_name(f"{path.name}.before-{steps.names[0]}")
                 with progress("% copied") as on_progress:
                     files.copy_to(path, copy, on_progress)
-            return await migrations.migrate(driver, folder, utc_now()), copy
+            names = await migrations.migrate(driver, folder, utc_now())
+            return Pending(names, steps.breaking), copy
         finally:
             await driver.close()
 

@@ -378,6 +378,12 @@ class SchemaTooNew(DatabaseUnusable):
         )
 
 
+class NotDistributable(DatabaseUnusable):
+    """The database cannot be spread over several nodes. The sentence says what is in the way."""
+
+    code = "NOT_DISTRIBUTABLE"
+
+
 class ExportBusy(Unavailable):
     """An export is being made already. Wait until it is done, then ask again."""
 

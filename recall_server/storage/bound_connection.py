@@ -215,6 +215,8 @@ class BoundConnection:
     past: Past = PRESENT
     # The events of this transaction, by item, kind and reason.
     noted: dict[tuple[str, EventKind, str], Noted] = field(default_factory=dict)
+    # When the first job is due that this transaction adds or puts back, of pushes and of others.
+    due: dict[bool, datetime] = field(default_factory=dict)
 
     def note(
         self,
@@ -228,6 +230,10 @@ class BoundConnection:
     ) -> None:
         """Have an event written with this transaction: once, however often it is noted."""
         self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped)
+
+    def note_due(self, at: datetime, *, pushes: bool) -> None:
+        """Have workers look for a job of this namespace at a moment, once this is committed."""
+        self.due[pushes] = min(at, self.due.get(pushes, at))
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

@@ -46,9 +46,10 @@ OLD_READER_S = 3_600.0
 # Smaller tables are read as a whole in no time.
 UNSEEN_BYTES = 8_388_608
 
+_OURS = ("recall_app", "recall_eraser", "recall_system")
 _ROLES = """
 SELECT r.rolname, r.rolsuper, r.rolbypassrls, r.rolcanlogin FROM pg_roles r
-WHERE r.rolname IN (session_user, 'recall_app', 'recall_system')
+WHERE r.rolname IN (session_user, 'recall_app', 'recall_eraser', 'recall_system')
 """
 _WALLS = """
 SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
@@ -147,10 +148,17 @@ async def dumper(connection: Connection) -> str | None:
 
 
 async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
+    # Imported on use: whoever has SQLite may not have psycopg.
+    from recall_server.storage.postgres import distribution  # noqa: PLC0415
+
+    spread = await distribution.exists(connection)
+    missing = await distribution.missing(connection) if spread else []
     roles = await connection.fetch(_ROLES, {})
-    ours = [row for row in roles if row["rolname"] in ("recall_app", "recall_system")]
+    ours = [row for row in roles if row["rolname"] in _OURS]
     user = [row for row in roles if row not in ours]
-    unbound = [row["rolname"] for row in ours if _above(row) or row["rolcanlogin"]]
+    # The nodes of Citus are entered under the roles.
+    unbound = [row["rolname"] for row in ours if _above(row) or (row["rolcanlogin"] and not spread)]
+    barred = [row["rolname"] for row in ours if not row["rolcanlogin"]]
     above = [row["rolname"] for row in user if _above(row)]
     open_tables = [row["relname"] for row in await connection.fetch(_WALLS, {})]
     truncates = [row["relname"] for row in await connection.fetch(_TRUNCATES, {})]
@@ -162,10 +170,23 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     clock = moment((await connection.fetch("SELECT clock_timestamp() AS at", {}))[0]["at"])
     apart = abs((clock - now).total_seconds())
     says = f"the clock of the database is {apart:.0f} s from ours. Set both by NTP."
+    of_nodes = judged(
+        "distribution",
+        "every table lies on the nodes of Citus",
+        fail=f"{', '.join(barred)} may not log in to the nodes of Citus. Run "
+        "`recall migrate --distribute`."
+        if barred and len(missing) < len(distribution.placed())
+        else None,
+        warn=f"{', '.join(missing)} lie on one node of Citus. Stop the servers and run "
+        "`recall migrate --distribute`."
+        if missing
+        else None,
+    )
     return [
+        *([of_nodes] if spread else []),
         judged(
             "roles",
-            "recall_app and recall_system are bound by row-level security",
+            "the roles of this server are bound by row-level security",
             fail=f"{', '.join(unbound)} may log in or pass row-level security. "
             "ALTER ROLE ... NOLOGIN NOSUPERUSER NOBYPASSRLS.",
             when=bool(unbound),
@@ -247,7 +268,7 @@ _KINDS = {
     "embeddings": ("embeddings",),
     "words": ("documents", "postings", "terms"),
     "audit": ("tool_call_records", "audit_details", "audit_heads"),
-    "jobs": ("operations",),
+    "jobs": ("operations", "queues"),
     "tasks": ("runs", "run_events", "push_configs"),
 }
 _SIZES = {

@@ -2,6 +2,9 @@
 
 A migration is `NNNN_what.sql` for both engines or the pair `NNNN_what.sqlite.sql` and
 `NNNN_what.postgres.sql`. Forward only; an applied one must not be edited.
+
+A line `-- reads: NNNN` in one says that the releases whose newest migration is that one, or a later
+one, go on with the tables as it leaves them. Without it only those go on that know it.
 """
 
 import hashlib
@@ -17,14 +20,18 @@ from recall_server.storage.driver import Connection, Driver, Engine
 
 _NAME = re.compile(r"(\d{4})_(\w+?)(?:\.(sqlite|postgres))?\.sql")
 
+_READS = re.compile(r"^-- reads: (\d{4})$", re.MULTILINE)
+
 _CREATE = """
 CREATE TABLE IF NOT EXISTS schema_version (
   version INTEGER PRIMARY KEY,
   name TEXT NOT NULL,
   checksum TEXT NOT NULL,
-  applied_at TEXT NOT NULL
+  applied_at TEXT NOT NULL,
+  reads INTEGER
 )
 """
+_ADD_READS = "ALTER TABLE schema_version ADD COLUMN reads INTEGER"
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,24 @@ class Migration:
     @property
     def checksum(self) -> str:
         return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def reads(self) -> int:
+        """The newest migration that a release must know to go on with the tables as this one leaves
+        them.
+        """
+        stated = _READS.search(self.sql)
+        return int(stated[1]) if stated else self.version
+
+
+@dataclass(frozen=True)
+class Pending:
+    """The names of migrations that are to be applied, and of those with which the release that
+    applied the last one does not go on.
+    """
+
+    names: list[str]
+    breaking: list[str]
 
 
 def read(folder: Path, engine: Engine) -> list[Migration]:
@@ -61,12 +86,14 @@ class _NotKept(Exception):
     """Takes back a transaction whose work was only tried."""
 
 
-async def pending(driver: Driver, folder: Path) -> list[str]:
-    """The names of what `migrate` would apply; nothing is changed. Raises as `migrate` does."""
+async def pending(driver: Driver, folder: Path) -> Pending:
+    """What `migrate` would apply; nothing is changed. Raises as `migrate` does."""
     wanted = read(folder, driver.engine)
     async with driver.migration() as connection:
         done = await _applied(connection, driver.engine, wanted)
-    return [_named(one) for one in wanted if one.version not in done]
+    missing, newest = [one for one in wanted if one.version not in done], max(done, default=0)
+    breaking = [_named(one) for one in missing if done and one.reads > newest]
+    return Pending([_named(one) for one in missing], breaking)
 
 
 async def try_out(driver: Driver, folder: Path, now: datetime) -> list[str]:
@@ -89,9 +116,9 @@ async def migrate(
     """Bring the database up to date and return the names of what was applied; `only_new`: only one
     in which there is nothing yet.
 
-    Any number of replicas may call this at once. Raises `SchemaTooNew` where the database was made
-    by a newer release, `SchemaOutdated` where it may not be migrated, and `DatabaseUnusable` where
-    an applied migration has been edited.
+    Any number of replicas may call this at once. Raises `SchemaTooNew` where a newer release has
+    left tables that this one cannot read, `SchemaOutdated` where it may not be migrated, and
+    `DatabaseUnusable` where an applied migration has been edited.
     """
     wanted = read(folder, driver.engine)
     async with driver.migration() as connection:
@@ -116,10 +143,14 @@ def _named(migration: Migration) -> str:
 
 async def _apply(connection: Connection, migration: Migration, now: datetime) -> None:
     await connection.script(_CREATE)
+    rows = await connection.fetch("SELECT * FROM schema_version LIMIT 1", {})
+    if rows and "reads" not in rows[0].keys():  # noqa: SIM118  # a sqlite3.Row has values
+        await connection.script(_ADD_READS)
     await connection.script(migration.sql)
     await connection.script(
-        "INSERT INTO schema_version (version, name, checksum, applied_at) VALUES "
-        f"({migration.version}, '{migration.name}', '{migration.checksum}', '{now.isoformat()}')"
+        "INSERT INTO schema_version (version, name, checksum, applied_at, reads) VALUES "
+        f"({migration.version}, '{migration.name}', '{migration.checksum}', '{now.isoformat()}',"
+        f" {migration.reads})"
     )
 
 
@@ -135,9 +166,10 @@ async def _applied(connection: Connection, engine: Engine, wanted: Sequence[Migr
     """The versions that have been applied; raises as `migrate` does."""
     if not await connection.fetch(_EXISTS[engine], {}):
         return set()
-    rows = await connection.fetch("SELECT version, checksum FROM schema_version", {})
+    rows = await connection.fetch("SELECT * FROM schema_version", {})
     done = {int(row["version"]): str(row["checksum"]) for row in rows}
-    if max(done, default=0) > len(wanted):
+    newer = [dict(row) for row in rows if row["version"] > len(wanted)]
+    if any((row.get("reads") or row["version"]) > len(wanted) for row in newer):
         raise SchemaTooNew(max(done), len(wanted))
     for migration in wanted:
         if done.get(migration.version, migration.checksum) != migration.checksum:

@@ -158,6 +158,7 @@ class Store:
                 ended.callback(tracer.start_span("commit").end)
             if entry is not None:
                 await transaction.audit.record(entry)
+            await transaction.jobs.write_due()
         if entry is not None:
             entry.written = True
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -13,11 +13,14 @@ import psycopg
 import pytest
 
 from recall_server import shipped
+from recall_server.storage.migrations import read
 from tests.support.cli import Said, recall, refused
 from tests.support.engines import ENGINES, Postgres
 from tests.support.paths import ROOT
-from tests.support.processes import Server, calling
-from tests.support.releases import Released, released
+from tests.support.processes import START_S, Process, Server, calling, new_token, until
+from tests.support.releases import Released, next_release, released
+
+STORES = 40
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -111,3 +114,45 @@ async def test_what_the_first_release_wrote_is_found_verified_and_goes_on(first:
     found = {one["namespace"]: one for one in verified.json()}  # type: ignore[attr-defined]
     assert found["alice"]["confirmed_up_to"] == 15
     assert found["alice"]["seq"] > 15
+
+
+@pytest.mark.slow
+async def test_servers_of_neighbouring_releases_serve_one_postgres_while_it_is_migrated(
+    tmp_path: Path, postgres: Postgres, migrated: str
+) -> None:
+    number = len(read(shipped("migrations"), "postgres"))
+    reads = f"-- reads: {number:04}\n"
+    additive = next_release(tmp_path / "additive", f"{reads}ALTER TABLE turns ADD COLUMN hue TEXT;")
+    breaking = next_release(tmp_path / "breaking", "SELECT 1;", after=additive)
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(postgres.database(migrated))
+        token = (await new_token(database, "alice"))["token"]
+        old = await stack.enter_async_context(Server(database, turn_wait_s=60))
+        here = await stack.enter_async_context(calling(old.address, token))
+
+        async with asyncio.TaskGroup() as group:
+            for one in range(STORES):
+                group.create_task(here("store_memory", text=f"User: My number {one} is {one}."))
+            migrating = Process(database, "migrate", release=additive)
+            await stack.enter_async_context(migrating)
+            group.create_task(until(lambda: over(migrating), START_S, "it is migrated"))
+        new = await stack.enter_async_context(Server(database, release=additive))
+        there = await stack.enter_async_context(calling(new.address, token))
+        for call, other, colour in ((here, there, "teal"), (there, here, "ochre")):
+            await call("store_memory", text=f"User: My favourite colour is {colour}.")
+            found = await other("search_memories", query="favourite colour", mode="keyword")
+            assert colour in json.dumps(found)
+        assert await old.stop() == 0
+        await old.start()  # it was started again before it was replaced
+        found = await here("search_memories", query=f"my number {STORES - 1}", mode="keyword")
+        assert f"My number {STORES - 1} is" in json.dumps(found)
+        assert await old.stop() == 0
+
+        last = await stack.enter_async_context(Server(database, release=breaking))
+        with pytest.raises(AssertionError, match="SCHEMA_TOO_NEW"):
+            await old.start()
+        assert last.alive
+
+
+async def over(process: Process) -> bool:
+    return not process.alive and await process.stop() == 0

@@ -17,18 +17,29 @@ _context.set_forkserver_preload(
 
 
 def forked(
-    command: tuple[str, ...], environment: dict[str, str], out: Path, errors: Path
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    out: Path,
+    errors: Path,
+    release: Path | None = None,
 ) -> ForkServerProcess:
-    """Start it. What it writes is appended to those files."""
+    """Start it. What it writes is appended to those files. `release`: the folder of another
+    release, whose it is then.
+    """
     process = _context.Process(
-        target=_run, args=(command, environment, Path.cwd(), out, errors), daemon=True
+        target=_run, args=(command, environment, Path.cwd(), out, errors, release), daemon=True
     )
     process.start()
     return process
 
 
 def _run(
-    command: tuple[str, ...], environment: dict[str, str], folder: Path, out: Path, errors: Path
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    folder: Path,
+    out: Path,
+    errors: Path,
+    release: Path | None,
 ) -> None:
     os.environ.clear()
     os.environ.update(environment)
@@ -37,6 +48,9 @@ def _run(
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, stream.fileno())
         os.close(file)
+    if release is not None:
+        os.chdir(release)  # Python looks for modules there first
+        os.execv(sys.executable, [sys.executable, "-m", "recall_server", *command])  # noqa: S606
     sys.argv = ["recall", *command]
     from recall_server.cli import main  # noqa: PLC0415  # imported by now, see above
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from recall_server.storage.driver import Connection, Driver, Params, Row
 
-NAMESPACE, AUDIT, JOBS = "namespaces", "audit_heads", "operations"
+NAMESPACE, AUDIT, JOBS, QUEUES = "namespaces", "audit_heads", "operations", "queues"
 _COMMENT = re.compile(r"--[^\n]*")
 _SELECTED = re.compile(r"\bFROM (\w+)(?:(?!\bFROM\b).)*?\bFOR (?:NO KEY )?UPDATE\b", re.DOTALL)
 _CHANGED = re.compile(r"\b(?:(?<!FOR )(?<!KEY )(?<!DO )UPDATE|DELETE FROM) (\w+)")
@@ -38,11 +38,15 @@ class Locks:
 
         The namespace comes first and the audit log next. Who holds the namespace is then alone in
         it: whoever does not waits, behind the audit log, for rows of one table. What serves all
-        namespaces has none to lock: its rows come before jobs.
+        namespaces has none to lock: its rows come before jobs. Queues come last, in one order, so
+        that who has locked one waits for nobody.
         """
         if NAMESPACE in self.tables[1:] or AUDIT in self.tables[2:]:
             return "late"
         rest = [one for one in self.tables if one not in {NAMESPACE, AUDIT} and "?" not in one]
+        if QUEUES in rest[:-1]:
+            return "queues before the end"
+        rest = [one for one in rest if one != QUEUES]
         if AUDIT in self.tables[1:] and self.tables[0] != NAMESPACE:
             return "late"
         if self.namespace is None:

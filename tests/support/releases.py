@@ -1,4 +1,4 @@
-"""Databases that earlier releases wrote, with their keys and tokens."""
+"""Databases that earlier releases wrote, with their keys and tokens; and releases to come."""
 
 import gzip
 import json
@@ -47,3 +47,14 @@ def released(engine: str, folder: Path, postgres: Postgres) -> Iterator[Released
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(script.encode())
         yield Released(url, key, tokens, checkpoints)
+
+
+def next_release(folder: Path, sql: str, *, after: Path | None = None) -> Path:
+    """The folder of a release like this one, or like that of `after`, with one more migration."""
+    folder.mkdir()
+    for name in ("recall_server", "agent-card.json"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copytree((after or ROOT) / "migrations", folder / "migrations")
+    number = 1 + max(int(path.name[:4]) for path in (folder / "migrations").iterdir())
+    (folder / "migrations" / f"{number:04}_later.sql").write_text(sql)
+    return folder

@@ -34,7 +34,8 @@ from recall_server.services.auth.access import stands
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.tasks.transitions import locked
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.tasks import CONFIGS_MAX, PUSH, PushConfig
+from recall_server.storage.tables.jobs import PUSH
+from recall_server.storage.tables.tasks import CONFIGS_MAX, PushConfig
 
 PUSH_END = "push_end"
 

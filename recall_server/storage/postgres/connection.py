@@ -9,9 +9,10 @@ import selectors
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import DictRow
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
@@ -77,6 +78,27 @@ def _hang_up(raw: Raw) -> None:
             line.shutdown(socket.SHUT_RDWR)
 
 
+def entering(role: str, namespace: str, query_ms: int | None = None) -> Iterator[str]:
+    """The statements that bind a transaction to a role and a namespace, each to be sent alone: so
+    Citus sends them on to its nodes, which it does not with a call of `set_config`.
+    """
+    bound = sql.SQL("SET LOCAL {} TO {}")
+    yield sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)).as_string()
+    yield bound.format(sql.Identifier("recall", "namespace"), sql.Literal(namespace)).as_string()
+    if query_ms is not None:
+        yield bound.format(sql.Identifier("statement_timeout"), sql.Literal(query_ms)).as_string()
+
+
+class _Waiting(NamedTuple):
+    """A statement that is sent with the next ones. Without `params` its text holds all of it, and
+    none like it may come again: it is not prepared.
+    """
+
+    sql: str
+    params: Params | None
+    otherwise: Exception | None = None
+
+
 class Connected:
     """A `Connection` of the port, over one of the driver's."""
 
@@ -84,7 +106,7 @@ class Connected:
         """With `unlimited` a statement may take as long as it does."""
         self._raw = raw
         self._answer_s = None if unlimited else ANSWER_S
-        self._waiting: list[tuple[str, Params, Exception | None]] = []
+        self._waiting: list[_Waiting] = []
         # Two reads at once take turns: a connection sends one batch at a time.
         self._turn = asyncio.Lock()
         self._over = False
@@ -121,24 +143,33 @@ class Connected:
         with translated(), _answered_within(self._raw, self._answer_s):
             self.confused = True
             async with self._raw.pipeline():
-                cursors = [await self._raw.execute(sql, _plain(given)) for sql, given, _ in waiting]
+                cursors = [await self._execute(one) for one in waiting]
             self.confused = False
-        for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
-            if otherwise is not None and cursor.rowcount == 0:
-                raise otherwise
+        for one, cursor in zip(waiting, cursors, strict=True):
+            if one.otherwise is not None and cursor.rowcount == 0:
+                raise one.otherwise
         return cursors
 
+    async def _execute(self, one: _Waiting) -> psycopg.AsyncCursor[DictRow]:
+        if one.params is None:
+            return await self._raw.execute(one.sql, prepare=False)
+        return await self._raw.execute(one.sql, _plain(one.params))
+
+    def enter(self, role: str, namespace: str, query_ms: int | None = None) -> None:
+        """Bind the transaction, with the first statement of it."""
+        self._waiting += [_Waiting(one, None) for one in entering(role, namespace, query_ms)]
+
     async def send(self, sql: str, params: Params) -> None:
-        self._waiting.append((sql, params, None))
+        self._waiting.append(_Waiting(sql, params))
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
-        self._waiting.append((sql, params, otherwise))
+        self._waiting.append(_Waiting(sql, params, otherwise))
 
     async def commit(self) -> None:
         """Commit, in a round trip of its own where a statement that waits may forbid it."""
         if self._over:
             return
-        if any(otherwise for _, _, otherwise in self._waiting):
+        if any(one.otherwise for one in self._waiting):
             await self._flush()
         await self.fetch("COMMIT", {})
 

@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.rows import DictRow
 
 from recall_server.domain.errors import DatabaseUnavailable
+from recall_server.storage.postgres.connection import entering
 
 # Any constant will do, as long as every replica takes the same.
 _PURGE_LOCK = 7_265_636_132
@@ -26,9 +27,10 @@ SEGMENTS_MAX = 64
 _Raw = psycopg.AsyncConnection[DictRow]
 
 
-async def purge(raw: _Raw, tables: Sequence[str]) -> str:
-    """Rewrite the tables with their indexes and statistics, then the log. On a connection of the
-    schema's owner, outside a transaction.
+async def purge(raw: _Raw, tables: Sequence[str], *, nodes: bool) -> str:
+    """Rewrite the tables with their indexes and statistics, then the log; where there are several
+    `nodes`, only of this one can it be said. On a connection of the schema's owner, outside a
+    transaction.
     """
     # Later statements queue behind a purge that waits for a lock: better try again later.
     await raw.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = 0")
@@ -36,9 +38,11 @@ async def purge(raw: _Raw, tables: Sequence[str]) -> str:
     if not (row := await locked.fetchone()) or not row["mine"]:
         raise DatabaseUnavailable("Another process is purging already. It is tried again.")
     try:
-        await _wait_for_readers(raw)
+        await _wait_for_readers(raw, nodes=nodes)
         left = [f"statistics ({why})" for why in await _rewrite(raw, tables)]
         left += await _rewrite_log(raw)
+        if nodes:
+            left.append("old rows and write-ahead logs of the other nodes (recycled by each)")
     finally:
         # The server notices only later that the connection is closed.
         with suppress(psycopg.Error):
@@ -46,19 +50,24 @@ async def purge(raw: _Raw, tables: Sequence[str]) -> str:
     return "; ".join(left)
 
 
-async def _wait_for_readers(raw: _Raw) -> None:
+async def _wait_for_readers(raw: _Raw, *, nodes: bool) -> None:
     """Wait until no transaction sees the state before now: until then a rewrite keeps deleted rows.
 
     A row that dies now tells: when it can be removed, so can all that died before.
     """
     dead: list[str] = []
     raw.add_notice_handler(lambda notice: dead.append(notice.message_detail or ""))
-    await raw.execute("SET ROLE recall_system")
-    await raw.execute("UPDATE server SET created_at = created_at")
-    await raw.execute("RESET ROLE")
+    if nodes:  # `server` lies on all of them, and this one would tell of no row
+        probe = "schema_version"
+        await raw.execute("UPDATE schema_version SET applied_at = applied_at")
+    else:
+        probe = "server"
+        await raw.execute("SET ROLE recall_system")
+        await raw.execute("UPDATE server SET created_at = created_at")
+        await raw.execute("RESET ROLE")
     for _ in range(PROBES):
         dead.clear()
-        await raw.execute("VACUUM (FULL, VERBOSE) server")
+        await raw.execute(sql.SQL("VACUUM (FULL, VERBOSE) {}").format(sql.Identifier(probe)))
         numbers = [int(match[1]) for text in dead if (match := re.match(r"\D*(\d+)", text))]
         if numbers == [0]:
             return
@@ -129,8 +138,8 @@ async def data_folder(raw: _Raw) -> Path | None:
 
 async def texts(raw: _Raw, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
     """Every row of a namespace as text, with its table, as the namespace itself would see it."""
-    await raw.execute("SET LOCAL ROLE recall_app")
-    await raw.execute("SELECT set_config('recall.namespace', %s, true)", [namespace])
+    for statement in entering("recall_app", namespace):
+        await raw.execute(statement)
     for table in tables:
         line = sql.SQL("SELECT CAST(t AS text) AS line FROM {} t").format(sql.Identifier(table))
         async with raw.cursor(f"texts_of_{table}") as cursor:

@@ -2,67 +2,100 @@
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at, accessor)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now, :accessor)
 
--- query: claim_job
+-- query: due_queues
 -- across namespaces: a worker serves every tenant, in turn: the first one behind :after, then on
--- from the beginning. From one to the next is one step in the index, and the first that has
--- something due is the last: most jobs are for later, and none of those is looked at. Deliveries of
--- pushes (:pushes is 1) are looked for apart from all others, and none of :full, which have their share.
+-- from the beginning. Without those in :but.
+SELECT namespace FROM (
+  SELECT * FROM (
+    SELECT namespace, 0 AS again FROM queues
+    WHERE pushes = :pushes AND due_at <= :now AND namespace > :after
+      AND NOT namespace IN (:but...)
+    ORDER BY namespace LIMIT :limit
+  ) AS behind
+  UNION ALL
+  SELECT * FROM (
+    SELECT namespace, 1 AS again FROM queues
+    WHERE pushes = :pushes AND due_at <= :now AND namespace <= :after
+      AND NOT namespace IN (:but...)
+    ORDER BY namespace LIMIT :limit
+  ) AS before
+) AS turns
+ORDER BY again, namespace LIMIT :limit
+
+-- query: claim_job
+-- across namespaces: of :owner, whose turn it is
 -- Raising the attempt is the fence: an earlier holder can no longer finish the job.
 -- A job whose lease ran out ended its worker, which counts as its failure.
 -- in: sqlite
-WITH RECURSIVE turns (namespace, again) AS (
-  SELECT min(o.namespace), 0 FROM operations o INDEXED BY operations_due
-  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
-    AND o.state IN ('queued', 'processing') AND o.namespace > :after
-  UNION ALL
-  SELECT (
-    SELECT min(o.namespace) FROM operations o INDEXED BY operations_due
-    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
-      AND o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
-  ), CASE WHEN t.namespace IS NULL THEN 1 ELSE t.again END
-  FROM turns t WHERE t.again = 0 OR :after > t.namespace
-)
 UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
   holder = :holder,
   failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
-WHERE (namespace, id) = (
-  SELECT due.namespace, due.id FROM turns t CROSS JOIN operations due
-  WHERE due.rowid = (
-    SELECT o.rowid FROM operations o
-    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND o.namespace = t.namespace
-      AND o.state IN ('queued', 'processing') AND o.due_at <= :now
-    ORDER BY o.due_at, o.id LIMIT 1
-  ) AND NOT t.namespace IN (:full...)
-  LIMIT 1
+WHERE namespace = :owner AND id = (
+  SELECT id FROM operations
+  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND namespace = :owner
+    AND state IN ('queued', 'processing') AND due_at <= :now
+  ORDER BY due_at, id LIMIT 1
 )
 RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
 -- in: postgres
-WITH RECURSIVE turns (namespace, again) AS (
-  SELECT min(o.namespace), 0 FROM operations o
-  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
-    AND o.state IN ('queued', 'processing') AND o.namespace > :after
-  UNION ALL
-  SELECT (
-    SELECT min(o.namespace) FROM operations o
-    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
-      AND o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
-  ), CASE WHEN t.namespace IS NULL THEN 1 ELSE t.again END
-  FROM turns t WHERE t.again = 0 OR :after > t.namespace
-)
 UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
   holder = :holder,
   failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
-WHERE (namespace, id) = (
-  SELECT due.namespace, due.id FROM turns t CROSS JOIN LATERAL (
-    SELECT o.namespace, o.id FROM operations o
-    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND o.namespace = t.namespace
-      AND o.state IN ('queued', 'processing') AND o.due_at <= :now
-    ORDER BY o.due_at, o.id LIMIT 1 FOR UPDATE SKIP LOCKED
-  ) due
-  WHERE NOT t.namespace IN (:full...)
-  LIMIT 1
+WHERE namespace = :owner AND id = (
+  SELECT id FROM operations
+  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND namespace = :owner
+    AND state IN ('queued', 'processing') AND due_at <= :now
+  ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
+
+-- query: lock_queue
+-- across namespaces: of :owner, whose turn it is
+-- No row while a transaction that has added a job ends: it is looked at again.
+-- in: sqlite
+SELECT due_at FROM queues WHERE namespace = :owner AND pushes = :pushes
+-- in: postgres
+SELECT due_at FROM queues WHERE namespace = :owner AND pushes = :pushes FOR UPDATE SKIP LOCKED
+
+-- query: next_due
+-- across namespaces: of :owner, whose turn it is
+SELECT min(due_at) AS due_at FROM operations
+WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND namespace = :owner
+  AND state IN ('queued', 'processing')
+
+-- query: defer_queue
+-- across namespaces: of :owner, whose turn it is
+UPDATE queues SET due_at = :due_at WHERE namespace = :owner AND pushes = :pushes
+
+-- query: remove_queue
+-- across namespaces: of :owner, whose turn it is
+DELETE FROM queues WHERE namespace = :owner AND pushes = :pushes
+
+-- query: advance_queue
+-- Where there is a job. Locked whether it is changed or not: who defers it sees what this
+-- transaction has added.
+INSERT INTO queues (namespace, pushes, due_at)
+SELECT :namespace, :pushes, :due_at
+WHERE EXISTS (SELECT 1 FROM operations
+  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND namespace = :namespace
+    AND state IN ('queued', 'processing') AND due_at <= :due_at)
+ON CONFLICT (namespace, pushes) DO UPDATE SET due_at = excluded.due_at
+WHERE queues.due_at > excluded.due_at
+
+-- query: repair_queues
+-- across namespaces: each that has a job which its queue does not tell of
+INSERT INTO queues (namespace, pushes, due_at)
+SELECT o.namespace, o.pushes, o.due_at
+FROM (
+  SELECT namespace, CASE kind WHEN 'push' THEN 1 ELSE 0 END AS pushes, min(due_at) AS due_at
+  FROM operations WHERE state IN ('queued', 'processing')
+  GROUP BY namespace, CASE kind WHEN 'push' THEN 1 ELSE 0 END
+) AS o
+LEFT JOIN queues q ON q.namespace = o.namespace AND q.pushes = o.pushes
+WHERE q.due_at IS NULL OR q.due_at > o.due_at
+ORDER BY o.namespace, o.pushes
+ON CONFLICT (namespace, pushes) DO UPDATE SET due_at = excluded.due_at
+WHERE queues.due_at > excluded.due_at
 
 -- query: job_holders
 -- across namespaces: a process that ended held jobs of any

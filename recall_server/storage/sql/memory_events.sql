@@ -35,6 +35,31 @@ FROM namespaces n CROSS JOIN jsonb_array_elements(:events) WITH ORDINALITY AS e 
 LEFT JOIN memories m ON m.namespace = :namespace AND m.id = e.value ->> 0
 WHERE n.namespace = :namespace
 
+-- query: count_changed_memories
+-- any scope: of what the transaction has changed
+-- What each now counts, less what it counted when its last event was written. With :erased, which is
+-- 1, they are about to be deleted.
+INSERT INTO memory_counts (namespace, type, topic, memories)
+SELECT :namespace, type, topic, sum(more)
+FROM (
+  SELECT m.type, m.topic,
+    CASE WHEN :erased = 0 AND m.retired_at IS NULL THEN 1 ELSE 0 END - COALESCE((
+      SELECT CASE WHEN e.retired_at IS NULL THEN 1 ELSE 0 END FROM memory_events e
+      WHERE e.namespace = :namespace AND e.item_id = m.id ORDER BY e.seq DESC LIMIT 1), 0) AS more
+  FROM memories m WHERE m.namespace = :namespace AND m.id IN (:ids...)
+) AS changed
+WHERE more <> 0
+GROUP BY type, topic
+ON CONFLICT (namespace, type, topic)
+DO UPDATE SET memories = memory_counts.memories + excluded.memories
+
+-- query: remove_empty_counts
+-- any scope: of what the transaction has changed
+-- A topic without memories is not kept: it may be somebody's name.
+DELETE FROM memory_counts
+WHERE namespace = :namespace AND memories = 0 AND (type, topic) IN (
+  SELECT type, topic FROM memories WHERE namespace = :namespace AND id IN (:ids...))
+
 -- query: events_of_items
 -- Sorted by itself: in the order of the key SQLite would go through all events of the namespace.
 SELECT * FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...) ORDER BY +seq

@@ -15,6 +15,7 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.limits import return_quota
+from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.registry import Part
 
 # The job that goes on where the call for an erasure ends.
@@ -264,6 +265,8 @@ class Erasures(BoundTable):
     async def fence(self, now: datetime) -> None:
         """Take the namespace's jobs from their workers, to be begun again."""
         await self._bound.send("fence_jobs", now=now, purge=PURGE)
+        for pushes in (False, True):
+            self._bound.note_due(now, pushes=pushes)
 
     async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
         rows = await self._bound.fetch("episodes_to_erase_by_id", ids=sorted(ids))
@@ -303,6 +306,7 @@ class Erasures(BoundTable):
     async def remove_memories(self, ids: Iterable[str]) -> None:
         """Memories with all that goes with them, and the links to them."""
         wanted = sorted(ids)
+        await MemoryEvents(self._bound).count(wanted, erased=True)
         for query in ("unlink_memories", "unlink_events"):
             await self._bound.send(query, ids=wanted)
         await self.remove(Part.MEMORY, wanted)

@@ -203,6 +203,7 @@ class ExportTable(BoundTable):
                 finished_at=now if failed else None,
                 error_code=waits.error_code,
             )
+            self._bound.note_due(now, pushes=False)
 
     async def add_memory(self, memory: Memory, now: datetime) -> None:
         """The memory in the state that it is in, with its citations and decisions."""
@@ -262,6 +263,7 @@ class ExportTable(BoundTable):
         await self._bound.send(
             "promise_again", id=job_id, kind=kind, payload=Document(dict(payload)), now=now
         )
+        self._bound.note_due(now, pushes=False)
 
 
 def _record(table: str, row: Row) -> dict[str, Any]:

@@ -10,6 +10,13 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 
 
+PUSH = "push"
+"""The kind of a delivery of a push."""
+
+# Namespaces that one look for jobs tells of; the first one nearly always has one.
+LOOK_ROWS = 20
+
+
 class Fenced(Exception):
     """The job has been given to another worker meanwhile; what was done for it must not hold."""
 
@@ -32,15 +39,24 @@ class Jobs(BoundTable):
         """Queue a job, to be done now or at `due_at`. `accessor`: the token with which it ends
         (`Bearer.name`).
         """
+        due_at = due_at or now
         await self._bound.send(
             "add_job",
             id=job_id,
             kind=kind,
             payload=Document(dict(payload)),
-            due_at=due_at or now,
+            due_at=due_at,
             now=now,
             accessor=accessor,
         )
+        self._bound.note_due(due_at, pushes=kind == PUSH)
+
+    async def write_due(self) -> None:
+        """Have workers look for the jobs that this transaction adds or puts back. Its last lock,
+        for the moment of the commit.
+        """
+        for pushes, due_at in sorted(self._bound.due.items()):
+            await self._bound.send("advance_queue", pushes=int(pushes), due_at=due_at)
 
     async def claim(
         self,
@@ -57,16 +73,43 @@ class Jobs(BoundTable):
         gone. Deliveries of pushes are claimed with `pushes`, all other kinds without. On a
         connection for all namespaces.
         """
-        rows = await self._bound.fetch(
-            "claim_job",
-            after=after,
-            now=now,
-            lease_until=lease_until,
-            holder=holder,
-            pushes=int(pushes),
-            full=list(full),
-        )
-        return _job(rows[0]) if rows else None
+        passed = list(full)
+        while rows := await self._bound.fetch(
+            "due_queues", after=after, now=now, pushes=int(pushes), but=passed, limit=LOOK_ROWS
+        ):
+            for row in rows:
+                owner = row["namespace"]
+                claimed = await self._bound.fetch(
+                    "claim_job",
+                    owner=owner,
+                    now=now,
+                    lease_until=lease_until,
+                    holder=holder,
+                    pushes=int(pushes),
+                )
+                if claimed:
+                    return _job(claimed[0])
+                await self._defer(owner, int(pushes))
+                passed.append(owner)
+        return None
+
+    async def _defer(self, owner: str, pushes: int) -> None:
+        """Nothing of a queue is due: look at it again when something is."""
+        # In two statements: the second one sees what they have added who had the lock before.
+        if not await self._bound.touched("lock_queue", owner=owner, pushes=pushes):
+            return
+        rows = await self._bound.fetch("next_due", owner=owner, pushes=pushes)
+        due_at = moment_or_none(rows[0]["due_at"])
+        if due_at is None:
+            await self._bound.send("remove_queue", owner=owner, pushes=pushes)
+        else:
+            await self._bound.send("defer_queue", owner=owner, pushes=pushes, due_at=due_at)
+
+    async def repair_queues(self) -> None:
+        """Have workers find the jobs of all namespaces whose queues tell of none that early. On a
+        connection for all namespaces.
+        """
+        await self._bound.send("repair_queues")
 
     async def holders(self, *, but: int) -> Sequence[int]:
         """The holders of jobs under way, but one. On a connection for all namespaces."""
@@ -77,6 +120,7 @@ class Jobs(BoundTable):
         connection for all namespaces.
         """
         await self._bound.send("end_leases", holder=holder, now=now)
+        await self.repair_queues()
 
     async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> None:
         """Remember how far the job has come, and hold it longer."""
@@ -97,6 +141,7 @@ class Jobs(BoundTable):
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
         """Back to the queue, for `due_at`; `failed` counts against the job."""
+        self._bound.note_due(due_at, pushes=job.kind == PUSH)
         return await self._bound.touched(
             "release_job",
             id=job.id,
@@ -121,6 +166,7 @@ class Jobs(BoundTable):
         was rejected. On a connection for all namespaces.
         """
         await self._bound.send("requeue_jobs_without_key", kind=kind, now=now)
+        await self.repair_queues()
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
         """How many jobs of each kind are queued, running or given up; for a limited access scope,

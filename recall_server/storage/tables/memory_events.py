@@ -22,6 +22,9 @@ class MemoryEvents(BoundTable):
         if not noted:
             return
         await self._bound.send("number_events", count=len(noted))
+        # A memory is a part of no text.
+        memories = {item_id for (item_id, _, _), one in noted.items() if one.episode_id is None}
+        await self.count(memories)
         await self._bound.send(
             "add_events",
             count=len(noted),
@@ -35,6 +38,15 @@ class MemoryEvents(BoundTable):
                 ]
             ),
         )
+
+    async def count(self, ids: Collection[str], *, erased: bool = False) -> None:
+        """Keep the counts of what there is up to date with these memories, before their events are
+        written; or before they are erased, with their events.
+        """
+        if ids:
+            changed = sorted(ids)
+            await self._bound.send("count_changed_memories", ids=changed, erased=int(erased))
+            await self._bound.send("remove_empty_counts", ids=changed)
 
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """The events of these memories, texts, turns or passages, in their order."""

@@ -74,6 +74,8 @@ class Table:
     # Its rows have topics and containers: queries of callers are held to their access scope.
     scoped: bool = False
     tenant: bool = True
+    # Of a database on several nodes it stays on the one that is connected to, for this reason.
+    local: str = ""
     exported: str = ""
     not_exported: str = ""
     columns: tuple[str, ...] = ()
@@ -243,7 +245,7 @@ TABLES = (
     Table(
         "memory_counts",
         key=("type", "topic"),
-        rest="a trigger counts down with each memory",
+        rest="counted down with each memory",
         said=("topic",),
         named=Named.FOLLOWS,
         not_exported="counted again by an import",
@@ -437,7 +439,16 @@ TABLES = (
         kept="keyed digests, so that the same is not taken in again",
         not_exported="digests by the key of this server",
     ),
-    Table("schema_version", key=("version",), tenant=False),
+    Table(
+        "queues",
+        key=("pushes",),
+        rest="when the next job is due",
+        kept="when the next job is due, until there is none: one may be a purge",
+        not_exported="jobs stay here",
+        inner=("due_at",),
+        local="it is asked for the next namespace of all",
+    ),
+    Table("schema_version", key=("version",), tenant=False, local="migrations are run there"),
     Table("server", key=("singleton",), tenant=False),
     Table("rejected_keys", key=("role",), tenant=False),
     Table("failing_work", key=("work",), tenant=False),

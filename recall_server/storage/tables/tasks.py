@@ -25,7 +25,7 @@ from recall_server.domain.task import (
 )
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
-from recall_server.storage.tables.jobs import Jobs
+from recall_server.storage.tables.jobs import PUSH, Jobs
 from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
 # A change that leaves no more than this is never refused.
@@ -298,7 +298,6 @@ def _run(row: Row) -> Task:
     )
 
 
-PUSH = "push"
 CONFIGS_MAX = 10
 """Configs of one task."""
 
@@ -387,6 +386,7 @@ class Pushes(BoundTable):
         transaction that writes the event.
         """
         await self._bound.send("promise_pushes", run_id=task_id, job_id=job_id, kind=PUSH, now=now)
+        self._bound.note_due(now, pushes=True)
 
     async def promise_end(
         self, task_id: str, job_id: str, kind: str, due_at: datetime, now: datetime
@@ -395,6 +395,7 @@ class Pushes(BoundTable):
         await self._bound.send(
             "promise_push_end", run_id=task_id, job_id=job_id, kind=kind, due_at=due_at, now=now
         )
+        self._bound.note_due(due_at, pushes=False)
 
     async def promise_one(
         self, config: PushConfig, now: datetime, new_id: Callable[[str], str]

@@ -128,15 +128,9 @@ def _steps_of_a_claim(later: int, due: int) -> int:
         steps += 1
 
     raw.set_progress_handler(count, 1)
-    given = {
-        "after": "a",
-        "now": "2026",
-        "lease_until": "2027",
-        "holder": None,
-        "pushes": 0,
-        "full": "[]",
-    }
+    given = {"owner": "b", "now": "2026", "lease_until": "2027", "holder": None, "pushes": 0}
     found = raw.execute(load("sqlite")["claim_job"].sql, given).fetchall()
+    raw.execute(load("sqlite")["next_due"].sql, given).fetchall()
     raw.close()
     assert [row[1] for row in found] == ["due"] * due
     return steps

@@ -17,7 +17,7 @@ from recall_server.storage import driver_for
 from recall_server.storage.bound_connection import load
 from recall_server.storage.driver import Driver
 from recall_server.storage.index.vector_cache import code
-from recall_server.storage.migrations import migrate, read
+from recall_server.storage.migrations import migrate, pending, read
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.registry import Part, Table
 from tests.support.engines import ENGINES, Postgres
@@ -43,6 +43,17 @@ async def run(database: Path | str, folder: Path) -> list[str]:
         return await migrate(driver, folder, NOON)
     finally:
         await driver.close()
+
+
+async def told(database: Path | str, folder: Path) -> tuple[list[str], list[str]]:
+    """What is to be applied, and what of it the release before cannot read."""
+    driver = driver_for(database)
+    await driver.open()
+    try:
+        found = await pending(driver, folder)
+    finally:
+        await driver.close()
+    return found.names, found.breaking
 
 
 def write(folder: Path, *texts: str) -> Path:
@@ -94,6 +105,50 @@ async def test_a_database_of_a_newer_release_is_refused(empty: Path | str, tmp_p
     (folder / "0002_step.sql").unlink()
     with pytest.raises(DatabaseUnusable, match="at least as new"):
         await run(empty, folder)
+
+
+async def test_a_database_of_a_newer_release_that_reads_this_one_is_used_as_it_is(
+    empty: Path | str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);")
+    await run(empty, folder)
+    write(
+        tmp_path / "m",
+        "CREATE TABLE one (a TEXT);",
+        "-- reads: 0001\nCREATE TABLE two (a TEXT);",
+        "-- reads: 0002\nDROP TABLE one;",
+    )
+    (folder / "0003_step.sql").rename(tmp_path / "0003_step.sql")
+    assert await run(empty, folder) == ["0002_step"]
+    (folder / "0002_step.sql").unlink()
+
+    assert await run(empty, folder) == []
+
+    write(folder, "CREATE TABLE one (a TEXT);", "-- reads: 0001\nCREATE TABLE two (a TEXT);")
+    (tmp_path / "0003_step.sql").rename(folder / "0003_step.sql")
+    assert await told(empty, folder) == (["0003_step"], [])
+    assert await run(empty, folder) == ["0003_step"]
+    for name in ("0002_step.sql", "0003_step.sql"):
+        (folder / name).unlink()
+    with pytest.raises(DatabaseUnusable, match="at least as new"):
+        await run(empty, folder)
+
+
+async def test_a_migration_that_the_release_before_cannot_read_is_told(
+    empty: Path | str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);")
+    assert await told(empty, folder) == (["0001_step"], [])
+    await run(empty, folder)
+    write(folder, "CREATE TABLE one (a TEXT);", "-- reads: 0001\nSELECT 1;", "DROP TABLE one;")
+
+    assert await told(empty, folder) == (["0002_step", "0003_step"], ["0003_step"])
+
+
+def test_both_texts_of_a_migration_state_the_same() -> None:
+    lite, post = read(shipped("migrations"), "sqlite"), read(shipped("migrations"), "postgres")
+
+    assert [one.reads for one in lite] == [one.reads for one in post]
 
 
 @pytest.mark.parametrize("names", [("0002_a.sql",), ("0001_a.sqlite.sql",), ("first.sql",)])

@@ -30,7 +30,8 @@ from recall_server.services.cursors import Cursors
 from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.tasks import CONFIGS_MAX, PUSH, PushConfig
+from recall_server.storage.tables.jobs import PUSH
+from recall_server.storage.tables.tasks import CONFIGS_MAX, PushConfig
 from recall_server.worker import FAILURES_MAX, Lane, Worker
 from tests.support.models import Reply
 from tests.support.receivers import OK, Receiver
