@@ -88,7 +88,7 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     ),
     Status.DEPRECATED: frozenset({Status.ACTIVE, *_ENDS - {Status.DEPRECATED}}),
     Status.CONSOLIDATED: frozenset({Status.ACTIVE, *_ENDS - {Status.CONSOLIDATED}}),
-    Status.EXPIRED: frozenset({Status.ERASED}),
+    Status.EXPIRED: frozenset({Status.QUARANTINED, Status.ERASED}),
     Status.QUARANTINED: frozenset({Status.ACTIVE, *_ENDS - {Status.QUARANTINED}}),
     Status.FORGOTTEN: frozenset(
         {Status.ACTIVE, Status.DISPUTED, *_ENDS - {Status.FORGOTTEN, Status.EXPIRED}}

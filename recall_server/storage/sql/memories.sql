@@ -61,8 +61,9 @@ WHERE namespace = :namespace AND id = :id
 
 -- query: undo_citations
 DELETE FROM citations
-WHERE namespace = :namespace AND memory_id = :id AND position >= :kept
-RETURNING position, episode_id, span_start, span_end
+WHERE namespace = :namespace AND memory_id IN (:ids...)
+  AND position >= CAST(:kept ->> memory_id AS INTEGER)
+RETURNING memory_id, position, episode_id, span_start, span_end
 
 -- query: undo_dropped_citation
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
@@ -95,7 +96,7 @@ JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
-  AND m.attribute_key = :attribute_key AND m.status <> 'forgotten'
+  AND m.attribute_key = :attribute_key AND m.status NOT IN ('forgotten', 'quarantined')
   AND {{scope:m}}
 ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit

@@ -49,6 +49,22 @@ WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL AND
 -- query: events_of_change
 SELECT * FROM memory_events WHERE namespace = :namespace AND change_id = :change_id ORDER BY seq
 
+-- query: items_of_change
+SELECT item_id FROM memory_events WHERE namespace = :namespace AND change_id = :change_id
+GROUP BY item_id ORDER BY min(seq)
+
+-- query: counts_of_change
+SELECT kind, count(*) AS events FROM memory_events
+WHERE namespace = :namespace AND change_id = :change_id GROUP BY kind
+
+-- query: undone_of_items
+-- in: sqlite
+SELECT * FROM memory_events INDEXED BY memory_events_undone
+WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
+-- in: postgres
+SELECT * FROM memory_events
+WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
+
 -- query: page_of_events
 SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before
 ORDER BY seq DESC LIMIT :limit

@@ -24,6 +24,22 @@ SELECT q.*, t.position FROM quarantine q
 JOIN turns t ON t.namespace = q.namespace AND t.id = q.item_id
 WHERE q.namespace = :namespace AND q.item_id = :item_id
 
+-- query: hide_turns
+UPDATE turns SET state = 'hidden' WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: undo_decision
+-- To a decision of before, by whoever made it.
+INSERT INTO quarantine (
+  namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
+) VALUES (
+  :namespace, :item_id, :episode_id, :reasons, :state, :at, :decided_by, :decided_at
+)
+ON CONFLICT (namespace, item_id) DO UPDATE
+SET state = excluded.state, decided_by = excluded.decided_by, decided_at = excluded.decided_at
+
+-- query: undo_hold
+DELETE FROM quarantine WHERE namespace = :namespace AND item_id = :item_id
+
 -- query: decide_quarantined
 -- Once only: a second decision gets no row back.
 UPDATE quarantine SET state = :state, decided_by = :decided_by, decided_at = :decided_at
