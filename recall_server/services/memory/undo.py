@@ -2,10 +2,11 @@
 something later rests on it. Nothing is deleted: what a change added is forgotten.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Span
@@ -26,12 +27,12 @@ from recall_server.services.memory.episodes import promise_expiry
 from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
 
-# An undo is one transaction, which others of the namespace wait for, and on SQLite all.
-EVENTS_MAX = 100_000
 # Items that are in memory at a time.
 BATCH = 200
 NAMED_MAX = 10
 PAGE_EVENTS = 1_000
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,11 @@ class _RolledBack(Exception):
 
 @dataclass
 class _Effect:
-    """What was taken back so far. `events` is the number of those that were, `last_seq` the last of
-    them, and `expired` the texts that are not over any more, although their time is.
+    """What was taken back so far: `events` of `events_max`, of which `last_seq` is the last. And
+    the texts that `expired` and are found again, although their time is over.
     """
 
+    events_max: int
     changes: list[str] = field(default_factory=list)
     events: int = 0
     last_seq: int = 0
@@ -87,6 +89,8 @@ class Changes:
     store: Store
     runtime: Runtime
     embeds: bool
+    # An undo is one transaction, for which others of the namespace wait, and on SQLite all writers.
+    events_max: int
 
     async def page(self, context: Context, before: int | None) -> Page:
         """The changes of the last `PAGE_EVENTS` events behind which no `before` was given, newest
@@ -131,7 +135,7 @@ class Changes:
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
-            effect = await _undone(tx, self.runtime, change_id, with_dependents=with_dependents)
+            effect = await self._undone(tx, change_id, with_dependents=with_dependents)
             if self.embeds:
                 await promise_vectors(tx, self.runtime, effect.texts)
             context.entry.ids += effect.changes
@@ -141,46 +145,43 @@ class Changes:
 
     async def _tried(self, context: Context, change_id: str, *, with_dependents: bool) -> Undone:
         """What an undo would do: it is done, and rolled back."""
-        effect = _Effect()
+        effect = _Effect(self.events_max)
         with suppress(_RolledBack):
             async with self.store.transaction(context.namespace, erasing=True) as tx:
-                effect = await _undone(tx, self.runtime, change_id, with_dependents=with_dependents)
+                effect = await self._undone(tx, change_id, with_dependents=with_dependents)
                 raise _RolledBack
         return effect.report(None)
 
-
-async def _undone(
-    tx: Transaction, runtime: Runtime, change_id: str, *, with_dependents: bool
-) -> _Effect:
-    effect, now = _Effect(), runtime.now()
-    await tx.lock()
-    counts = await tx.events.counts(change_id) if change_id else {}
-    if not counts:
-        raise ChangeNotFound
-    if EventKind.EXPIRED in counts:
-        raise NotUndoable(
-            "What this change ended was to end then. Store it anew, without expires_at or with a "
-            "later one."
-        )
-    await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
-    await commit.settle_ended(tx, now)
-    await _refuse_second_values(tx, effect)
-    for episode_id in sorted(effect.expired):
-        episode = await tx.episodes.get(episode_id)
-        if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
-            # It is found again for want of what ended it, and its time is over all the same.
-            await promise_expiry(tx, runtime, episode_id, episode.expires_at)
-    return effect
+    async def _undone(self, tx: Transaction, change_id: str, *, with_dependents: bool) -> _Effect:
+        effect, now = _Effect(self.events_max), self.runtime.now()
+        await tx.lock()
+        counts = await tx.events.counts(change_id) if change_id else {}
+        if not counts:
+            raise ChangeNotFound
+        if EventKind.EXPIRED in counts:
+            raise NotUndoable(
+                "What this change ended was to end then. Store it anew, without expires_at or "
+                "with a later one."
+            )
+        await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
+        await commit.settle_ended(tx, now)
+        await _refuse_second_values(tx, effect)
+        for episode_id in sorted(effect.expired):
+            episode = await tx.episodes.get(episode_id)
+            if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
+                # It is found again for want of what ended it, and its time is over all the same.
+                await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
+        return effect
 
 
 async def _take_back(
     tx: Transaction, change_id: str, now: datetime, effect: _Effect, *, with_dependents: bool
 ) -> None:
     effect.events += sum((await tx.events.counts(change_id)).values())
-    if effect.events > EVENTS_MAX:
+    if effect.events > effect.events_max:
         raise NotUndoable(
-            f"This is of more than {EVENTS_MAX:,} changes of memories and texts, which are the "
-            "most that are taken back at once."
+            f"It changed memories and texts more than {effect.events_max:,} times, which is the "
+            "most that is taken back at once. An operator can raise RECALL_UNDO_EVENTS_MAX."
         )
     items = await tx.events.items(change_id)
     if change_id in Histories(await tx.events.undone_of(items[:1])).taken_back:
@@ -203,7 +204,7 @@ async def _take_back(
         await reverting.revert(batch)
 
 
-def _batches(items: Sequence[str]) -> Iterator[Sequence[str]]:
+def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
     for start in range(0, len(items), BATCH):
         yield items[start : start + BATCH]
 
@@ -214,10 +215,11 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
     """
     found: dict[str, int] = {}
     own = set(items)
-    for batch in _batches(items):
+    for batch in _batches(await tx.events.changed_later(change_id)):
         histories = Histories(await tx.events.of_items(batch))
         found |= {one.change_id: one.seq for i in batch for one in histories.later(i, change_id)}
-        hides = await _hidden_by_undo(tx, change_id, batch, histories)
+    for batch in _batches(await tx.events.shown(change_id)):
+        hides = await _spans(tx, {one.item_id: one for one in batch})
         cited = {
             (row["memory_id"], row["position"])
             for row in await tx.erasures.citations_in(hides)
@@ -230,21 +232,6 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
             if event is not None and event.change_id != change_id:
                 found[event.change_id] = event.seq
     return sorted(filter(None, found), key=found.__getitem__, reverse=True)
-
-
-async def _hidden_by_undo(
-    tx: Transaction, change_id: str, items: Iterable[str], histories: Histories
-) -> dict[str, list[Span]]:
-    """The words, by their texts, that can be read since a change brought or released them."""
-    brought: dict[str, MemoryEvent] = {}
-    for item_id in items:
-        for one in histories.of_change(item_id, change_id):
-            if one.state is None and one.kind in _SHOWS:
-                brought[item_id] = one
-    return await _spans(tx, brought)
-
-
-_SHOWS = (EventKind.ADDED, EventKind.IMPORTED, EventKind.RELEASED)
 
 
 async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, list[Span]]:
@@ -359,12 +346,14 @@ async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
     """Raise `NotUndoable` where a memory that is active again contradicts one that became active
     after what was taken back.
     """
-    for memory in await tx.memories.active(list(effect.memories)):
-        rivals = {one.id: one for one in await reconcile.rivals(tx, memory)}
-        for event in await tx.events.of_items(rivals.keys() - effect.memories.keys()):
-            if event.seq > effect.last_seq:
-                rival = rivals[event.item_id]
-                raise NotUndoable(
-                    f"{memory.id} would hold again, and {rival.id} says otherwise since "
-                    f"{event.at:%Y-%m-%d}. Forget or correct that first."
-                )
+    for batch in _batches([one for one in effect.memories if one not in effect.forgotten]):
+        for memory in await tx.memories.active(batch):
+            rivals = {one.id: one for one in await reconcile.rivals(tx, memory)}
+            others = rivals.keys() - effect.memories.keys()
+            for event in await tx.events.of_items(others) if others else ():
+                if event.seq > effect.last_seq:
+                    rival = rivals[event.item_id]
+                    raise NotUndoable(
+                        f"{memory.id} would hold again, and {rival.id} says otherwise since "
+                        f"{event.at:%Y-%m-%d}. Forget or correct that first."
+                    )

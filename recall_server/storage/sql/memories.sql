@@ -262,6 +262,30 @@ WITH RECURSIVE forward (id, depth) AS (
 )
 SELECT DISTINCT id FROM chain
 
+-- query: lineage_at
+-- any scope: ids only; what they stand for is read by memories_by_id
+-- The same as of a moment, by the events.
+WITH RECURSIVE forward (id, depth) AS (
+  SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
+  UNION
+  SELECT m.id, f.depth + 1 FROM forward f
+  JOIN memory_events e ON e.namespace = :namespace AND e.item_id = f.id
+  JOIN memories m ON m.namespace = :namespace AND m.id = e.superseded_by
+  WHERE f.depth < :depth
+    AND e.seq = (SELECT max(l.seq) FROM memory_events l
+      WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
+), chain (id, depth) AS (
+  SELECT id, 0 FROM forward
+  UNION
+  SELECT m.id, c.depth + 1 FROM chain c
+  JOIN memory_events e ON e.namespace = :namespace AND e.superseded_by = c.id
+  JOIN memories m ON m.namespace = :namespace AND m.id = e.item_id
+  WHERE c.depth < :depth
+    AND e.seq = (SELECT max(l.seq) FROM memory_events l
+      WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
+)
+SELECT DISTINCT id FROM chain
+
 -- query: memories_of_episode
 -- any scope: for jobs, which work for the namespace and not for a caller
 SELECT m.*, c.episode_id, c.span_start, c.span_end

@@ -4,9 +4,12 @@ VALUES (:namespace, :item_id, :episode_id, :reasons, 'held', :held_at)
 
 -- query: quarantined
 -- any scope: the operation is refused to tokens with limits
--- The newest first; the page is cut before the words are joined to it.
+-- The newest first, but for those whose text was undone or expired; the page is cut before the
+-- words are joined to it.
 WITH page AS (
-  SELECT * FROM quarantine WHERE namespace = :namespace AND state = :state
+  SELECT * FROM quarantine q WHERE namespace = :namespace AND state = :state
+    AND NOT EXISTS (SELECT 1 FROM forgotten f
+      WHERE f.namespace = :namespace AND f.item_id = q.episode_id)
   ORDER BY held_at DESC, item_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT p.*, t.speaker, t.said_at, t.span_start, t.span_end, e.topic, e.source, e.agent_id,
@@ -17,7 +20,9 @@ JOIN episodes e ON e.namespace = p.namespace AND e.id = p.episode_id
 ORDER BY p.held_at DESC, p.item_id DESC
 
 -- query: quarantined_count
-SELECT count(*) AS turns FROM quarantine WHERE namespace = :namespace AND state = :state
+SELECT count(*) AS turns FROM quarantine q WHERE namespace = :namespace AND state = :state
+  AND NOT EXISTS (SELECT 1 FROM forgotten f
+    WHERE f.namespace = :namespace AND f.item_id = q.episode_id)
 
 -- query: quarantined_turn
 SELECT q.*, t.position FROM quarantine q

@@ -427,7 +427,8 @@ class Memories(BoundTable):
         before the one in its place: as far as they are in the access scope and not in quarantine,
         and none where it is not itself.
         """
-        rows = await self._bound.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
+        query = "lineage_at" if self._bound.past.known_at else "lineage"
+        rows = await self._bound.fetch(query, id=memory_id, depth=LINEAGE_DEPTH)
         known = await self._as_then(await self.get([row["id"] for row in rows]))
         chain = {i: one for i, one in known.items() if one.status is not Status.QUARANTINED}
         if memory_id not in chain:

@@ -41,15 +41,20 @@ class MemoryEvents(BoundTable):
         """The events of these memories, texts, turns or passages, in their order."""
         return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
 
-    async def of_change(self, change_id: str) -> list[MemoryEvent]:
-        """The events of a job, task, import or call, in their order."""
-        rows = await self._bound.fetch("events_of_change", change_id=change_id)
-        return [_event(row) for row in rows]
-
     async def items(self, change_id: str) -> list[str]:
         """The items of a change, in the order of its events."""
         rows = await self._bound.fetch("items_of_change", change_id=change_id)
         return [row["item_id"] for row in rows]
+
+    async def changed_later(self, change_id: str) -> list[str]:
+        """The items of a change that were changed again since."""
+        rows = await self._bound.fetch("items_changed_later", change_id=change_id)
+        return [row["item_id"] for row in rows]
+
+    async def shown(self, change_id: str) -> list[MemoryEvent]:
+        """The events of a change that brought words, or released them."""
+        rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)
+        return [_event(row) for row in rows]
 
     async def counts(self, change_id: str) -> dict[EventKind, int]:
         """How many events of each kind a change has."""
