@@ -28,6 +28,7 @@ NOTES = (
     "writers wait. `loop ms` is the longest that anything else waited for the event loop."
 )
 
+
 @dataclass
 class _Lag:
     longest_s: float = 0.0

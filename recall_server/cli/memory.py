@@ -9,7 +9,17 @@ import typer
 
 from recall_server.api import operations
 from recall_server.api.operations.operation import Json
-from recall_server.cli.shared import AsJson, Db, echo, paragraph, print_done, print_json, waiting
+from recall_server.cli.shared import (
+    AsJson,
+    AsOf,
+    Db,
+    KnownAt,
+    echo,
+    paragraph,
+    print_done,
+    print_json,
+    waiting,
+)
 from recall_server.cli.target import Target, TokenFile, Url, Whose, on_target
 from recall_server.domain.errors import InvalidText
 from recall_server.domain.memory import Listed, MemoryType
@@ -28,11 +38,15 @@ Tags = Annotated[
 ]
 OfType = Annotated[MemoryType | None, typer.Option("--type", help="Only memories of this type.")]
 Topic = Annotated[str, typer.Option(help="Only this topic.", show_default=False)]
-AsOf = Annotated[
-    str,
-    typer.Option(help="What was true then: a date, or a time with its zone.", show_default=False),
+
+RecordedAfter = Annotated[
+    str, typer.Option(help="Only what came to be known here then or later.", show_default=False)
 ]
-KnownAt = Annotated[str, typer.Option(help="What was known here then.", show_default=False)]
+RecordedBefore = Annotated[str, typer.Option(help="The same, before.", show_default=False)]
+ValidAfter = Annotated[
+    str, typer.Option(help="Only what began to be true then or later.", show_default=False)
+]
+ValidBefore = Annotated[str, typer.Option(help="The same, before.", show_default=False)]
 
 
 def add(  # noqa: PLR0917  # options, each by its name
@@ -87,6 +101,8 @@ def add(  # noqa: PLR0917  # options, each by its name
 def ask(  # noqa: PLR0917  # options, each by its name
     name: Whose,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    as_of: AsOf = "",
+    known_at: KnownAt = "",
     db: Db = None,
     url: Url = None,
     token_file: TokenFile = None,
@@ -96,7 +112,12 @@ def ask(  # noqa: PLR0917  # options, each by its name
 
     async def act(target: Target) -> None:
         found = await target.ask(
-            operations.search.SEARCH_MEMORIES, query=question, limit=ASKED_MAX, explain=True
+            operations.search.SEARCH_MEMORIES,
+            query=question,
+            as_of=as_of,
+            known_at=known_at,
+            limit=ASKED_MAX,
+            explain=True,
         )
         if as_json:
             print_json(found)
@@ -129,6 +150,10 @@ def search(  # noqa: PLR0917  # options, each by its name
         str, typer.Option(help="A date, or a time with its zone.", show_default=False)
     ] = "",
     said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    recorded_after: RecordedAfter = "",
+    recorded_before: RecordedBefore = "",
+    valid_after: ValidAfter = "",
+    valid_before: ValidBefore = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
@@ -151,6 +176,10 @@ def search(  # noqa: PLR0917  # options, each by its name
             metadata=metadata,
             said_after=said_after,
             said_before=said_before,
+            recorded_after=recorded_after,
+            recorded_before=recorded_before,
+            valid_after=valid_after,
+            valid_before=valid_before,
             as_of=as_of,
             known_at=known_at,
             limit=limit,
@@ -184,6 +213,10 @@ def list_(  # noqa: PLR0917  # options, each by its name
     status: Annotated[
         Listed | None, typer.Option(help="Only what is in this state.", show_default="active")
     ] = None,
+    recorded_after: RecordedAfter = "",
+    recorded_before: RecordedBefore = "",
+    valid_after: ValidAfter = "",
+    valid_before: ValidBefore = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
@@ -203,6 +236,10 @@ def list_(  # noqa: PLR0917  # options, each by its name
             topic=topic,
             type=type_,
             status=status,
+            recorded_after=recorded_after,
+            recorded_before=recorded_before,
+            valid_after=valid_after,
+            valid_before=valid_before,
             as_of=as_of,
             known_at=known_at,
             limit=limit,
@@ -224,6 +261,8 @@ def list_(  # noqa: PLR0917  # options, each by its name
 def show(  # noqa: PLR0917  # options, each by its name
     name: Whose,
     memory_id: MemoryId,
+    as_of: AsOf = "",
+    known_at: KnownAt = "",
     db: Db = None,
     url: Url = None,
     token_file: TokenFile = None,
@@ -234,7 +273,12 @@ def show(  # noqa: PLR0917  # options, each by its name
     """
 
     async def act(target: Target) -> None:
-        found = await target.ask(operations.memories.GET_MEMORY_HISTORY, memory_id=memory_id)
+        found = await target.ask(
+            operations.memories.GET_MEMORY_HISTORY,
+            memory_id=memory_id,
+            as_of=as_of,
+            known_at=known_at,
+        )
         if as_json:
             print_json(found)
             return

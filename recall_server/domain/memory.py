@@ -120,6 +120,10 @@ FINDABLE = BELIEVED | {Status.SUPERSEDED}
 """What search finds, a superseded memory below the one in its place."""
 
 
+UNSEEN = frozenset({Status.QUARANTINED, Status.FORGOTTEN})
+"""What no list shows."""
+
+
 @dataclass(frozen=True)
 class Fact:
     """(entity, attribute, value); `negated` says that the value does not hold."""

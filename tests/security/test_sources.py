@@ -337,21 +337,21 @@ def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
 
 
 # All that is believed, found and held back, but for tasks, which a purge deletes.
-STANDS = (
-    "SELECT id, status, superseded_by, valid_until, retired_at, reinforcements FROM memories"
-    " WHERE status <> 'forgotten' ORDER BY id",
-    "SELECT c.* FROM citations c JOIN memories m ON m.namespace = c.namespace"
-    " AND m.id = c.memory_id WHERE m.status <> 'forgotten' ORDER BY c.memory_id, c.position",
-    "SELECT item_id FROM documents WHERE findable ORDER BY item_id",
-    "SELECT term, documents FROM terms WHERE documents > 0 ORDER BY term",
-    "SELECT id, state FROM turns ORDER BY id",
-    "SELECT item_id, state, decided_by, decided_at FROM quarantine ORDER BY item_id",
-)
+STANDS = """
+SELECT id, status, superseded_by, valid_until, retired_at, reinforcements FROM memories
+WHERE status <> 'forgotten' ORDER BY id;
+SELECT c.* FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE m.status <> 'forgotten' ORDER BY c.memory_id, c.position;
+SELECT item_id FROM documents WHERE findable ORDER BY item_id;
+SELECT term, documents FROM terms WHERE documents > 0 ORDER BY term;
+SELECT id, state FROM turns ORDER BY id;
+SELECT item_id, state, decided_by, decided_at FROM quarantine ORDER BY item_id
+"""
 
 
 async def stands(application: Application) -> list[list[dict[str, object]]]:
     await drained(application)
-    return [await select(application.store, query) for query in STANDS]
+    return [await select(application.store, query) for query in STANDS.split(";")]
 
 
 async def test_a_purge_can_be_undone_and_so_can_its_undo(open_app: Open, clock: Clock) -> None:

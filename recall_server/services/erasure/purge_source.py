@@ -215,7 +215,7 @@ def _merged(memory: Memory) -> bool:
 
 
 async def _trace(tx: Transaction, purged: Purged) -> None:
-    """Trace what gave way to a memory that goes: it is active again, or gives way to the next one."""
+    """Trace what gave way to a memory that goes: it is active again, or gives way to the next."""
     given_way = await tx.memories.get(await tx.sources.given_way(list(purged.removed)))
     for memory in given_way.values():
         if memory.id in purged.removed:

@@ -96,7 +96,10 @@ JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
-  AND m.attribute_key = :attribute_key AND m.status NOT IN ('forgotten', 'quarantined')
+  AND m.attribute_key = :attribute_key
+  -- Of the past the events tell.
+  AND CASE WHEN :past THEN m.recorded_at <= :as_of
+    ELSE m.status NOT IN ('forgotten', 'quarantined') END
   AND {{scope:m}}
 ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit

@@ -545,9 +545,7 @@ class Sources(BoundTable):
             [{"id": one, "reinforcements": count} for one, count in reinforcements.items()],
         )
 
-    async def quarantine(
-        self, memory_ids: Collection[str], reason: str, now: datetime
-    ) -> None:
+    async def quarantine(self, memory_ids: Collection[str], reason: str, now: datetime) -> None:
         """Let nobody find these memories; their rows and events stay."""
         for row in await self._bound.fetch(
             "quarantine_memories",

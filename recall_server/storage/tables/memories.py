@@ -14,6 +14,7 @@ from recall_server.domain.memory import (
     BELIEVED,
     FINDABLE,
     TRANSITIONS,
+    UNSEEN,
     Layer,
     Memory,
     MemoryType,
@@ -280,15 +281,18 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
-    async def of_fact(self, entity: str, attribute: str, limit: int) -> list[Memory]:
-        """What was said of one attribute of one entity and was not forgotten, the newest first."""
+    async def of_fact(self, entity: str, attribute: str, limit: int) -> tuple[list[Memory], bool]:
+        """What was said of one attribute of one entity and was not forgotten, the newest first, as
+        of the moment that is read; and whether there is more.
+        """
         rows = await self._bound.fetch(
             "memories_of_fact",
             entity_key=normal_entity(entity),
             attribute_key=normal_attribute(attribute),
-            limit=limit,
+            limit=limit + 1,
         )
-        return [_memory(row) for row in rows]
+        found = await self._as_then({row["id"]: _memory(row) for row in rows[:limit]})
+        return [one for one in found.values() if one.status not in UNSEEN], len(rows) > limit
 
     async def of_value(self, entity: str, value: str) -> list[Memory]:
         """The newest active memories of one entity, whatever the attribute, that may have this

@@ -9,6 +9,8 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.errors import ChangeNotFound, NotUndoable
 from recall_server.domain.memory import Memory
+from recall_server.domain.moments import PRESENT as NOW
+from recall_server.domain.moments import Past
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory import undo as undo_module
@@ -467,3 +469,36 @@ async def test_an_undo_is_of_any_number_of_changes_up_to_its_limit(
         few = replace(application.services.changes, events_max=10)
         with pytest.raises(NotUndoable, match="RECALL_UNDO_EVENTS_MAX"):
             await few.undo(theirs, again[-1], dry_run=True, with_dependents=False)
+
+
+async def test_a_relation_that_an_undone_change_stated_is_not_shown(
+    open_app: Open, clock: Clock
+) -> None:
+    """It is shown again with an undo of the undo; what was decided stays on record."""
+    async with open_app() as application:
+        await enter(application)
+        for text in ("User: I like hiking in the Alps.", "User: I like hiking in the high Alps."):
+            await remember(application, text)
+            await drained(application)
+            clock.pass_(HOUR)
+        (kept, _) = await memories(application)
+        request = Request(Mode.MERGE, "life", similarity_threshold=0.3)
+        task = await application.services.consolidate.start(context(application), request)
+        await drained(application)
+        (merged,) = await memories(application)
+        recall = application.services.recall
+
+        async def stated(memory_id: str, at: Past = NOW) -> set[str]:
+            found = await recall.history(context(application), memory_id, at)
+            return {str(one.kind) for one in found.relations}
+
+        assert await stated(merged.id) == {"consolidates", "supersedes"}
+        known = Past(known_at=clock())
+        clock.pass_(HOUR)
+        done = await undo(application, task.id)
+        assert await stated(merged.id) == set()
+        assert await stated(kept.id) == set()
+        assert await stated(merged.id, known) == {"consolidates", "supersedes"}
+        assert done.change_id is not None
+        await undo(application, done.change_id)
+        assert await stated(merged.id) == {"consolidates", "supersedes"}
