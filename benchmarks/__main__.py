@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks import answers as answers_
 from benchmarks import fairness as fairness_
+from benchmarks import history as history_
 from benchmarks import load as load_
 from benchmarks import past as past_
 from benchmarks import peer as peer_
@@ -174,6 +175,23 @@ def past(
     run = partial(
         past_.past, memories=memories, versions=versions, searches=searches, db_url=db_url
     )
+    _print(_on_each(engine, run), engine, file, strict)
+
+
+@app.command()
+def history(
+    *,
+    engine: Engine = Engines.BOTH,
+    db_url: DbUrl = None,
+    memories: Annotated[
+        int, typer.Option(min=10, help="Statements, each in its versions.")
+    ] = 2_000,
+    versions: Annotated[int, typer.Option(min=2, help="Of each statement.")] = 5,
+    file: File = None,
+    strict: Strict = False,
+) -> None:
+    """Rebuild and undo: events a second, and how long others wait."""
+    run = partial(history_.history, memories=memories, versions=versions, db_url=db_url)
     _print(_on_each(engine, run), engine, file, strict)
 
 

@@ -4,16 +4,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span
-from recall_server.domain.memory import EXTRACTED_TYPES, Memory, importance
+from recall_server.domain.memory import EXTRACTED_TYPES, Memory, Status, importance
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.services.memory import indexing
 from recall_server.storage.store import Transaction
 
 BATCH = 250
 APART = timedelta(minutes=7)
+SEED = 20260301
 _TYPES = EXTRACTED_TYPES
 
 
@@ -46,8 +48,8 @@ async def fill(
     for first in range(0, len(texts), BATCH):
         batch = texts[first : first + BATCH]
         start = now - APART * (len(texts) - first)
-        episode = _episode(f"ep_fill{first:06}", batch, start)
-        memories = _memories(episode, batch)
+        episode = _episode(f"ep_{first:026}", batch, start)
+        memories = _memories(episode, batch, first)
         async with built.store.transaction(owner) as tx:
             await tx.episodes.add(episode, episode.id, "")
             for memory in memories:
@@ -59,6 +61,38 @@ async def fill(
     return ids
 
 
+async def fill_versions(
+    built: Application, owner: Namespace, memories: int, versions: int, say: Say
+) -> tuple[datetime, datetime]:
+    """Fill a namespace; a moment at which half of it was known, and one at which half was true."""
+    await tenant(built, owner)
+    said = Texts(SEED).statements(memories)
+    known = [built.runtime.now()]
+
+    def progress(done: int) -> None:
+        say(f"{done:,} of {memories * versions:,} versions")
+        if done >= memories * len(known):
+            known.append(built.runtime.now())
+
+    ids = await fill(
+        built, owner, [f"{text} v{v}" for v in range(versions) for text in said], progress
+    )
+    began = built.runtime.now() - APART * len(ids)
+    for version in range(1, versions):
+        async with built.store.transaction(owner) as tx:
+            await tx.lock()
+            for place in range((version - 1) * memories, version * memories):
+                await tx.memories.retire(
+                    ids[place],
+                    Status.SUPERSEDED,
+                    known[version],
+                    superseded_by=ids[place + memories],
+                    valid_until=began + APART * (place + memories),
+                )
+    half = len(ids) // 2
+    return known[versions // 2] + timedelta(milliseconds=1), began + APART * half
+
+
 def _episode(episode_id: str, texts: Sequence[str], start: datetime) -> Episode:
     text = "\n".join(texts)
     return Episode(
@@ -68,18 +102,18 @@ def _episode(episode_id: str, texts: Sequence[str], start: datetime) -> Episode:
         occurred_at=start,
         recorded_at=start,
         content_hash=hashlib.sha256(text.encode()).hexdigest(),
-        job_id=f"job_{episode_id}",
+        job_id=episode_id.replace("ep_", "job_"),
     )
 
 
-def _memories(episode: Episode, texts: Sequence[str]) -> list[Memory]:
+def _memories(episode: Episode, texts: Sequence[str], first: int) -> list[Memory]:
     memories = []
     position = 0
     for number, text in enumerate(texts):
         said_at = episode.occurred_at + APART * number
         memories.append(
             Memory(
-                id=f"mem_{episode.id}_{number:04}",
+                id=f"mem_{first + number:026}",
                 text=text,
                 type=_TYPES[number % len(_TYPES)],
                 topic=episode.topic,

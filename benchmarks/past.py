@@ -1,17 +1,15 @@
 """Searches of the past beside the same searches of now: what was known, what was true, and both."""
 
-from datetime import datetime, timedelta
 from time import perf_counter
 
 from benchmarks.databases import scratch, settings, settle
-from benchmarks.fill import APART, Say, fill, tenant
+from benchmarks.fill import Say, fill_versions
 from benchmarks.measure import Measured
 from benchmarks.report import Check, Report
 from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
-from recall_server.domain.memory import Status
 from recall_server.domain.moments import PRESENT, Past
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.query import Query
@@ -34,7 +32,7 @@ async def past(
     with scratch(engine, db_url) as database:
         async with open_application(settings(database)) as built:
             owner = namespace("versions")
-            known_at, as_of = await _filled(built, owner, memories, versions, say)
+            known_at, as_of = await fill_versions(built, owner, memories, versions, say)
             settle(database)
             moments = {
                 NOW: PRESENT,
@@ -69,36 +67,3 @@ async def past(
 async def _search(built: Application, owner: Namespace, question: str, moment: Past) -> None:
     entry = built.services.audit.begin(owner, "search_memories", "benchmark", None)
     await built.services.recall.search(Context(entry), Query(question, past=moment))
-
-
-async def _filled(
-    built: Application, owner: Namespace, memories: int, versions: int, say: Say
-) -> tuple[datetime, datetime]:
-    """Fill a namespace; a moment at which half of it was known, and one at which half was true."""
-    await tenant(built, owner)
-    texts = Texts(SEED)
-    said = texts.statements(memories)
-    known = [built.runtime.now()]
-
-    def progress(done: int) -> None:
-        say(f"{done:,} of {memories * versions:,} versions")
-        if done >= memories * len(known):
-            known.append(built.runtime.now())
-
-    ids = await fill(
-        built, owner, [f"{text} v{v}" for v in range(versions) for text in said], progress
-    )
-    began = built.runtime.now() - APART * len(ids)
-    for version in range(1, versions):
-        async with built.store.transaction(owner) as tx:
-            await tx.lock()
-            for place in range((version - 1) * memories, version * memories):
-                await tx.memories.retire(
-                    ids[place],
-                    Status.SUPERSEDED,
-                    known[version],
-                    superseded_by=ids[place + memories],
-                    valid_until=began + APART * (place + memories),
-                )
-    half = len(ids) // 2
-    return known[versions // 2] + timedelta(milliseconds=1), began + APART * half

@@ -261,7 +261,12 @@ async def open_application(
                     ending.end,
                 ),
                 audit=audit,
-                changes=Changes(store, runtime, embeds=vectors is not None),
+                changes=Changes(
+                    store,
+                    runtime,
+                    embeds=vectors is not None,
+                    events_max=settings.undo_events_max,
+                ),
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,

@@ -264,6 +264,11 @@ class Settings(BaseSettings):
     text_passages_max: int = Field(
         10_000, ge=1, description="passages, the units of search, of one stored text"
     )
+    undo_events_max: int = Field(
+        20_000,
+        ge=1_000,
+        description="events of memories and texts that one undo takes back, in one transaction",
+    )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")
     json_depth_max: int = Field(64, ge=8, description="levels of nesting in a request body")

@@ -9,7 +9,16 @@ import typer
 
 from recall_server.api import operations
 from recall_server.api.operations.operation import Json
-from recall_server.cli.shared import AsJson, echo, paragraph, print_done, print_json, waiting
+from recall_server.cli.shared import (
+    AsJson,
+    AsOf,
+    KnownAt,
+    echo,
+    paragraph,
+    print_done,
+    print_json,
+    waiting,
+)
 from recall_server.cli.target import Target, with_target
 from recall_server.domain.errors import InvalidText
 from recall_server.domain.memory import Listed, MemoryType
@@ -28,11 +37,15 @@ Tags = Annotated[
 ]
 OfType = Annotated[MemoryType | None, typer.Option("--type", help="Only memories of this type.")]
 Topic = Annotated[str, typer.Option(help="Only this topic.", show_default=False)]
-AsOf = Annotated[
-    str,
-    typer.Option(help="What was true then: a date, or a time with its zone.", show_default=False),
+
+RecordedAfter = Annotated[
+    str, typer.Option(help="Only what came to be known here then or later.", show_default=False)
 ]
-KnownAt = Annotated[str, typer.Option(help="What was known here then.", show_default=False)]
+RecordedBefore = Annotated[str, typer.Option(help="The same, before.", show_default=False)]
+ValidAfter = Annotated[
+    str, typer.Option(help="Only what began to be true then or later.", show_default=False)
+]
+ValidBefore = Annotated[str, typer.Option(help="The same, before.", show_default=False)]
 
 
 @with_target
@@ -84,11 +97,18 @@ async def ask(
     target: Target,
     *,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    as_of: AsOf = "",
+    known_at: KnownAt = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what is remembered about a question: the best few, with who said it and when."""
     found = await target.ask(
-        operations.search.SEARCH_MEMORIES, query=question, limit=ASKED_MAX, explain=True
+        operations.search.SEARCH_MEMORIES,
+        query=question,
+        as_of=as_of,
+        known_at=known_at,
+        limit=ASKED_MAX,
+        explain=True,
     )
     if as_json:
         print_json(found)
@@ -121,6 +141,10 @@ async def search(
         str, typer.Option(help="A date, or a time with its zone.", show_default=False)
     ] = "",
     said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    recorded_after: RecordedAfter = "",
+    recorded_before: RecordedBefore = "",
+    valid_after: ValidAfter = "",
+    valid_before: ValidBefore = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
@@ -138,6 +162,10 @@ async def search(
         metadata=metadata,
         said_after=said_after,
         said_before=said_before,
+        recorded_after=recorded_after,
+        recorded_before=recorded_before,
+        valid_after=valid_after,
+        valid_before=valid_before,
         as_of=as_of,
         known_at=known_at,
         limit=limit,
@@ -171,6 +199,10 @@ async def list_(
     status: Annotated[
         Listed | None, typer.Option(help="Only what is in this state.", show_default="active")
     ] = None,
+    recorded_after: RecordedAfter = "",
+    recorded_before: RecordedBefore = "",
+    valid_after: ValidAfter = "",
+    valid_before: ValidBefore = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
@@ -185,6 +217,10 @@ async def list_(
         topic=topic,
         type=type_,
         status=status,
+        recorded_after=recorded_after,
+        recorded_before=recorded_before,
+        valid_after=valid_after,
+        valid_before=valid_before,
         as_of=as_of,
         known_at=known_at,
         limit=limit,
@@ -206,12 +242,19 @@ async def show(
     target: Target,
     *,
     memory_id: MemoryId,
+    as_of: AsOf = "",
+    known_at: KnownAt = "",
     as_json: AsJson = False,
 ) -> None:
     """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
     it and by whom.
     """
-    found = await target.ask(operations.memories.GET_MEMORY_HISTORY, memory_id=memory_id)
+    found = await target.ask(
+        operations.memories.GET_MEMORY_HISTORY,
+        memory_id=memory_id,
+        as_of=as_of,
+        known_at=known_at,
+    )
     if as_json:
         print_json(found)
         return

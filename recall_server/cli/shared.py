@@ -97,6 +97,11 @@ Create = Annotated[
 ]
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+AsOf = Annotated[
+    str,
+    typer.Option(help="What was true then: a date, or a time with its zone.", show_default=False),
+]
+KnownAt = Annotated[str, typer.Option(help="What was known here then.", show_default=False)]
 PROTOCOL = "cli"
 INDENT = 4
 USAGE_ERROR = 2

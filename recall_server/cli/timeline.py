@@ -12,7 +12,9 @@ from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AsJson,
+    AsOf,
     Db,
+    KnownAt,
     Name,
     echo,
     existing,
@@ -22,6 +24,7 @@ from recall_server.cli.shared import (
     unused,
     written,
 )
+from recall_server.domain.moments import past
 from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 
 LABEL_CHARS = 24
@@ -37,6 +40,8 @@ def timeline(  # noqa: PLR0917  # options, each by its name
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a drawing to this new file.")
     ] = None,
+    as_of: AsOf = "",
+    known_at: KnownAt = "",
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,8 +51,9 @@ def timeline(  # noqa: PLR0917  # options, each by its name
     async def act(built: Application) -> None:
         ns = await existing(built, name)
         async with reading(built, ns, operations.memories.GET_TIMELINE) as context:
-            found = await built.services.recall.timeline(context, entity, attribute)
-        now = built.runtime.now()
+            moment = past(as_of, known_at, context.entry.started_at)
+            found = await built.services.recall.timeline(context, entity, attribute, moment)
+        now = moment.known_at or built.runtime.now()
         if svg is not None:
             with written(svg) as file:
                 file.write(drawing(found, now).encode())

@@ -88,7 +88,7 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     ),
     Status.DEPRECATED: frozenset({Status.ACTIVE, *_ENDS - {Status.DEPRECATED}}),
     Status.CONSOLIDATED: frozenset({Status.ACTIVE, *_ENDS - {Status.CONSOLIDATED}}),
-    Status.EXPIRED: frozenset({Status.ERASED}),
+    Status.EXPIRED: frozenset({Status.QUARANTINED, Status.ERASED}),
     Status.QUARANTINED: frozenset({Status.ACTIVE, *_ENDS - {Status.QUARANTINED}}),
     Status.FORGOTTEN: frozenset(
         {Status.ACTIVE, Status.DISPUTED, *_ENDS - {Status.FORGOTTEN, Status.EXPIRED}}
@@ -118,6 +118,10 @@ BELIEVED = frozenset({Status.ACTIVE, Status.DISPUTED})
 """What holds now; of disputed memories, which contradict each other, nobody knows yet which."""
 FINDABLE = BELIEVED | {Status.SUPERSEDED}
 """What search finds, a superseded memory below the one in its place."""
+
+
+UNSEEN = frozenset({Status.QUARANTINED, Status.FORGOTTEN})
+"""What no list shows."""
 
 
 @dataclass(frozen=True)

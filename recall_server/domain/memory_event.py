@@ -2,13 +2,16 @@
 what an undo of a change means.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple, TypeVar
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Status
+
+_T = TypeVar("_T")
 
 
 class EventKind(StrEnum):
@@ -67,6 +70,16 @@ class MemoryEvent:
     episode_id: str | None = None
     state: MemoryState | None = None
     dropped: tuple[tuple[int, Citation], ...] = ()
+
+
+class Reversal(NamedTuple):
+    """The state that a memory had before a change; None where the change had added it. And the
+    citations that it lost in the change, by their positions.
+    """
+
+    memory_id: str
+    state: MemoryState | None
+    dropped: Sequence[tuple[int, Citation]]
 
 
 @dataclass(frozen=True)
@@ -134,20 +147,48 @@ class Histories:
         """Whether the words of an item were forgotten before a change, and after it. Before it is
         stored, a text is.
         """
-        events = self._of_item.get(item_id, [])
-        first = events[0] if events else None
-        hidden = first is not None and first.kind in _ADDS and first.state is None
-        before: dict[str, bool] = {}
-        after = False
-        for one in events:
-            before.setdefault(one.change_id, hidden)
-            if one.kind in (EventKind.FORGOTTEN, EventKind.RESTORED, *_ADDS):
-                hidden = one.kind is EventKind.FORGOTTEN
-            elif one.kind is EventKind.UNDONE:
-                hidden = before.get(one.reason, hidden)
+
+        def left(hidden: bool, event: MemoryEvent) -> bool:
+            return event.kind in _HIDES if event.kind in (*_HIDES, *_SHOWS) else hidden
+
+        first = next(iter(self._of_item.get(item_id, ())), None)
+        brought = first is not None and first.kind in _ADDS and first.state is None
+        return self._around(item_id, change_id, brought, left)
+
+    def decided(
+        self, item_id: str, change_id: str
+    ) -> tuple[MemoryEvent | None, MemoryEvent | None]:
+        """What a turn was by before a change, and after it: held back, released or rejected; None
+        where nobody has looked at it. One that was held back from the first stays so.
+        """
+
+        def left(decided: MemoryEvent | None, event: MemoryEvent) -> MemoryEvent | None:
+            return event if event.kind in SCREENED else decided
+
+        first = next(iter(self._of_item.get(item_id, ())), None)
+        held = first if first is not None and first.kind is EventKind.QUARANTINED else None
+        return self._around(item_id, change_id, held, left)
+
+    def _around(
+        self, item_id: str, change_id: str, state: _T, left: Callable[[_T, MemoryEvent], _T]
+    ) -> tuple[_T, _T]:
+        """The state of an item before a change and after it: `left` is the one that an event leaves
+        of the one before, and `state` the first one.
+        """
+        before: dict[str, _T] = {}
+        after = state
+        for one in self._of_item.get(item_id, ()):
+            before.setdefault(one.change_id, state)
+            if one.kind is EventKind.UNDONE:
+                state = before.get(one.reason, state)
+            else:
+                state = left(state, one)
             if one.change_id == change_id:
-                after = hidden
-        return before.get(change_id, False), after
+                after = state
+        return before.get(change_id, state), after
 
 
 _ADDS = (EventKind.ADDED, EventKind.IMPORTED)
+_SHOWS = (EventKind.RESTORED, *_ADDS)
+_HIDES = (EventKind.FORGOTTEN, EventKind.EXPIRED)
+SCREENED = (EventKind.QUARANTINED, EventKind.RELEASED, EventKind.REJECTED)

@@ -41,11 +41,18 @@ class Scope(StrEnum):
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLIDATE})
 
 
+AFTER = ("said_after", "recorded_after", "valid_after")
+BEFORE = ("said_before", "recorded_before", "valid_before")
+"""The limits of when something was said, was recorded here, and began to be true."""
+NO_TIMES: Mapping[str, datetime | None] = {}
+
+
 @dataclass(frozen=True)
 class AccessScope:
     """A part of a namespace: these topics, these types, this agent's, these containers, these
     layers; None stands for any. And only what has all of these tags and metadata (names with their
-    values as JSON), and was said at `said_after` or later, and before `said_before`.
+    values as JSON), was said at `said_after` or later and before `said_before`, and in the same way
+    was recorded here, and began to be true.
     """
 
     topics: frozenset[str] | None = None
@@ -57,6 +64,10 @@ class AccessScope:
     said_after: datetime | None = None
     said_before: datetime | None = None
     layers: frozenset[Layer] | None = None
+    recorded_after: datetime | None = None
+    recorded_before: datetime | None = None
+    valid_after: datetime | None = None
+    valid_before: datetime | None = None
 
     @property
     def everything(self) -> bool:
@@ -65,7 +76,7 @@ class AccessScope:
     @property
     def narrowed(self) -> bool:
         """Whether a search has narrowed it by what limits no token."""
-        others = (self.said_after, self.said_before, self.layers)
+        others = (self.layers, *(getattr(self, one) for one in (*AFTER, *BEFORE)))
         return bool(self.tags or self.metadata) or any(one is not None for one in others)
 
     def within(self, other: AccessScope) -> bool:
@@ -78,8 +89,10 @@ class AccessScope:
             and self.tags >= other.tags
             and self.metadata >= other.metadata
             and _part(self.layers, other.layers)
-            and (self.said_after or EARLIEST) >= (other.said_after or EARLIEST)
-            and (self.said_before or LATEST) <= (other.said_before or LATEST)
+            and all(
+                (getattr(self, n) or EARLIEST) >= (getattr(other, n) or EARLIEST) for n in AFTER
+            )
+            and all((getattr(self, n) or LATEST) <= (getattr(other, n) or LATEST) for n in BEFORE)
         )
 
     def canonical(self) -> str:
@@ -146,12 +159,12 @@ class AccessScope:
         topic: str = "",
         type_: MemoryType | None = None,
         metadata: Mapping[str, Any] | None = None,
-        said_after: datetime | None = None,
-        said_before: datetime | None = None,
         layer: Layer | None = None,
+        times: Mapping[str, datetime | None] = NO_TIMES,
     ) -> AccessScope:
         """The part of this access scope that is about this topic, of this type and layer, has these
-        values among its metadata, and was said then. Raises `Invalid`.
+        values among its metadata, and was said, recorded and true then: `times` by their names in
+        `AFTER` and `BEFORE`. Raises `Invalid`.
         """
         topics, types, layers = self.topics, self.types, self.layers
         if topic:
@@ -166,9 +179,11 @@ class AccessScope:
             topics=topics,
             types=types,
             metadata=self.metadata | _pairs(metadata or {}),
-            said_after=max(filter(None, (self.said_after, said_after)), default=None),
-            said_before=min(filter(None, (self.said_before, said_before)), default=None),
             layers=layers,
+            **{n: max(filter(None, (getattr(self, n), times.get(n))), default=None) for n in AFTER},
+            **{
+                n: min(filter(None, (getattr(self, n), times.get(n))), default=None) for n in BEFORE
+            },
         )
 
     def confined(self, topic: str, container: str) -> AccessScope:

@@ -21,6 +21,9 @@ from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_text
 
+# In the payload of a job: the change that its events are a part of, where that is not the job's.
+PART_OF = "part_of"
+
 
 class JobState(StrEnum):
     QUEUED = "queued"

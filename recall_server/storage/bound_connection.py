@@ -13,7 +13,14 @@ from typing import Any, NamedTuple, NoReturn
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
+from recall_server.domain.permissions import (
+    AFTER,
+    BEFORE,
+    EARLIEST,
+    FULL_ACCESS,
+    LATEST,
+    AccessScope,
+)
 from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
 from recall_server.storage.tables import registry
 
@@ -31,8 +38,11 @@ _LABELS = f"""(:any_topic OR @topic IN (:topics...)) AND (:any_agent OR @agent_i
   AND (:any_container OR @container IN (:containers...)) AND {_CLOSED}"""
 
 
-def _said_at(moment: str) -> str:
-    return f"(:any_time OR ({moment} >= :said_after AND {moment} < :said_before))"
+def _between(said: str, recorded: str, valid: str) -> str:
+    """That these columns are within the limits of their names."""
+    columns = {"said": said, "recorded": recorded, "valid": valid}
+    within = (f"{at} >= :{one}_after AND {at} < :{one}_before" for one, at in columns.items())
+    return f"(:any_time OR ({' AND '.join(within)}))"
 
 
 _FILTERED = """(:any_tags OR @tags HAS ALL (:tags...))
@@ -44,12 +54,14 @@ _UNCOUNTED = (
 # A text, like each of its turns, is of the layer of what was said.
 _UNTYPED = f""":any_type AND (:any_layer OR 'episodic' IN (:layers...))
   AND {_LABELS} AND {_FILTERED}"""
+_SAID, _SAID_IN_TURN = "@occurred_at", "COALESCE(t.said_at, @occurred_at)"
 _LAYERED = "(:any_layer OR @layer IN (:layers...))"
 _FRAGMENTS = {
-    "scope": f"{_TYPED} AND {_LAYERED} AND {_LABELS} AND {_FILTERED} AND {_said_at('@said_at')}",
-    # Of a text as a whole, and of one of its turns, which is `t`.
-    "untyped_scope": f"{_UNTYPED} AND {_said_at('@occurred_at')}",
-    "turn_scope": f"{_UNTYPED} AND {_said_at('COALESCE(t.said_at, @occurred_at)')}",
+    "scope": f"""{_TYPED} AND {_LAYERED} AND {_LABELS} AND {_FILTERED}
+  AND {_between("@said_at", "@recorded_at", "@valid_from")}""",
+    # Of a text as a whole, and of one of its turns, which is `t`: true since it was said.
+    "untyped_scope": f"{_UNTYPED} AND {_between(_SAID, '@recorded_at', _SAID)}",
+    "turn_scope": f"{_UNTYPED} AND {_between(_SAID_IN_TURN, '@recorded_at', _SAID_IN_TURN)}",
     "task_scope": f":any_type AND {_LABELS}",
     "counted_scope": f"({_UNCOUNTED})",
     "no_limit": f"(:any_topic AND :any_type AND {_UNCOUNTED})",
@@ -293,9 +305,9 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
         "tags": sorted(access_scope.tags),
         "any_metadata": not access_scope.metadata,
         "metadata": Document({name: json.loads(value) for name, value in access_scope.metadata}),
-        "any_time": access_scope.said_after is None and access_scope.said_before is None,
-        "said_after": access_scope.said_after or EARLIEST,
-        "said_before": access_scope.said_before or LATEST,
+        "any_time": all(getattr(access_scope, one) is None for one in (*AFTER, *BEFORE)),
+        **{one: getattr(access_scope, one) or EARLIEST for one in AFTER},
+        **{one: getattr(access_scope, one) or LATEST for one in BEFORE},
         "any_layer": access_scope.layers is None,
         "layers": sorted(access_scope.layers or ()),
     }

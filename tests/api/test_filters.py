@@ -1,6 +1,7 @@
 """Filters of searches and lists: metadata, when it was said, topic and type."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import httpx2
@@ -8,6 +9,7 @@ import pytest
 
 from recall_server.domain.memory import MemoryType
 from tests.support.limited_tokens import Json, limited, told
+from tests.support.runtime import Clock
 from tests.support.server import Running
 
 # Each with its topic, its metadata and when it was said.
@@ -190,6 +192,8 @@ async def test_a_new_text_is_found_by_a_filter_that_was_used_before(
         ({"metadata": "[" * 10_000}, "metadata"),
         ({"said_after": "yesterday"}, "said_after must be"),
         ({"said_before": "2024-05-08T10:00:00"}, "zone"),
+        ({"recorded_after": "soon"}, "recorded_after must be"),
+        ({"valid_before": "2024-05-08T10:00:00"}, "zone"),
         ({"type": "wish"}, "type"),
     ],
 )
@@ -207,3 +211,32 @@ async def test_a_filter_that_nothing_can_pass_is_refused_alike_on_every_protocol
         assert says in over_mcp["message"]
     else:
         assert over_http["results"] == []
+
+
+async def test_what_is_found_and_listed_is_limited_by_when_it_was_recorded_and_began_to_be_true(
+    running: Running, clock: Clock
+) -> None:
+    """Bounds are moments from which on, and before which; a passage is true since it was said."""
+    async with running.http(await running.token()) as http:
+        for text in ("Ann: I moved to Porto last year.", "Ann: I prefer figs."):
+            clock.pass_(timedelta(days=2))
+            await http.post("/v1/memories", json={"text": text})
+            await running.extract()
+        between = f"{clock() - timedelta(days=1):%Y-%m-%d}"
+        limits: tuple[tuple[Json, set[str]], ...] = (
+            ({"recorded_after": between}, {"figs"}),
+            ({"recorded_before": between}, {"Porto"}),
+            ({"valid_before": "2025-01-01"}, set()),
+            ({"valid_before": "2025-02-01"}, {"Porto"}),
+            ({"valid_after": "2025-02-01"}, {"figs"}),
+            ({"valid_after": "2025-01-01", "recorded_before": between}, {"Porto"}),
+            ({"recorded_after": "9999-12-31", "recorded_before": "0001-01-01"}, set()),
+        )
+        for given, wanted in limits:
+            listed = (await http.get("/v1/memories", params=given)).json()
+            assert {one for one in ("Porto", "figs") if one in str(listed)} == wanted, given
+            assert listed["total"] == len(wanted), given
+            asked = {"query": "Ann Porto figs", "limit": 50, **given}
+            found = (await http.post("/v1/search", json=asked)).json()["results"]
+            memories = [one["text"] for one in found if one["type"] != "episode"]
+            assert {one for one in ("Porto", "figs") if one in str(memories)} == wanted, given

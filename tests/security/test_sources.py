@@ -13,9 +13,10 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.domain.episode import Source
-from recall_server.domain.errors import Invalid
+from recall_server.domain.errors import Invalid, MemoryNotFound, NotRestorable
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.memory import Status
+from recall_server.domain.moments import Past
 from recall_server.domain.plan import Choice
 from recall_server.domain.query import Query
 from recall_server.domain.security.screening import Held
@@ -25,6 +26,7 @@ from recall_server.services.erasure.purge_source import BadSource, Purged
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, context, drained, enter, memories
+from tests.support.erasure import select
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities, tell
 
@@ -332,3 +334,96 @@ def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
     assert "Would be: 1 episodes, 1 removed." in said("--agent", "mole", "--dry-run")
     assert "Done: 1 episodes, 1 removed." in said("--agent", "mole", typed="alice\n")
     assert json.loads(said("--agent", "mole", "--yes", "--json"))["counts"]["removed"] == 0
+
+
+# All that is believed, found and held back, but for tasks, which a purge deletes.
+STANDS = """
+SELECT id, status, superseded_by, valid_until, retired_at, reinforcements FROM memories
+WHERE status <> 'forgotten' ORDER BY id;
+SELECT c.* FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE m.status <> 'forgotten' ORDER BY c.memory_id, c.position;
+SELECT item_id FROM documents WHERE findable ORDER BY item_id;
+SELECT term, documents FROM terms WHERE documents > 0 ORDER BY term;
+SELECT id, state FROM turns ORDER BY id;
+SELECT item_id, state, decided_by, decided_at FROM quarantine ORDER BY item_id
+"""
+
+
+async def stands(application: Application) -> list[list[dict[str, object]]]:
+    await drained(application)
+    return [await select(application.store, query) for query in STANDS.split(";")]
+
+
+async def test_a_purge_can_be_undone_and_so_can_its_undo(open_app: Open, clock: Clock) -> None:
+    """With what was made anew of the words of others since."""
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await poisoned(application, clock)
+        lied = await stands(application)
+        clock.pass_(DAY)
+        purging = context(application)
+        source = BadSource(agent_id="mole")
+        await application.services.sources.purge(purging, source, dry_run=False)
+        purged = await stands(application)
+        assert set(await cities(application)) == {"Lisbon", "Oslo", "Braga"}
+
+        last = purging.entry.change
+        for expected in (lied, purged, lied):
+            clock.pass_(DAY)
+            undoing = context(application)
+            await application.services.changes.undo(
+                undoing, last, dry_run=False, with_dependents=False
+            )
+            last = undoing.entry.change
+            assert await stands(application) == expected
+
+
+async def test_what_was_purged_shows_in_its_past_alone(open_app: Open, clock: Clock) -> None:
+    """Neither a list, a chain, a timeline nor an id shows it now; before the purge it was known."""
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await poisoned(application, clock)
+        recall, whole = application.services.recall, context(application)
+        before = await found(application, "Where does Ana live?")
+        moscow = (await cities(application))["Moscow"]
+        at = clock()
+        clock.pass_(DAY)
+        await purge(application, BadSource(agent_id="mole"))
+        lisbon = (await cities(application))["Lisbon"]
+
+        then = await recall.search(whole, Query("Where does Ana live?", past=Past(known_at=at)))
+        assert [hit.item.text for hit in then.hits] == before
+        assert any("Moscow" in text for text in before)
+        chain = (await recall.history(whole, lisbon.id)).chain
+        assert [one.id for one in chain] == [lisbon.id]
+        assert moscow.id in [
+            one.id for one in (await recall.history(whole, lisbon.id, Past(known_at=at))).chain
+        ]
+        with pytest.raises(MemoryNotFound):
+            await recall.history(whole, moscow.id)
+        told = await recall.timeline(whole, "Ana", "lives_in")
+        assert [one.id for one in told.memories] == [lisbon.id]
+        for refused in (NotRestorable, MemoryNotFound):
+            asked = recall.restore if refused is NotRestorable else recall.forget
+            with pytest.raises(refused):
+                await asked(context(application), moscow.id)
+
+
+async def test_an_erasure_destroys_what_was_purged(open_app: Open, clock: Clock) -> None:
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await poisoned(application, clock)
+        moscow = (await cities(application))["Moscow"]
+        purging = context(application)
+        source = BadSource(agent_id="mole")
+        await application.services.sources.purge(purging, source, dry_run=False)
+        await drained(application)
+        await application.services.erase.memory(context(application), moscow.id)
+        await drained(application)
+
+        rows = await select(application.store, "SELECT id FROM memories")
+        assert moscow.id not in {row["id"] for row in rows}
+        await application.services.changes.undo(
+            context(application), purging.entry.change, dry_run=False, with_dependents=False
+        )
+        assert not any("Moscow" in text for text in await found(application, "Moscow"))

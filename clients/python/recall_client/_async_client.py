@@ -220,6 +220,10 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        recorded_after: Moment | None = None,
+        recorded_before: Moment | None = None,
+        valid_after: Moment | None = None,
+        valid_before: Moment | None = None,
         layer: str | None = None,
         mode: str | None = None,
         recency_weight: float | None = None,
@@ -245,6 +249,10 @@ class AsyncRecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "recorded_after": recorded_after,
+            "recorded_before": recorded_before,
+            "valid_after": valid_after,
+            "valid_before": valid_before,
             "layer": layer,
             "mode": mode,
             "recency_weight": recency_weight,
@@ -268,6 +276,10 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        recorded_after: Moment | None = None,
+        recorded_before: Moment | None = None,
+        valid_after: Moment | None = None,
+        valid_before: Moment | None = None,
         layer: str | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
@@ -287,6 +299,10 @@ class AsyncRecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "recorded_after": recorded_after,
+            "recorded_before": recorded_before,
+            "valid_after": valid_after,
+            "valid_before": valid_before,
             "layer": layer,
         }
         return await self._ask(MemoryPage, "inspect_memories", **given)
@@ -307,9 +323,17 @@ class AsyncRecallClient:
             MemoryPage, "get_memory_history", memory_id=memory_id, as_of=as_of, known_at=known_at
         )
 
-    async def get_timeline(self, entity: str, attribute: str) -> Timeline:
+    async def get_timeline(
+        self,
+        entity: str,
+        attribute: str,
+        *,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
+    ) -> Timeline:
         """The values of an attribute over time."""
-        return await self._ask(Timeline, "get_timeline", entity=entity, attribute=attribute)
+        given = {"entity": entity, "attribute": attribute, "as_of": as_of, "known_at": known_at}
+        return await self._ask(Timeline, "get_timeline", **given)
 
     async def submit_memory(
         self,
@@ -423,6 +447,10 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        recorded_after: Moment | None = None,
+        recorded_before: Moment | None = None,
+        valid_after: Moment | None = None,
+        valid_before: Moment | None = None,
         layer: str | None = None,
     ) -> TextPage:
         """One page of the texts as they were handed in, what was said last first."""
@@ -436,6 +464,10 @@ class AsyncRecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "recorded_after": recorded_after,
+            "recorded_before": recorded_before,
+            "valid_after": valid_after,
+            "valid_before": valid_before,
             "layer": layer,
         }
         return await self._ask(TextPage, "list_texts", **given)

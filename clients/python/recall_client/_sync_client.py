@@ -219,6 +219,10 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        recorded_after: Moment | None = None,
+        recorded_before: Moment | None = None,
+        valid_after: Moment | None = None,
+        valid_before: Moment | None = None,
         layer: str | None = None,
         mode: str | None = None,
         recency_weight: float | None = None,
@@ -244,6 +248,10 @@ class RecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "recorded_after": recorded_after,
+            "recorded_before": recorded_before,
+            "valid_after": valid_after,
+            "valid_before": valid_before,
             "layer": layer,
             "mode": mode,
             "recency_weight": recency_weight,
@@ -267,6 +275,10 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        recorded_after: Moment | None = None,
+        recorded_before: Moment | None = None,
+        valid_after: Moment | None = None,
+        valid_before: Moment | None = None,
         layer: str | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
@@ -286,6 +298,10 @@ class RecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "recorded_after": recorded_after,
+            "recorded_before": recorded_before,
+            "valid_after": valid_after,
+            "valid_before": valid_before,
             "layer": layer,
         }
         return self._ask(MemoryPage, "inspect_memories", **given)
@@ -304,9 +320,17 @@ class RecallClient:
             MemoryPage, "get_memory_history", memory_id=memory_id, as_of=as_of, known_at=known_at
         )
 
-    def get_timeline(self, entity: str, attribute: str) -> Timeline:
+    def get_timeline(
+        self,
+        entity: str,
+        attribute: str,
+        *,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
+    ) -> Timeline:
         """The values of an attribute over time."""
-        return self._ask(Timeline, "get_timeline", entity=entity, attribute=attribute)
+        given = {"entity": entity, "attribute": attribute, "as_of": as_of, "known_at": known_at}
+        return self._ask(Timeline, "get_timeline", **given)
 
     def submit_memory(
         self,
@@ -420,6 +444,10 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
         said_before: Moment | None = None,
+        recorded_after: Moment | None = None,
+        recorded_before: Moment | None = None,
+        valid_after: Moment | None = None,
+        valid_before: Moment | None = None,
         layer: str | None = None,
     ) -> TextPage:
         """One page of the texts as they were handed in, what was said last first."""
@@ -433,6 +461,10 @@ class RecallClient:
             "metadata": metadata,
             "said_after": said_after,
             "said_before": said_before,
+            "recorded_after": recorded_after,
+            "recorded_before": recorded_before,
+            "valid_after": valid_after,
+            "valid_before": valid_before,
             "layer": layer,
         }
         return self._ask(TextPage, "list_texts", **given)

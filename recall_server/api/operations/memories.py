@@ -23,7 +23,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Status
 from recall_server.domain.moments import Past, past
-from recall_server.domain.permissions import AccessScope, Scope
+from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Scope
 from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted
@@ -60,6 +60,10 @@ class Selection(Arguments):
     )
     said_after: str = Field("", description="ISO date, or time with zone")
     said_before: str = ""
+    recorded_after: str = Field("", description="when it came to be known here")
+    recorded_before: str = ""
+    valid_after: str = Field("", description="when it began to be true")
+    valid_before: str = ""
     layer: Annotated[Layer | None, Field(strict=False)] = None
 
     def context(self, call: Call) -> Context:
@@ -70,14 +74,17 @@ class Selection(Arguments):
         """The part of an access scope that is asked for."""
         return scope.inside(self.within(), self.tags).filtered(
             metadata=self.metadata,
-            said_after=moment_given(self.said_after, "said_after"),
-            said_before=moment_given(self.said_before, "said_before"),
             layer=self.layer,
+            times={one: moment_given(getattr(self, one), one) for one in (*AFTER, *BEFORE)},
         )
 
     def within(self) -> Collection[str] | None:
         """The containers that are asked for; None for any."""
         return [self.container] if self.container else None
+
+
+UNLISTED_TIMES = frozenset({*AFTER, *BEFORE} - {"said_after", "said_before"})
+"""The limits that a model is spared in the list of tools; it may send them all the same."""
 
 
 class Filtered(Selection, InTime):
@@ -104,7 +111,7 @@ class OneMemoryInTime(OneMemory, InTime):
     """One memory, as of a moment."""
 
 
-class GetTimeline(Arguments):
+class GetTimeline(InTime):
     entity: str
     attribute: str
 
@@ -163,7 +170,9 @@ async def history(call: Call, given: OneMemoryInTime | InspectMemories) -> Histo
 
 
 async def timeline(call: Call, given: GetTimeline) -> Timeline:
-    return await call.services.recall.timeline(call.context, given.entity, given.attribute)
+    return await call.services.recall.timeline(
+        call.context, given.entity, given.attribute, given.past(call)
+    )
 
 
 async def inspect(call: Call, given: ListMemories) -> Page | History:
@@ -249,9 +258,7 @@ INSPECT_MEMORIES = Operation(
         "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
-        unlisted=frozenset(
-            {"metadata", "said_after", "said_before", "layer", "as_of", "known_at", "status"}
-        ),
+        unlisted=frozenset({"metadata", "layer", "as_of", "known_at", "status", *AFTER, *BEFORE}),
         idempotent=True,
     ),
     cli="recall list",

@@ -9,7 +9,7 @@ from pydantic import Field
 from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX
 from recall_server.api.operations.intake import check_own
-from recall_server.api.operations.memories import Filtered
+from recall_server.api.operations.memories import UNLISTED_TIMES, Filtered
 from recall_server.api.operations.operation import Call, Http, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.memory import Layer, MemoryType
@@ -113,7 +113,7 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
-        unlisted=frozenset({"metadata", "type", "layer", "as_of", "known_at"}),
+        unlisted=frozenset({"metadata", "type", "layer", "as_of", "known_at", *UNLISTED_TIMES}),
         aliases={
             "recall_memory": RecallMemory,
             "conversation_search": SearchConversations,

@@ -16,7 +16,7 @@ from recall_server.domain.audit import AccessCount, AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import AuditUnavailable, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.task import Job
+from recall_server.domain.task import PART_OF, Job
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import run_uncancelled
@@ -238,7 +238,7 @@ class Audit:
     def begin_job(self, job: Job, operation: str) -> AuditEntry:
         """A record for an operation of a job that starts now."""
         entry = self.begin(job.namespace, operation, "worker", None)
-        entry.part_of = job.payload.get("run_id", job.id)
+        entry.part_of = job.payload.get("run_id") or job.payload.get(PART_OF, job.id)
         entry.caused_by = job.accessor
         return entry
 

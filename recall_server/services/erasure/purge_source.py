@@ -1,8 +1,8 @@
-"""Purge a source: the memories made of one bad agent, session or text are deleted, and those that
-they replaced are active again.
+"""Purge a source: the memories made of one bad agent, session or text go into quarantine, and those
+that they replaced are active again.
 
-The words stay, hidden for good, so that they can be inspected. A memory that rests on other
-words too is made of these anew.
+The words stay, hidden, so that they can be inspected. A memory that rests on other words too is
+made of these anew. All of that is one change, which can be undone; only tasks are deleted.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Invalid
-from recall_server.domain.memory import Memory
+from recall_server.domain.memory import Memory, Status
 from recall_server.domain.plan import PERSON, Question
 from recall_server.domain.security.trust import corroborations
+from recall_server.domain.task import PART_OF, Task, TaskState, Work
 from recall_server.domain.task import Status as TaskStatus
-from recall_server.domain.task import Task, TaskState, Work
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.erasure.erase import refuse_held
 from recall_server.services.erasure.eraser import anywhere
@@ -46,6 +47,7 @@ def _about(question: Question, memory_ids: Collection[str]) -> bool:
 
 
 REASON = "source: purged by an operator"
+RULE = "purge_source"
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,9 @@ class BadSource:
 
 @dataclass
 class Purged:
-    """The things that came of a source, by their fate: memories that are removed, those that keep
-    other citations, those that are active again, turns of others that are read again, tasks that
-    are removed, and those of others that are asked again.
+    """The things that came of a source, by their fate: memories that go into quarantine, those that
+    keep other citations, those that are active again, turns of others that are read again, tasks
+    that are removed, and those of others that are asked again.
     """
 
     episodes: list[str] = field(default_factory=list)
@@ -126,7 +128,7 @@ class Sources:
             if not dry_run:
                 await refuse_held(tx)
                 context.entry.ids += [*purged.episodes, *purged.removed]
-                asking = await self._take_back(tx, purged, context.entry.accessor or OPERATOR)
+                asking = await self._take_back(tx, purged, context.entry)
         if not dry_run:
             self.store.forget(context.namespace)
             for task in asking:
@@ -134,14 +136,13 @@ class Sources:
             self.runtime.wake()
         return purged
 
-    async def _take_back(self, tx: Transaction, purged: Purged, by: str) -> list[Task]:
-        now = self.runtime.now()
-        turns = await tx.sources.turns(purged.episodes)
-        # As long as the words are there: by them an item is taken out of the index.
-        await indexing.erase_memories(tx, purged.removed)
+    async def _take_back(self, tx: Transaction, purged: Purged, entry: AuditEntry) -> list[Task]:
+        now, by, change_id = self.runtime.now(), entry.made_by or OPERATOR, entry.change
+        await indexing.hide(tx, purged.removed)
+        await tx.sources.quarantine(purged.removed, RULE, now)
 
         async def reject() -> None:
-            await tx.sources.reject(turns, REASON, by, now)
+            await tx.sources.reject(purged.episodes, REASON, by, now)
 
         await indexing.reread(tx, purged.episodes, reject)
         await tx.sources.forget_citations(list(purged.kept), purged.episodes, now)
@@ -149,13 +150,12 @@ class Sources:
         await tx.sources.recount({i: corroborations(left[i]) for i in purged.kept})
         await tx.sources.relink(purged.relinked, now)
         await tx.sources.believe(list(purged.restored), now)
-        await tx.erasures.remove_memories(purged.removed)
         await commit.settle_ended(tx, now)
         await tx.erasures.remove_tasks(purged.tasks)
         # A job that works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
-        await restore_turns(tx, purged.again, self.runtime.new_id, now)
+        await restore_turns(tx, purged.again, self.runtime.new_id, now, **{PART_OF: change_id})
         texts = (one.citation.episode_id for one in purged.restored.values())
         await promise_vectors(tx, self.runtime, texts)
         tasks = [await tx.tasks.locked(one) for one in purged.requeued]
@@ -192,6 +192,8 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
         cited = await tx.erasures.citations_in(bad)
         touched = await tx.memories.get(sorted({row["memory_id"] for row in cited}))
         for memory in touched.values():
+            if memory.status is Status.QUARANTINED:
+                continue
             goes = memory.citation.episode_id in bad or _merged(memory)
             (purged.removed if goes else purged.kept)[memory.id] = memory
         await _trace(tx, purged)
@@ -213,7 +215,7 @@ def _merged(memory: Memory) -> bool:
 
 
 async def _trace(tx: Transaction, purged: Purged) -> None:
-    """Trace what gave way to a deleted memory: it is active again, or gives way to the next one."""
+    """Trace what gave way to a memory that goes: it is active again, or gives way to the next."""
     given_way = await tx.memories.get(await tx.sources.given_way(list(purged.removed)))
     for memory in given_way.values():
         if memory.id in purged.removed:

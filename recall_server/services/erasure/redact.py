@@ -46,12 +46,16 @@ async def cited_only_by(
 
 
 async def restore_turns(
-    tx: Transaction, turns: SpokenTurns, new_id: Callable[[str], str], now: datetime
+    tx: Transaction,
+    turns: SpokenTurns,
+    new_id: Callable[[str], str],
+    now: datetime,
+    **payload: str,
 ) -> None:
     """Add the jobs that make memories of these turns."""
     for episode_id, turn in sorted(turns.values()):
-        payload = {"episode_id": episode_id, "turn": turn}
-        await tx.jobs.add(new_id("job"), EXTRACT, payload, now)
+        of_turn = {"episode_id": episode_id, "turn": turn, **payload}
+        await tx.jobs.add(new_id("job"), EXTRACT, of_turn, now)
 
 
 def _touched(where: Span, spans: Sequence[Span] | None) -> bool:

@@ -47,7 +47,7 @@ async def hide(tx: Transaction, ids: Collection[str]) -> None:
     """
     found = await read(tx, await tx.findables.found(ids))
     if found:
-        await tx.words.hide(postings(found))
+        await tx.words.hide(await _postings(found))
 
 
 async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
@@ -119,7 +119,7 @@ async def reread(
     after = await of_episodes(tx, episode_ids)
     others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
     gone = await tx.findables.found(others)
-    await tx.words.hide(postings({i: before[i] for i in sorted(gone)}))
+    await tx.words.hide(await _postings({i: before[i] for i in sorted(gone)}))
     await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
 
 

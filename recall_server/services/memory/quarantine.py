@@ -1,6 +1,7 @@
 """Quarantine: turns held back when they came in, which a person releases or rejects."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from recall_server.domain.audit import AuditEntry
@@ -11,6 +12,7 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.erasure import OPERATOR
 
 LISTED_MAX = 100
 """Suspects on one page."""
@@ -56,20 +58,17 @@ class Quarantine:
         """Index the turn and enqueue its extraction. Idempotent. Raises `NotFound`; `Stale` if it
         was rejected.
         """
+        job_id, now = self.runtime.new_id("job"), self.runtime.now()
+        # A turn and what is made of it are one change.
+        context.entry.part_of = job_id
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
-            place = await self._decide(tx, item_id, Held.RELEASED, context.entry)
+            place = await self._decide(tx, item_id, Held.RELEASED, now, context.entry)
             if place is not None:
-                show = partial(tx.episodes.show, item_id, self.runtime.now())
+                show = partial(tx.episodes.show, item_id, now)
                 await indexing.reread(tx, [place.episode_id], show)
                 payload = {"episode_id": place.episode_id, "turn": place.position}
-                await tx.jobs.add(
-                    self.runtime.new_id("job"),
-                    EXTRACT,
-                    payload,
-                    self.runtime.now(),
-                    context.entry.began_by,
-                )
+                await tx.jobs.add(job_id, EXTRACT, payload, now, context.entry.began_by)
         self.runtime.wake()
 
     async def reject(
@@ -77,20 +76,20 @@ class Quarantine:
         context: Context,
         item_id: str,
     ) -> None:
-        """Keep the turn hidden for good. Idempotent. Raises `NotFound`; `Stale` if it was released:
-        its memories are forgotten with delete_memory.
+        """Keep the turn hidden. Idempotent. Raises `NotFound`; `Stale` if it was released: undo
+        that.
         """
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
-            await self._decide(tx, item_id, Held.REJECTED, context.entry)
+            await self._decide(tx, item_id, Held.REJECTED, self.runtime.now(), context.entry)
 
     async def _decide(
-        self, tx: Transaction, item_id: str, state: Held, entry: AuditEntry
+        self, tx: Transaction, item_id: str, state: Held, now: datetime, entry: AuditEntry
     ) -> Place | None:
         """Store the decision; None if it was made before."""
         storable(item_id)
-        by = entry.accessor or "operator"
-        decided = await tx.quarantine.decide(item_id, state, by, self.runtime.now())
+        by = entry.accessor or OPERATOR
+        decided = await tx.quarantine.decide(item_id, state, by, now)
         place = await tx.quarantine.place(item_id)
         if place is None:
             raise NotFound("Nothing in quarantine has this id. List what is held there.")

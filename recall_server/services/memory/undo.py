@@ -2,31 +2,37 @@
 something later rests on it. Nothing is deleted: what a change added is forgotten.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Citation, Episode, Span
+from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import ChangeNotFound, NotUndoable
 from recall_server.domain.memory import FINDABLE, Status
-from recall_server.domain.memory_event import Change, EventKind, Histories, MemoryEvent
+from recall_server.domain.memory_event import (
+    Change,
+    EventKind,
+    Histories,
+    MemoryEvent,
+    MemoryState,
+    Reversal,
+)
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
+from recall_server.services.memory.episodes import promise_expiry
+from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
 
-# An undo is one transaction, which others of the namespace wait for.
-EVENTS_MAX = 5_000
+# Items that are in memory at a time.
+BATCH = 200
 NAMED_MAX = 10
 PAGE_EVENTS = 1_000
-# What a person decided about a turn is decided once, and time does not go back.
-_FINAL = {
-    EventKind.RELEASED: "It released a turn from quarantine: forget the turn instead.",
-    EventKind.REJECTED: "It hid turns for good.",
-    EventKind.EXPIRED: "What it ended was to end then: store it anew without expires_at.",
-}
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,15 @@ class _RolledBack(Exception):
 
 @dataclass
 class _Effect:
-    """What was taken back so far."""
+    """What was taken back so far: `events` of `events_max`, of which `last_seq` is the last. And
+    the texts that `expired` and are found again, although their time is over.
+    """
 
+    events_max: int
     changes: list[str] = field(default_factory=list)
+    events: int = 0
     last_seq: int = 0
+    expired: set[str] = field(default_factory=set)
     memories: dict[str, None] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
@@ -78,6 +89,8 @@ class Changes:
     store: Store
     runtime: Runtime
     embeds: bool
+    # An undo is one transaction, for which others of the namespace wait, and on SQLite all writers.
+    events_max: int
 
     async def page(self, context: Context, before: int | None) -> Page:
         """The changes of the last `PAGE_EVENTS` events behind which no `before` was given, newest
@@ -85,7 +98,9 @@ class Changes:
         """
         async with self.store.view(context) as tx:
             events = await tx.events.page(before, PAGE_EVENTS)
-            gone = Histories(await tx.events.of_items({one.item_id for one in events})).taken_back
+            # An undo has an event of each item of a change, so one item tells of it.
+            some = {one.change_id: one.item_id for one in events}
+            gone = Histories(await tx.events.undone_of(set(some.values()))).taken_back
         found: dict[str, Change] = {}
         for one in events:
             if not one.change_id:
@@ -120,8 +135,7 @@ class Changes:
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
-            now = self.runtime.now()
-            effect = await _undone(tx, change_id, now, with_dependents=with_dependents)
+            effect = await self._undone(tx, change_id, with_dependents=with_dependents)
             if self.embeds:
                 await promise_vectors(tx, self.runtime, effect.texts)
             context.entry.ids += effect.changes
@@ -131,51 +145,48 @@ class Changes:
 
     async def _tried(self, context: Context, change_id: str, *, with_dependents: bool) -> Undone:
         """What an undo would do: it is done, and rolled back."""
-        effect = _Effect()
+        effect = _Effect(self.events_max)
         with suppress(_RolledBack):
             async with self.store.transaction(context.namespace, erasing=True) as tx:
-                now = self.runtime.now()
-                effect = await _undone(tx, change_id, now, with_dependents=with_dependents)
+                effect = await self._undone(tx, change_id, with_dependents=with_dependents)
                 raise _RolledBack
         return effect.report(None)
 
-
-async def _undone(
-    tx: Transaction, change_id: str, now: datetime, *, with_dependents: bool
-) -> _Effect:
-    effect = _Effect()
-    await tx.lock()
-    await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
-    await commit.settle_ended(tx, now)
-    await _refuse_second_values(tx, effect)
-    return effect
-
-
-async def _events(tx: Transaction, change_id: str) -> list[MemoryEvent]:
-    """The events of a change. Raises what `undo` raises where it cannot be taken back at all."""
-    events = await tx.events.of_change(change_id) if change_id else []
-    if not events:
-        raise ChangeNotFound
-    for one in events:
-        if one.kind in _FINAL:
-            raise NotUndoable(f"This change cannot be taken back. {_FINAL[one.kind]}")
-    if len(events) > EVENTS_MAX:
-        raise NotUndoable(
-            f"This change is of {len(events)} memories and texts; at most {EVENTS_MAX} are taken "
-            "back at once."
-        )
-    return events
+    async def _undone(self, tx: Transaction, change_id: str, *, with_dependents: bool) -> _Effect:
+        effect, now = _Effect(self.events_max), self.runtime.now()
+        await tx.lock()
+        counts = await tx.events.counts(change_id) if change_id else {}
+        if not counts:
+            raise ChangeNotFound
+        if EventKind.EXPIRED in counts:
+            raise NotUndoable(
+                "What this change ended was to end then. Store it anew, without expires_at or "
+                "with a later one."
+            )
+        await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
+        await commit.settle_ended(tx, now)
+        await _refuse_second_values(tx, effect)
+        for episode_id in sorted(effect.expired):
+            episode = await tx.episodes.get(episode_id)
+            if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
+                # It is found again for want of what ended it, and its time is over all the same.
+                await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
+        return effect
 
 
 async def _take_back(
     tx: Transaction, change_id: str, now: datetime, effect: _Effect, *, with_dependents: bool
 ) -> None:
-    events = await _events(tx, change_id)
-    items = list(dict.fromkeys(one.item_id for one in events))
-    histories = Histories(await tx.events.of_items(items))
-    if change_id in histories.taken_back:
+    effect.events += sum((await tx.events.counts(change_id)).values())
+    if effect.events > effect.events_max:
+        raise NotUndoable(
+            f"It changed memories and texts more than {effect.events_max:,} times, which is the "
+            "most that is taken back at once. An operator can raise RECALL_UNDO_EVENTS_MAX."
+        )
+    items = await tx.events.items(change_id)
+    if change_id in Histories(await tx.events.undone_of(items[:1])).taken_back:
         raise NotUndoable("This change was taken back already. Undo the undo to have it again.")
-    resting = await _resting(tx, change_id, items, histories)
+    resting = await _resting(tx, change_id, items)
     if resting and not with_dependents:
         named = ", ".join(resting[:NAMED_MAX])
         more = f" and {len(resting) - NAMED_MAX} more" if len(resting) > NAMED_MAX else ""
@@ -186,123 +197,163 @@ async def _take_back(
         if later not in effect.changes:
             await _take_back(tx, later, now, effect, with_dependents=True)
     effect.changes.append(change_id)
-    effect.last_seq = max(effect.last_seq, events[-1].seq)
-    for item_id in items:
-        of_item = histories.of_change(item_id, change_id)
-        if of_item[0].state is not None:
-            await _memory(tx, of_item, histories, now, effect)
-        else:
-            await _words(tx, of_item[0], histories, now, effect)
+    for batch in _batches(items):
+        reverting = _Reverting(
+            tx, change_id, Histories(await tx.events.of_items(batch)), now, effect
+        )
+        await reverting.revert(batch)
 
 
-async def _resting(
-    tx: Transaction, change_id: str, items: Sequence[str], histories: Histories
-) -> list[str]:
+def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> list[str]:
     """The changes that still stand and rest on a change, the newest first: those that changed one
-    of its items later, and those whose memories cite a text that it brought.
+    of its items later, and those whose memories cite words that its undo hides.
     """
-    found = {one.change_id: one.seq for i in items for one in histories.later(i, change_id)}
-    texts = [
-        i
-        for i in items
-        for one in histories.of_change(i, change_id)
-        if one.kind in (EventKind.ADDED, EventKind.IMPORTED) and one.state is None
-    ]
-    cited = {
-        (row["memory_id"], row["position"])
-        for row in await tx.erasures.citations_in(texts)
-        if row["memory_id"] not in items
-    }
-    of_memories = Histories(await tx.events.of_items({one for one, _ in cited}))
-    for memory_id, position in sorted(cited):
-        event = of_memories.cited(memory_id, position)
-        if event is not None and event.change_id != change_id:
-            found[event.change_id] = event.seq
+    found: dict[str, int] = {}
+    own = set(items)
+    for batch in _batches(await tx.events.changed_later(change_id)):
+        histories = Histories(await tx.events.of_items(batch))
+        found |= {one.change_id: one.seq for i in batch for one in histories.later(i, change_id)}
+    for batch in _batches(await tx.events.shown(change_id)):
+        hides = await _spans(tx, {one.item_id: one for one in batch})
+        cited = {
+            (row["memory_id"], row["position"])
+            for row in await tx.erasures.citations_in(hides)
+            if row["memory_id"] not in own
+            and any(span(row).overlaps(one) for one in hides[row["episode_id"]])
+        }
+        of_memories = Histories(await tx.events.of_items({one for one, _ in cited}))
+        for memory_id, position in sorted(cited):
+            event = of_memories.cited(memory_id, position)
+            if event is not None and event.change_id != change_id:
+                found[event.change_id] = event.seq
     return sorted(filter(None, found), key=found.__getitem__, reverse=True)
 
 
-async def _memory(
-    tx: Transaction,
-    events: Sequence[MemoryEvent],
-    histories: Histories,
-    now: datetime,
-    effect: _Effect,
-) -> None:
-    """Give a memory the state that it had before these events."""
-    memory_id, change_id = events[0].item_id, events[0].change_id
-    before = histories.before(memory_id, change_id)
-    state = before.state if before else None
-    dropped = [citation for one in events for citation in one.dropped]
-    await tx.memories.undo(memory_id, change_id, state, dropped, now)
-    if state and state.status is Status.DISPUTED:
-        for closed_at in {one.at for one in events}:
-            await tx.disputes.reopen(memory_id, closed_at)
-    found = bool(await tx.findables.found([memory_id]))
-    if found and not (state and state.status in FINDABLE):
-        await indexing.hide(tx, [memory_id])
-    elif not found and state and state.status in FINDABLE:
-        await indexing.show(tx, [memory_id])
-    hidden = histories.hidden(memory_id, change_id)
-    if hidden[0] != hidden[1]:
-        words = await tx.memories.citations([memory_id])
-        await _hide(tx, memory_id, words, now, effect, hide=hidden[0])
-    effect.memories[memory_id] = None
-    if state is None or state.status is Status.FORGOTTEN:
-        effect.forgotten[memory_id] = None
+async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, list[Span]]:
+    """Where texts, turns and passages stand, by their texts."""
+    parts = [one for one, event in items.items() if one != event.episode_id]
+    of_parts = {one.id: one.citation.span for one in await tx.episodes.items(parts)}
+    released = {one for one, event in items.items() if event.kind is EventKind.RELEASED}
+    # The first passage of a turn has the id of the turn.
+    for row in await tx.sources.turns({str(items[one].episode_id) for one in released}):
+        if row["id"] in released:
+            of_parts[row["id"]] = span(row)
+    lengths = await tx.exports.lengths({str(one.episode_id) for one in items.values()})
+    found: dict[str, list[Span]] = {}
+    for item_id, event in items.items():
+        episode_id = str(event.episode_id)
+        whole = Span(0, lengths[episode_id])
+        found.setdefault(episode_id, []).append(of_parts.get(item_id, whole))
+    return found
 
 
-async def _words(
-    tx: Transaction, event: MemoryEvent, histories: Histories, now: datetime, effect: _Effect
-) -> None:
-    """Show or hide the words of a text or a passage as before this event."""
-    item_id, change_id, episode_id = event.item_id, event.change_id, event.episode_id
-    assert episode_id is not None
-    hidden = histories.hidden(item_id, change_id)
-    if hidden[0] != hidden[1]:
-        episode = await tx.episodes.get(episode_id)
-        assert episode is not None
-        words = [Citation(episode_id, await _span(tx, item_id, episode))]
-        await _hide(tx, item_id, words, now, effect, hide=hidden[0])
-    await tx.episodes.undone(item_id, change_id, episode_id, now)
+@dataclass(frozen=True)
+class _Reverting:
+    """Giving items of a change what they were before it."""
 
+    tx: Transaction
+    change_id: str
+    histories: Histories
+    now: datetime
+    effect: _Effect
 
-async def _span(tx: Transaction, item_id: str, episode: Episode) -> Span:
-    if item_id != episode.id and (items := await tx.episodes.items([item_id])):
-        return items[0].citation.span
-    return Span(0, len(episode.text))
+    async def revert(self, items: Sequence[str]) -> None:
+        of_change = {one: self.histories.of_change(one, self.change_id) for one in items}
+        last = max(events[-1].seq for events in of_change.values())
+        self.effect.last_seq = max(self.effect.last_seq, last)
+        memories = {i: events for i, events in of_change.items() if events[0].state is not None}
+        texts = {i: events[0] for i, events in of_change.items() if events[0].state is None}
+        await self._memories(memories)
+        await self._words(list(memories), texts)
+        for item_id, event in texts.items():
+            assert event.episode_id is not None
+            await self.tx.episodes.undone(item_id, self.change_id, event.episode_id, self.now)
 
+    async def _memories(self, memories: Mapping[str, Sequence[MemoryEvent]]) -> None:
+        states: dict[str, MemoryState | None] = {}
+        reversals: list[Reversal] = []
+        for memory_id, events in memories.items():
+            before = self.histories.before(memory_id, self.change_id)
+            states[memory_id] = state = before.state if before else None
+            dropped = [citation for one in events for citation in one.dropped]
+            reversals.append(Reversal(memory_id, state, dropped))
+            self.effect.memories[memory_id] = None
+            if state is None or state.status is Status.FORGOTTEN:
+                self.effect.forgotten[memory_id] = None
+        await self.tx.memories.undo(self.change_id, reversals, self.now)
+        for memory_id, state in states.items():
+            if state and state.status is Status.DISPUTED:
+                for closed_at in {one.at for one in memories[memory_id]}:
+                    await self.tx.disputes.reopen(memory_id, closed_at)
+        findable = {i for i, state in states.items() if state and state.status in FINDABLE}
+        found = await self.tx.findables.found(memories)
+        await indexing.hide(self.tx, found - findable)
+        await indexing.show(self.tx, findable - found)
 
-async def _hide(
-    tx: Transaction,
-    item_id: str,
-    words: Sequence[Citation],
-    now: datetime,
-    effect: _Effect,
-    *,
-    hide: bool,
-) -> None:
-    texts = sorted({one.episode_id for one in words})
+    async def _words(self, memories: Sequence[str], texts: Mapping[str, MemoryEvent]) -> None:
+        """Show or hide the words of memories, texts and passages as before the change, and turns as
+        they were decided about.
+        """
+        differ = {
+            item_id: before
+            for item_id in (*memories, *texts)
+            for before, after in (self.histories.hidden(item_id, self.change_id),)
+            if before != after
+        }
+        decided = {
+            item_id: before
+            for item_id in texts
+            for before, after in (self.histories.decided(item_id, self.change_id),)
+            if before != after
+        }
+        words = await self._cited([one for one in memories if one in differ])
+        for item_id in differ.keys() & texts.keys():
+            of_text = await _spans(self.tx, {item_id: texts[item_id]})
+            words[item_id] = [Citation(i, one) for i, spans in of_text.items() for one in spans]
+        touched = {one.episode_id for some in words.values() for one in some}
+        touched |= {str(texts[one].episode_id) for one in decided}
 
-    async def change() -> None:
-        if hide:
-            await tx.episodes.hide_words(item_id, words, now)
-        else:
-            await tx.episodes.show_words(item_id)
+        async def change() -> None:
+            for item_id, hide in differ.items():
+                if hide:
+                    await self.tx.episodes.hide_words(item_id, words.get(item_id, ()), self.now)
+                else:
+                    await self.tx.episodes.show_words(item_id)
+            for turn_id, before in decided.items():
+                await self.tx.quarantine.undo(turn_id, before)
 
-    await indexing.reread(tx, texts, change)
-    effect.texts.update(dict.fromkeys(texts))
+        if touched:
+            await indexing.reread(self.tx, sorted(touched), change)
+        self.effect.texts.update(dict.fromkeys(sorted(touched)))
+        self.effect.expired.update(
+            one for one, event in texts.items() if event.kind is EventKind.EXPIRED
+        )
+
+    async def _cited(self, memories: Sequence[str]) -> dict[str, list[Citation]]:
+        found: dict[str, list[Citation]] = {}
+        for row in await self.tx.erasures.citations(memories) if memories else ():
+            cited = Citation(row["episode_id"], span(row))
+            found.setdefault(row["memory_id"], []).append(cited)
+        return found
 
 
 async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
     """Raise `NotUndoable` where a memory that is active again contradicts one that became active
     after what was taken back.
     """
-    for memory in await tx.memories.active(list(effect.memories)):
-        rivals = {one.id: one for one in await reconcile.rivals(tx, memory)}
-        for event in await tx.events.of_items(rivals.keys() - effect.memories.keys()):
-            if event.seq > effect.last_seq:
-                rival = rivals[event.item_id]
-                raise NotUndoable(
-                    f"{memory.id} would hold again, and {rival.id} says otherwise since "
-                    f"{event.at:%Y-%m-%d}. Forget or correct that first."
-                )
+    for batch in _batches([one for one in effect.memories if one not in effect.forgotten]):
+        for memory in await tx.memories.active(batch):
+            rivals = {one.id: one for one in await reconcile.rivals(tx, memory)}
+            others = rivals.keys() - effect.memories.keys()
+            for event in await tx.events.of_items(others) if others else ():
+                if event.seq > effect.last_seq:
+                    rival = rivals[event.item_id]
+                    raise NotUndoable(
+                        f"{memory.id} would hold again, and {rival.id} says otherwise since "
+                        f"{event.at:%Y-%m-%d}. Forget or correct that first."
+                    )

@@ -8,7 +8,7 @@ from functools import partial
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
-from recall_server.domain.memory import EXTRACTED_TYPES, Memory, MemoryType, Status
+from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Status
 from recall_server.domain.memory_event import MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Resolution
@@ -230,24 +230,32 @@ class Recall:
             events = [one for one in events if not one.state or one.state.superseded_by in named]
         if past.known_at:
             events = [one for one in events if one.at <= past.known_at]
+            relations = tuple(one for one in relations if one.made_at <= past.known_at)
+            decisions = {
+                memory_id: [one for one in some if one.decided_at <= past.known_at]
+                for memory_id, some in decisions.items()
+            }
         return History(tuple(chain), decisions, disputed, relations, tuple(events))
 
-    async def timeline(self, context: Context, entity: str, attribute: str) -> Timeline:
+    async def timeline(
+        self, context: Context, entity: str, attribute: str, past: Past = PRESENT
+    ) -> Timeline:
         """What was said of an attribute of an entity, what began first first: the newest
-        `TIMELINE_MAX`. Raises `Invalid` on a name that cannot be stored.
+        `TIMELINE_MAX`; as it was known at a moment, and what of it was true at one. Raises
+        `Invalid` on a name that cannot be stored.
         """
         entity = clean_label(entity, "entity", chars_max=NAME_CHARS_MAX)
         attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
-        async with self.store.view(context) as tx:
-            found = await tx.memories.of_fact(entity, attribute, TIMELINE_MAX + 1)
-        memories = sorted(
-            found[:TIMELINE_MAX], key=lambda one: (one.valid_from, one.recorded_at, one.id)
-        )
+        async with self.store.view(context, past) as tx:
+            found, cut = await tx.memories.of_fact(entity, attribute, TIMELINE_MAX)
+        memories = sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))
+        if past.as_of:
+            memories = [one for one in memories if one.true_at(past.as_of)]
         context.entry.ids += [one.id for one in memories]
         context.entry.counts["memories"] = len(memories)
         if not context.scope.everything:
             memories = _without_others(memories)
-        return Timeline(entity, attribute, tuple(memories), cut=len(found) > TIMELINE_MAX)
+        return Timeline(entity, attribute, tuple(memories), cut=cut)
 
     async def stats(self, context: Context, past: Past = PRESENT) -> Counts:
         """Active memories by type, as of a moment those that were true then; and what is still to
@@ -375,12 +383,13 @@ async def _disputes(tx: Transaction, ids: Sequence[str]) -> dict[str, tuple[str,
 
 
 async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation, ...]:
-    """The relations of these memories to those in the access scope of `tx`. What took the place of
-    another stands with that one.
+    """The relations of these memories to those in the access scope of `tx`, as far as neither is
+    forgotten, or taken back with the change that stated it. What took the place of another stands
+    with that one.
     """
     stored = await tx.relations.of_memories([one.id for one in chain], limit=RELATIONS_MAX)
-    ids = {one.id for one in chain}
-    ends = {end for one in stored for end in (one.from_id, one.to_id)} - ids
+    ids = {one.id for one in chain if one.status not in UNSEEN}
+    ends = {end for one in stored for end in (one.from_id, one.to_id)} - {one.id for one in chain}
     seen = ids | {one.id for one in await tx.memories.found(sorted(ends))}
     superseding = [
         Relation(

@@ -61,8 +61,9 @@ WHERE namespace = :namespace AND id = :id
 
 -- query: undo_citations
 DELETE FROM citations
-WHERE namespace = :namespace AND memory_id = :id AND position >= :kept
-RETURNING position, episode_id, span_start, span_end
+WHERE namespace = :namespace AND memory_id IN (:ids...)
+  AND position >= CAST(:kept ->> memory_id AS INTEGER)
+RETURNING memory_id, position, episode_id, span_start, span_end
 
 -- query: undo_dropped_citation
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
@@ -95,7 +96,10 @@ JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
-  AND m.attribute_key = :attribute_key AND m.status <> 'forgotten'
+  AND m.attribute_key = :attribute_key
+  -- Of the past the events tell.
+  AND CASE WHEN :past THEN m.recorded_at <= :as_of
+    ELSE m.status NOT IN ('forgotten', 'quarantined') END
   AND {{scope:m}}
 ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit
@@ -258,6 +262,30 @@ WITH RECURSIVE forward (id, depth) AS (
   UNION
   SELECT m.id, c.depth + 1 FROM memories m JOIN chain c ON m.superseded_by = c.id
   WHERE m.namespace = :namespace AND c.depth < :depth
+)
+SELECT DISTINCT id FROM chain
+
+-- query: lineage_at
+-- any scope: ids only; what they stand for is read by memories_by_id
+-- The same as of a moment, by the events.
+WITH RECURSIVE forward (id, depth) AS (
+  SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
+  UNION
+  SELECT m.id, f.depth + 1 FROM forward f
+  JOIN memory_events e ON e.namespace = :namespace AND e.item_id = f.id
+  JOIN memories m ON m.namespace = :namespace AND m.id = e.superseded_by
+  WHERE f.depth < :depth
+    AND e.seq = (SELECT max(l.seq) FROM memory_events l
+      WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
+), chain (id, depth) AS (
+  SELECT id, 0 FROM forward
+  UNION
+  SELECT m.id, c.depth + 1 FROM chain c
+  JOIN memory_events e ON e.namespace = :namespace AND e.superseded_by = c.id
+  JOIN memories m ON m.namespace = :namespace AND m.id = e.item_id
+  WHERE c.depth < :depth
+    AND e.seq = (SELECT max(l.seq) FROM memory_events l
+      WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
 )
 SELECT DISTINCT id FROM chain
 

@@ -71,8 +71,36 @@ WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL AND
   SELECT max(l.seq) FROM memory_events l
   WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
 
--- query: events_of_change
-SELECT * FROM memory_events WHERE namespace = :namespace AND change_id = :change_id ORDER BY seq
+-- query: items_of_change
+SELECT item_id FROM memory_events WHERE namespace = :namespace AND change_id = :change_id
+GROUP BY item_id ORDER BY min(seq)
+
+-- query: items_changed_later
+WITH own AS (
+  SELECT item_id, max(seq) AS last FROM memory_events
+  WHERE namespace = :namespace AND change_id = :change_id GROUP BY item_id
+)
+SELECT item_id FROM own WHERE EXISTS (SELECT 1 FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = own.item_id AND l.seq > own.last)
+ORDER BY item_id
+
+-- query: words_shown_by_change
+SELECT * FROM memory_events
+WHERE namespace = :namespace AND change_id = :change_id AND status IS NULL
+  AND kind IN ('added', 'imported', 'released')
+ORDER BY seq
+
+-- query: counts_of_change
+SELECT kind, count(*) AS events FROM memory_events
+WHERE namespace = :namespace AND change_id = :change_id GROUP BY kind
+
+-- query: undone_of_items
+-- in: sqlite
+SELECT * FROM memory_events INDEXED BY memory_events_undone
+WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
+-- in: postgres
+SELECT * FROM memory_events
+WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
 
 -- query: page_of_events
 SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before

@@ -4,9 +4,12 @@ VALUES (:namespace, :item_id, :episode_id, :reasons, 'held', :held_at)
 
 -- query: quarantined
 -- any scope: the operation is refused to tokens with limits
--- The newest first; the page is cut before the words are joined to it.
+-- The newest first, but for those whose text was undone or expired; the page is cut before the
+-- words are joined to it.
 WITH page AS (
-  SELECT * FROM quarantine WHERE namespace = :namespace AND state = :state
+  SELECT * FROM quarantine q WHERE namespace = :namespace AND state = :state
+    AND NOT EXISTS (SELECT 1 FROM forgotten f
+      WHERE f.namespace = :namespace AND f.item_id = q.episode_id)
   ORDER BY held_at DESC, item_id DESC LIMIT :limit OFFSET :offset
 )
 SELECT p.*, t.speaker, t.said_at, t.span_start, t.span_end, e.topic, e.source, e.agent_id,
@@ -17,12 +20,30 @@ JOIN episodes e ON e.namespace = p.namespace AND e.id = p.episode_id
 ORDER BY p.held_at DESC, p.item_id DESC
 
 -- query: quarantined_count
-SELECT count(*) AS turns FROM quarantine WHERE namespace = :namespace AND state = :state
+SELECT count(*) AS turns FROM quarantine q WHERE namespace = :namespace AND state = :state
+  AND NOT EXISTS (SELECT 1 FROM forgotten f
+    WHERE f.namespace = :namespace AND f.item_id = q.episode_id)
 
 -- query: quarantined_turn
 SELECT q.*, t.position FROM quarantine q
 JOIN turns t ON t.namespace = q.namespace AND t.id = q.item_id
 WHERE q.namespace = :namespace AND q.item_id = :item_id
+
+-- query: hide_turns
+UPDATE turns SET state = 'hidden' WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: undo_decision
+-- To a decision of before, by whoever made it.
+INSERT INTO quarantine (
+  namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
+) VALUES (
+  :namespace, :item_id, :episode_id, :reasons, :state, :at, :decided_by, :decided_at
+)
+ON CONFLICT (namespace, item_id) DO UPDATE
+SET state = excluded.state, decided_by = excluded.decided_by, decided_at = excluded.decided_at
+
+-- query: undo_hold
+DELETE FROM quarantine WHERE namespace = :namespace AND item_id = :item_id
 
 -- query: decide_quarantined
 -- Once only: a second decision gets no row back.

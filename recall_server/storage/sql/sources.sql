@@ -15,6 +15,7 @@ SELECT id FROM memories WHERE namespace = :namespace AND superseded_by IN (:ids.
 UPDATE memories
 SET status = 'active', retired_at = NULL, superseded_by = NULL, valid_until = NULL
 WHERE namespace = :namespace AND id IN (:ids...) AND status = 'superseded'
+RETURNING id
 
 -- query: relink_memory
 UPDATE memories SET superseded_by = :by WHERE namespace = :namespace AND id = :id
@@ -27,18 +28,26 @@ RETURNING memory_id, position, episode_id, span_start, span_end
 -- query: set_reinforcements
 UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespace AND id = :id
 
--- query: hide_turns
-UPDATE turns SET state = 'hidden' WHERE namespace = :namespace AND id IN (:ids...)
+-- query: quarantine_memories
+-- Those that have gone in between give way no more; what they were stands in their events.
+UPDATE memories SET status = 'quarantined', retired_at = COALESCE(retired_at, :now)
+WHERE namespace = :namespace AND id IN (:ids...) AND status IN (:before...)
+RETURNING id
 
--- query: reject_turn
--- The reasons given before stay; a release does not.
+-- query: reject_turns
+-- The reasons given before stay; a release does not. Those that were rejected before are left out.
 INSERT INTO quarantine (
   namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
-) VALUES (
-  :namespace, :item_id, :episode_id, :reasons, 'rejected', :now, :decided_by, :now
 )
+SELECT t.namespace, t.id, t.episode_id, :reasons, 'rejected', :now, :decided_by, :now
+FROM turns t WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...)
+  -- What came hidden with an import is hidden for good.
+  AND (t.state <> 'hidden' OR EXISTS (SELECT 1 FROM quarantine q
+    WHERE q.namespace = :namespace AND q.item_id = t.id))
 ON CONFLICT (namespace, item_id) DO UPDATE
 SET state = 'rejected', decided_by = excluded.decided_by, decided_at = excluded.decided_at
+WHERE quarantine.state <> 'rejected'
+RETURNING item_id, episode_id
 
 -- query: forget_run_events
 DELETE FROM run_events WHERE namespace = :namespace AND run_id = :id AND seq IN (:seqs...)

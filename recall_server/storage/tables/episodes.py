@@ -11,7 +11,7 @@ from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.memory import importance
-from recall_server.domain.memory_event import EventKind
+from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
 from recall_server.domain.security.screening import Decided, Held, Place, Suspect
@@ -26,6 +26,7 @@ from recall_server.storage.driver import (
     moment_or_none,
     span,
 )
+from recall_server.storage.tables.erasure import OPERATOR
 from recall_server.storage.tables.limits import bytes_of, take_quota
 
 # The turns of a longer text take long enough for other callers to notice.
@@ -423,6 +424,35 @@ class Quarantine(BoundTable):
         if rows and state is Held.REJECTED:
             self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
         return bool(rows)
+
+    async def undo(self, item_id: str, before: MemoryEvent | None) -> None:
+        """Set a turn to what it was by this event; None: nobody had looked at it."""
+        if before is None:
+            await self._bound.send("undo_hold", item_id=item_id)
+            await self._bound.send("open_turn", id=item_id)
+            return
+        held = _HELD[before.kind]
+        await self._bound.send(
+            "undo_decision",
+            item_id=item_id,
+            episode_id=episode_of(item_id),
+            reasons=Document([before.reason]),
+            state=held,
+            at=before.at,
+            decided_by=None if held is Held.HELD else before.accessor or OPERATOR,
+            decided_at=None if held is Held.HELD else before.at,
+        )
+        if held is Held.RELEASED:
+            await self._bound.send("open_turn", id=item_id)
+        else:
+            await self._bound.send("hide_turns", ids=[item_id])
+
+
+_HELD = {
+    EventKind.QUARANTINED: Held.HELD,
+    EventKind.RELEASED: Held.RELEASED,
+    EventKind.REJECTED: Held.REJECTED,
+}
 
 
 def _decided(row: Row) -> Decided:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from recall_server.domain.erasure import BLOCK, ErasedPlaces, ErasedText, Kind, Stage
+from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
@@ -519,9 +520,8 @@ class Sources(BoundTable):
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these active again, as if nothing had taken their place."""
-        await self._bound.send("believe_again", ids=sorted(memory_ids))
-        for one in sorted(memory_ids):
-            self._bound.note(one, EventKind.RESTORED, now)
+        for row in await self._bound.fetch("believe_again", ids=sorted(memory_ids)):
+            self._bound.note(row["id"], EventKind.RESTORED, now)
 
     async def relink(self, links: Mapping[str, str], now: datetime) -> None:
         """Let each memory have given way to another one than before."""
@@ -550,25 +550,36 @@ class Sources(BoundTable):
             [{"id": one, "reinforcements": count} for one, count in reinforcements.items()],
         )
 
-    async def reject(self, turns: Iterable[Row], reason: str, by: str, now: datetime) -> None:
-        """Hide turns for good, and say why; the words stay where they were said."""
-        rows = [(turn["id"], turn["episode_id"]) for turn in turns]
-        await self._bound.send("hide_turns", ids=[item_id for item_id, _ in rows])
-        for item_id, episode_id in rows:
-            self._bound.note(item_id, EventKind.REJECTED, now, episode_id=episode_id, reason=reason)
-        await self._bound.many(
-            "reject_turn",
-            [
-                {
-                    "item_id": item_id,
-                    "episode_id": episode_id,
-                    "reasons": Document([reason]),
-                    "decided_by": by,
-                    "now": now,
-                }
-                for item_id, episode_id in rows
-            ],
+    async def quarantine(self, memory_ids: Collection[str], reason: str, now: datetime) -> None:
+        """Let nobody find these memories; their rows and events stay."""
+        for row in await self._bound.fetch(
+            "quarantine_memories",
+            ids=sorted(memory_ids),
+            before=before(Status.QUARANTINED),
+            now=now,
+        ):
+            self._bound.note(row["id"], EventKind.QUARANTINED, now, reason=reason)
+
+    async def reject(
+        self, episode_ids: Collection[str], reason: str, by: str, now: datetime
+    ) -> None:
+        """Hide all turns of these texts, and say why; the words stay where they were said."""
+        rows = await self._bound.fetch(
+            "reject_turns",
+            episodes=sorted(episode_ids),
+            reasons=Document([reason]),
+            decided_by=by,
+            now=now,
         )
+        await self._bound.send("hide_turns", ids=[row["item_id"] for row in rows])
+        for row in rows:
+            self._bound.note(
+                row["item_id"],
+                EventKind.REJECTED,
+                now,
+                episode_id=row["episode_id"],
+                reason=reason,
+            )
 
     async def forget_events(self, task_id: str, seqs: Collection[int]) -> None:
         if seqs:

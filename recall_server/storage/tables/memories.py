@@ -14,13 +14,14 @@ from recall_server.domain.memory import (
     BELIEVED,
     FINDABLE,
     TRANSITIONS,
+    UNSEEN,
     Layer,
     Memory,
     MemoryType,
     Status,
     before,
 )
-from recall_server.domain.memory_event import EventKind, MemoryState
+from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.plan import Choice, Decision, Resolution
@@ -218,24 +219,22 @@ class Memories(BoundTable):
         )
         self._bound.note(memory.id, EventKind.RESTORED, now)
 
-    async def undo(
-        self,
-        memory_id: str,
-        change_id: str,
-        state: MemoryState | None,
-        dropped: Sequence[tuple[int, Citation]],
-        now: datetime,
-    ) -> None:
-        """Set a memory to the state before a change, with the citations that it lost in it. Without
-        a state the change had added it: it is forgotten, and keeps its words.
+    async def undo(self, change_id: str, reversals: Sequence[Reversal], now: datetime) -> None:
+        """Set memories to the states before a change, with the citations that they lost in it. What
+        the change had added is forgotten, and keeps its words.
         """
-        lost: list[tuple[int, str, int, int]] = []
-        if state is None:
-            await self._bound.send("undo_added_memory", id=memory_id, now=now)
-        else:
-            await self._bound.send("undo_memory", id=memory_id, **_stored(state))
-            rows = await self._bound.fetch("undo_citations", id=memory_id, kept=state.citations)
-            lost = sorted(tuple(dict(row).values()) for row in rows)
+        added = [{"id": one.memory_id, "now": now} for one in reversals if one.state is None]
+        states = {one.memory_id: one.state for one in reversals if one.state is not None}
+        await self._bound.many("undo_added_memory", added)
+        await self._bound.many(
+            "undo_memory", [{"id": one, **_stored(state)} for one, state in states.items()]
+        )
+        lost: dict[str, list[tuple[int, str, int, int]]] = {}
+        if states:
+            kept = Document({one: state.citations for one, state in states.items()})
+            rows = await self._bound.fetch("undo_citations", ids=sorted(states), kept=kept)
+            for memory_id, *citation in sorted(tuple(dict(row).values()) for row in rows):
+                lost.setdefault(memory_id, []).append(tuple(citation))
         await self._bound.many(
             "undo_dropped_citation",
             [
@@ -246,10 +245,14 @@ class Memories(BoundTable):
                     "span_start": one.span.start,
                     "span_end": one.span.end,
                 }
+                for memory_id, _, dropped in reversals
                 for position, one in dropped
             ],
         )
-        self._bound.note(memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost or None)
+        for memory_id, *_ in reversals:
+            self._bound.note(
+                memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost.get(memory_id)
+            )
 
     async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
         """Each memory with its state, and the one that its last event left."""
@@ -278,15 +281,18 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
-    async def of_fact(self, entity: str, attribute: str, limit: int) -> list[Memory]:
-        """What was said of one attribute of one entity and was not forgotten, the newest first."""
+    async def of_fact(self, entity: str, attribute: str, limit: int) -> tuple[list[Memory], bool]:
+        """What was said of one attribute of one entity and was not forgotten, the newest first, as
+        of the moment that is read; and whether there is more.
+        """
         rows = await self._bound.fetch(
             "memories_of_fact",
             entity_key=normal_entity(entity),
             attribute_key=normal_attribute(attribute),
-            limit=limit,
+            limit=limit + 1,
         )
-        return [_memory(row) for row in rows]
+        found = await self._as_then({row["id"]: _memory(row) for row in rows[:limit]})
+        return [one for one in found.values() if one.status not in UNSEEN], len(rows) > limit
 
     async def of_value(self, entity: str, value: str) -> list[Memory]:
         """The newest active memories of one entity, whatever the attribute, that may have this
@@ -422,11 +428,13 @@ class Memories(BoundTable):
 
     async def lineage(self, memory_id: str) -> list[Memory]:
         """The memory with those it replaced and those that replaced it, oldest truth first and each
-        before the one in its place: as far as they are in the access scope, and none where it is
-        not itself.
+        before the one in its place: as far as they are in the access scope and not in quarantine,
+        and none where it is not itself.
         """
-        rows = await self._bound.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
-        chain = await self._as_then(await self.get([row["id"] for row in rows]))
+        query = "lineage_at" if self._bound.past.known_at else "lineage"
+        rows = await self._bound.fetch(query, id=memory_id, depth=LINEAGE_DEPTH)
+        known = await self._as_then(await self.get([row["id"] for row in rows]))
+        chain = {i: one for i, one in known.items() if one.status is not Status.QUARANTINED}
         if memory_id not in chain:
             return []
         return _oldest_first(chain)

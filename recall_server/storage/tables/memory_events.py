@@ -2,15 +2,19 @@
 transaction writes all of it at its end, with its operation.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.memory_event import EventKind, MemoryEvent
-from recall_server.storage.bound_connection import ANY, BoundTable
+from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment
 from recall_server.storage.tables.memories import state_of
+
+# Writing more of them takes long enough for other callers to notice.
+INLINE_MAX = 200
 
 
 class MemoryEvents(BoundTable):
@@ -31,12 +35,9 @@ class MemoryEvents(BoundTable):
             change_id=entry.change if entry else "",
             operation=entry.operation if entry else "",
             accessor=entry.made_by if entry else None,
-            events=Document(
-                [
-                    [item_id, kind, _text(one.at), one.episode_id, reason, one.dropped]
-                    for (item_id, kind, reason), one in noted.items()
-                ]
-            ),
+            events=await asyncio.to_thread(_document, noted)
+            if len(noted) > INLINE_MAX
+            else _document(noted),
         )
 
     async def count(self, ids: Collection[str], *, erased: bool = False) -> None:
@@ -52,9 +53,29 @@ class MemoryEvents(BoundTable):
         """The events of these memories, texts, turns or passages, in their order."""
         return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
 
-    async def of_change(self, change_id: str) -> list[MemoryEvent]:
-        """The events of a job, task, import or call, in their order."""
-        rows = await self._bound.fetch("events_of_change", change_id=change_id)
+    async def items(self, change_id: str) -> list[str]:
+        """The items of a change, in the order of its events."""
+        rows = await self._bound.fetch("items_of_change", change_id=change_id)
+        return [row["item_id"] for row in rows]
+
+    async def changed_later(self, change_id: str) -> list[str]:
+        """The items of a change that were changed again since."""
+        rows = await self._bound.fetch("items_changed_later", change_id=change_id)
+        return [row["item_id"] for row in rows]
+
+    async def shown(self, change_id: str) -> list[MemoryEvent]:
+        """The events of a change that brought words, or released them."""
+        rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)
+        return [_event(row) for row in rows]
+
+    async def counts(self, change_id: str) -> dict[EventKind, int]:
+        """How many events of each kind a change has."""
+        rows = await self._bound.fetch("counts_of_change", change_id=change_id)
+        return {EventKind(row["kind"]): int(row["events"]) for row in rows}
+
+    async def undone_of(self, ids: Collection[str]) -> list[MemoryEvent]:
+        """The events of these items that say that a change was undone."""
+        rows = await self._bound.fetch("undone_of_items", ids=sorted(ids)) if ids else []
         return [_event(row) for row in rows]
 
     async def page(self, before: int | None, limit: int) -> list[MemoryEvent]:
@@ -62,6 +83,18 @@ class MemoryEvents(BoundTable):
         upto = ANY if before is None else before
         rows = await self._bound.fetch("page_of_events", before=upto, limit=limit)
         return [_event(row) for row in rows]
+
+
+def _document(noted: Mapping[tuple[str, EventKind, str], Noted]) -> Document:
+    """The events as they are sent, written already."""
+    found = Document(
+        [
+            [item_id, kind, _text(one.at), one.episode_id, reason, one.dropped]
+            for (item_id, kind, reason), one in noted.items()
+        ]
+    )
+    _ = found.text
+    return found
 
 
 def _text(at: datetime) -> str:

@@ -31,7 +31,8 @@ async def events_of(application: Application, *ids: str) -> list[MemoryEvent]:
 
 async def events_of_change(application: Application, change_id: str) -> list[MemoryEvent]:
     async with application.store.transaction(ALICE, write=False) as tx:
-        return await tx.events.of_change(change_id)
+        events = await tx.events.of_items(await tx.events.items(change_id))
+        return [one for one in events if one.change_id == change_id]
 
 
 def as_(application: Application, operation: str) -> Context:
@@ -236,6 +237,7 @@ TOLD_BY = {
     "add_citation": {"memories.py"},
     "retire_memory": {"memories.py"},
     "expire_memories": {"memories.py"},
+    "quarantine_memories": {"erasure.py"},
     "forget_memory": {"memories.py"},
     "restore_memory": {"memories.py"},
     "reinforce_memory": {"memories.py"},
@@ -270,7 +272,7 @@ def test_a_state_says_which_states_it_may_become(status: Status) -> None:
     assert all((one in before(status)) == (status in TRANSITIONS[one]) for one in Status)
 
 
-def test_nothing_becomes_of_what_was_erased_and_only_erasure_of_what_expired() -> None:
+def test_nothing_becomes_of_what_was_erased_and_nothing_that_is_found_of_what_expired() -> None:
     assert TRANSITIONS[Status.ERASED] == frozenset()
-    assert TRANSITIONS[Status.EXPIRED] == {Status.ERASED}
+    assert TRANSITIONS[Status.EXPIRED] == {Status.QUARANTINED, Status.ERASED}
     assert all(Status.ERASED in after for one, after in TRANSITIONS.items() if one != "erased")

@@ -7,6 +7,7 @@ from recall_server.cli.timeline import drawing, drawn
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, MemoryType
+from recall_server.domain.moments import PRESENT, Past
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.timeline import Interval, Timeline
 from recall_server.services.memory.ingest import Submission
@@ -42,9 +43,11 @@ async def said(
     await drained(application)
 
 
-async def asked(application: Application, scope: AccessScope | None = None) -> Timeline:
+async def asked(
+    application: Application, scope: AccessScope | None = None, at: Past = PRESENT
+) -> Timeline:
     caller = context(application, scope=scope) if scope else context(application)
-    return await application.services.recall.timeline(caller, "User", "lives_in")
+    return await application.services.recall.timeline(caller, "User", "lives_in", at)
 
 
 def values(found: Timeline) -> list[str]:
@@ -149,3 +152,29 @@ async def test_it_is_drawn_in_eighty_characters_and_as_svg(open_app: Open, clock
     assert "2026-03-08 to 2026-03-15" in lines[-1]
     assert svg.count("<rect") == 4
     assert "Ghent" in svg
+
+
+async def test_a_timeline_is_as_it_was_known_at_a_moment_and_of_what_was_true_at_one(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        moments = [clock()]
+        for place in ("Porto", "Lisbon", "Ghent"):
+            clock.pass_(WEEK)
+            await said(application, clock, place)
+            moments.append(clock())
+        (ghent,) = await memories(application)
+        clock.pass_(WEEK)
+        await application.services.recall.forget(context(application), ghent.id)
+        before, porto, lisbon, last = moments
+
+        assert values(await asked(application)) == ["Porto", "Lisbon"]
+        assert values(await asked(application, at=Past(known_at=before))) == []
+        known = await asked(application, at=Past(known_at=porto))
+        assert [(one.valid_until, one.retired_at) for one in known.memories] == [(None, None)]
+        assert values(await asked(application, at=Past(known_at=last))) == [
+            *("Porto", "Lisbon", "Ghent")
+        ]
+        assert values(await asked(application, at=Past(as_of=lisbon))) == ["Lisbon"]
+        assert values(await asked(application, at=Past(as_of=lisbon, known_at=porto))) == ["Porto"]

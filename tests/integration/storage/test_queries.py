@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from recall_server import shipped
-from recall_server.domain.permissions import FULL_ACCESS
+from recall_server.domain.permissions import AFTER, BEFORE, FULL_ACCESS
 from recall_server.storage.bound_connection import _scope_params, load, parse
 from recall_server.storage.driver import Engine
 from recall_server.storage.migrations import read
@@ -16,7 +16,7 @@ from tests.support.engines import ENGINES
 TENANT = "WHERE namespace = :namespace"
 FILTERS = {
     *("any_tags", "tags", "any_metadata", "metadata"),
-    *("any_time", "said_after", "said_before"),
+    *("any_time", *AFTER, *BEFORE),
     *("any_layer", "layers"),
 }
 

@@ -1,0 +1,126 @@
+"""What is derived from events: comparing and making anew what search reads, and taking back an
+import; how many events a second, and how long others wait.
+"""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+
+from benchmarks.databases import scratch, settings, settle
+from benchmarks.fill import Say, fill_versions
+from benchmarks.report import Check, Report, Row
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
+from recall_server.domain.namespace import Namespace, namespace
+
+TICK_S = 0.005
+# A call that waits for the event loop notices more than that.
+LOOP_MS_MAX = 250.0
+NOTES = (
+    "Each memory has taken the place of an earlier version of itself, several times. `compare` "
+    "derives memories and the index from texts and events beside readers; `mend` also makes the "
+    "index anew; `undo` takes an import of the newest versions back, in one transaction, for which "
+    "writers wait. `loop ms` is the longest that anything else waited for the event loop."
+)
+
+
+@dataclass
+class _Lag:
+    longest_s: float = 0.0
+
+
+async def history(
+    engine: str, say: Say, *, memories: int, versions: int, db_url: str | None
+) -> Report:
+    """Measure on a database of its own. Raises `Invalid` without a Postgres server."""
+    rows: list[Row] = []
+    with scratch(engine, db_url) as database:
+        async with open_application(settings(database)) as built:
+            owner, other = namespace("versions"), namespace("imported")
+            await fill_versions(built, owner, memories, versions, say)
+            settle(database)
+            rebuild = built.services.rebuild
+            events = await _events(built, owner)
+            context = _context(built, owner, "rebuild_namespace")
+            rows.append(await _timed("compare", events, partial(rebuild.compare, context)))
+            async with built.store.transaction(owner) as tx:
+                await tx.words.spoil()
+            again = _context(built, owner, "rebuild_namespace")
+            rows.append(await _timed("mend", events, partial(rebuild.mend, again)))
+            say("importing")
+            change = await _imported(built, owner, other)
+            events = await _events(built, other)
+            changes = replace(built.services.changes, events_max=events)
+            for name in ("undo", "undo of that"):
+                undoing = _context(built, other, "undo_change")
+                undo = partial(changes.undo, undoing, change)
+                rows.append(
+                    await _timed(name, events, partial(undo, dry_run=False, with_dependents=False))
+                )
+                change = undoing.entry.change
+    return Report(
+        "history",
+        engine,
+        rows,
+        [
+            Check(f"{one.name}: loop ms", float(one.figures["loop ms"] or 0), LOOP_MS_MAX)
+            for one in rows
+        ],
+        facts={"memories": memories, "versions of each": versions},
+        notes=NOTES,
+    )
+
+
+async def _timed(name: str, events: int, act: Callable[[], Awaitable[object]]) -> Row:
+    async with _lag() as lag:
+        began = perf_counter()
+        await act()
+        seconds = perf_counter() - began
+    figures = {"events": events, "s": seconds, "events/s": events / seconds}
+    return Row("", name, {**figures, "loop ms": 1000 * lag.longest_s})
+
+
+@asynccontextmanager
+async def _lag() -> AsyncIterator[_Lag]:
+    """How long the event loop kept others waiting meanwhile."""
+    lag = _Lag()
+
+    async def tick() -> None:
+        while True:
+            began = perf_counter()
+            await asyncio.sleep(TICK_S)
+            lag.longest_s = max(lag.longest_s, perf_counter() - began - TICK_S)
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield lag
+    finally:
+        ticking.cancel()
+
+
+def _context(built: Application, owner: Namespace, operation: str) -> Context:
+    return Context(built.services.audit.begin(owner, operation, "benchmark", None))
+
+
+async def _events(built: Application, owner: Namespace) -> int:
+    async with built.store.transaction(owner, write=False) as tx:
+        found = await tx.words.statistics()
+    return found.last_event
+
+
+async def _imported(built: Application, owner: Namespace, other: Namespace) -> str:
+    """Take an export of one namespace into another; the id of that change."""
+    exporting = _context(built, owner, "export_namespace")
+    file = b"".join([piece async for piece in built.services.export.stream(exporting)])
+    await built.services.importing.take(
+        other,
+        io.BytesIO(file),
+        entry=lambda: built.services.audit.begin(other, "import_namespace", "benchmark", None),
+    )
+    page = await built.services.changes.page(_context(built, other, "list_changes"), None)
+    return page.changes[0].id
