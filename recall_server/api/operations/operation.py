@@ -166,7 +166,8 @@ class Operation:
     written behind the reply. One that `destroys` what was said is refused while a hold stands.
 
     `returns` names what the data of the answer always has. `becomes` says which operation these
-    arguments ask for, where that is another one, with another scope. `a2a` are methods of A2A and
+    arguments ask for of a token with these rights, where that is another one, with another scope.
+    One that `proposes` may be called by who may only propose. `a2a` are methods of A2A and
     `cli` is a command: their code is with their protocol, their name and scope stand here.
     """
 
@@ -180,12 +181,13 @@ class Operation:
     whole_namespace: bool = False
     read_only: bool = False
     destroys: bool = False
-    becomes: "Callable[[Any], Operation] | None" = None
+    becomes: "Callable[[Any, Rights], Operation] | None" = None
+    proposes: bool = False
     http: tuple[Http, ...] = ()
     mcp: Mcp | None = None
     a2a: tuple[str, ...] = ()
     cli: str | None = None
 
     def allowed(self, rights: Rights) -> bool:
-        """Whether `rights` have the scope of this operation."""
-        return rights.allows(self.scope)
+        """Whether `rights` have the scope of this operation, or may propose what it does."""
+        return rights.allows(self.scope) or (self.proposes and rights.proposes)

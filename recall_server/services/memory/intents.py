@@ -12,6 +12,7 @@ from recall_server.domain.errors import (
     MatchNotFound,
     MemoryNotFound,
     MemorySuperseded,
+    NotWaiting,
     OutsideAccessScope,
     Stale,
 )
@@ -20,7 +21,8 @@ from recall_server.domain.intents import Intent, Match, intended, matches, meant
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.plan import Forget, Plan
+from recall_server.domain.plan import Forget, Plan, Propose
+from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKind
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
@@ -55,7 +57,8 @@ GENERAL = "general"
 class Wish:
     """What a caller wants: `memory_id` names the memory that is meant, else the words do. Without a
     topic or a container a correction goes where the memory is. `by_hand`: word for word, whoever
-    said what it replaces.
+    said what it replaces. `review`: it waits until somebody accepts it. `edits`: the proposal that
+    it is the better words for.
     """
 
     intent: Intent
@@ -65,6 +68,8 @@ class Wish:
     confidence: float | None = None
     dry_run: bool = False
     by_hand: bool = False
+    review: bool = False
+    edits: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,7 @@ class Intents:
         type_: MemoryType | None,
         confidence: float | None,
         dry_run: bool,
+        review: bool = False,
     ) -> Report:
         """Let a new version take the place of a memory, word for word; what is not given stays as
         it was. Raises what `submit` raises, and `Invalid` where nothing is to be different.
@@ -170,6 +176,7 @@ class Intents:
             memory.confidence if confidence is None else confidence,
             dry_run,
             by_hand=True,
+            review=review,
         )
         return await self.submit(context, wish)
 
@@ -206,6 +213,8 @@ class Intents:
         assert target.memory is not None
         memory = target.memory
         plan = Plan((Forget(memory.id),))
+        if wish.review and not wish.dry_run:
+            plan = self._proposed(context, ProposalKind.FORGET, (), memory)
         report = Report(Intent.FORGET, plan, target.considered, dry_run=wish.dry_run)
         if wish.dry_run:
             return report
@@ -247,22 +256,28 @@ class Intents:
                     scope=context.scope,
                 )
                 await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
+                await self._close(context, tx, wish.edits)
             if corrected:
                 # It may have changed since it was found.
                 (current,) = await tx.memories.active([corrected.id]) or (None,)
                 if current is None:
                     raise Stale
                 corrected = current
-            plan = await reconcile.plan(
-                tx,
-                episode,
-                said.candidates,
-                extractor=said.extractor,
-                now=now,
-                settling=await reconcile.settling(tx),
-                new=True,
-                corrected=Corrected(corrected, wish.by_hand) if corrected else None,
-            )
+            if wish.review and said.candidates and not wish.dry_run:
+                kind = ProposalKind.UPDATE if wish.by_hand else ProposalKind(wish.intent)
+                memories = reconcile.proposed(episode, said.candidates, said.extractor, now)
+                plan = self._proposed(context, kind, memories, corrected)
+            else:
+                plan = await reconcile.plan(
+                    tx,
+                    episode,
+                    said.candidates,
+                    extractor=said.extractor,
+                    now=now,
+                    settling=await reconcile.settling(tx),
+                    new=True,
+                    corrected=Corrected(corrected, wish.by_hand) if corrected else None,
+                )
             if not wish.dry_run:
                 await commit.apply(tx, plan, now)
                 await self._embed(tx, {episode.id})
@@ -279,6 +294,26 @@ class Intents:
             dry_run=wish.dry_run,
             held=not said.candidates and any(turn.hidden for turn in episode.turns),
         )
+
+    def _proposed(
+        self, context: Context, kind: ProposalKind, new: Sequence[Memory], target: Memory | None
+    ) -> Plan:
+        """The plan that lets a change wait until somebody accepts it."""
+        proposal = Proposal(
+            self.ingest.runtime.new_id(PREFIX),
+            kind,
+            tuple(one.id for one in new),
+            (target.id,) if target else (),
+            context.entry.accessor,
+            self.ingest.runtime.now(),
+        )
+        return Plan((Propose(proposal, tuple(new)),))
+
+    async def _close(self, context: Context, tx: Transaction, proposal_id: str) -> None:
+        """Answer the proposal with better words, if this is one. Raises `NotWaiting`."""
+        by, now = context.entry.accessor or "operator", self.ingest.runtime.now()
+        if proposal_id and not await tx.proposals.close(proposal_id, "edit", by, now):
+            raise NotWaiting
 
     async def _said(self, episode: Episode, wish: Wish) -> Said:
         """What the rules read in a text, or by hand, and where they read nothing, the text itself.

@@ -234,9 +234,15 @@ async def _memory(
     state = before.state if before else None
     dropped = [citation for one in events for citation in one.dropped]
     await tx.memories.undo(memory_id, change_id, state, dropped, now)
+    moments = {one.at for one in events}
     if state and state.status is Status.DISPUTED:
-        for closed_at in {one.at for one in events}:
+        for closed_at in moments:
             await tx.disputes.reopen(memory_id, closed_at)
+    if state is None:
+        await tx.proposals.withdraw(memory_id, now)
+    else:
+        for closed_at in moments:
+            await tx.proposals.reopen(memory_id, closed_at)
     found = bool(await tx.findables.found([memory_id]))
     if found and not (state and state.status in FINDABLE):
         await indexing.hide(tx, [memory_id])

@@ -309,6 +309,8 @@ class Recall:
                 late = passed(memory.expires_at, now) or self._too_late(memory.retired_at)
                 if late or memory.status is not Status.FORGOTTEN:
                     raise NotRestorable
+                if await tx.proposals.unaccepted(item_id):
+                    raise NotRestorable("It was proposed, and nobody has accepted it.")
                 settling = await reconcile.settling(tx)
                 plan = await reconcile.restored(tx, memory, now, settling)
                 await commit.apply(tx, plan, now)

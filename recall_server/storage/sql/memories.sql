@@ -30,7 +30,7 @@ RETURNING id
 -- query: restore_memory
 UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
   valid_until = :valid_until
-WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
+WHERE namespace = :namespace AND id = :id AND status IN ('forgotten', 'quarantined')
 RETURNING id
 
 -- query: undo_memory

@@ -205,7 +205,9 @@ class Memories(BoundTable):
         self._bound.note(memory_id, EventKind.FORGOTTEN, now)
 
     async def restore(self, memory: Memory, now: datetime) -> None:
-        """Set a forgotten memory to this state. Raises `Stale` where it is not forgotten."""
+        """Set a memory that was forgotten, or held back, to this state. Raises `Stale` where it is
+        neither.
+        """
         assert memory.status in TRANSITIONS[Status.FORGOTTEN]
         await self._bound.expect(
             "restore_memory",

@@ -1,0 +1,19 @@
+-- Changes that somebody proposes, which wait until somebody accepts them. A row for each memory that
+-- one is about: what it would add, which is kept as nothing finds it, and what it would replace or
+-- forget. closed_at: when it was answered, or taken back.
+CREATE TABLE proposals (
+  namespace TEXT NOT NULL,
+  id TEXT NOT NULL,
+  memory_id TEXT NOT NULL,
+  side TEXT NOT NULL CHECK (side IN ('target', 'new')),
+  kind TEXT NOT NULL,
+  made_by TEXT,
+  opened_at TEXT NOT NULL,
+  closed_at TEXT,
+  choice TEXT,
+  decided_by TEXT,
+  PRIMARY KEY (namespace, id, memory_id),
+  FOREIGN KEY (namespace, memory_id) REFERENCES memories (namespace, id)
+) WITHOUT ROWID;
+CREATE INDEX proposals_by_memory ON proposals (namespace, memory_id);
+CREATE INDEX proposals_open ON proposals (namespace, opened_at, id) WHERE closed_at IS NULL;
