@@ -2,7 +2,6 @@
 by hand, and state what one is to another.
 """
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -32,6 +31,7 @@ class SubmitMemory(Arguments):
     topic: str = ""
     confidence: float | None = Field(None, ge=0, le=1)
     evidence: str = ""
+    needs_review: bool = False
     session_id: str = ""
     agent_id: str = ""
     tags: list[str] = Field([])
@@ -45,15 +45,12 @@ class SubmitMemory(Arguments):
         intent = intended(self.intent, self.text, self.memory_id)
         if not self.text.strip() and not (self.memory_id and intent is Intent.FORGET):
             raise Invalid("There is no text. Send what is to be remembered, or is right.")
-        source = source_of(self, call.client)
-        if self.evidence:
-            source = replace(source, metadata={**source.metadata, "evidence": self.evidence})
         return Wish(
             self.intent,
             Submission(
                 self.text,
                 self.topic,
-                source=source,
+                source=source_of(self, call.client),
                 container=self.container,
                 expires_at=moment_given(self.expires_at, "expires_at"),
             ),
@@ -62,6 +59,8 @@ class SubmitMemory(Arguments):
             self.confidence,
             self.dry_run,
             review=_may_only_propose(self, call.caller.rights),
+            evidence=self.evidence,
+            needs_review=self.needs_review,
         )
 
 
@@ -183,6 +182,7 @@ SUBMIT_MEMORY = Operation(
             {
                 *(
                     "review",
+                    "needs_review",
                     "topic",
                     "confidence",
                     "evidence",

@@ -111,8 +111,8 @@ def resolved(done: Answered, _: ResolveConflict | None = None) -> Json:
 LIST_REVIEWS = Operation(
     "list_reviews",
     Scope.CONSOLIDATE,
-    "List what waits for a decision, the oldest first: questions, disputes, proposals, and turns in "
-    "quarantine.",
+    "List what waits for a decision, the oldest first: questions, disputes, proposals, and turns "
+    "in quarantine.",
     ListReviews,
     list_page,
     lambda found, _: {"reviews": [presenters.review(one) for one in found]},

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Episode, Source
+from recall_server.domain.episode import Citation, Episode, Source
 from recall_server.domain.errors import (
     Invalid,
     LimitReached,
@@ -21,7 +21,7 @@ from recall_server.domain.intents import Intent, Match, intended, matches, meant
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.plan import Forget, Plan, Propose
+from recall_server.domain.plan import Add, Forget, Plan, Propose
 from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKind
 from recall_server.domain.similarity import Verdict, compare
@@ -31,6 +31,7 @@ from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
+from recall_server.services.memory.evidence import located, stands
 from recall_server.services.memory.ingest import Ingest, Submission
 from recall_server.services.memory.passages import (
     TEXT_CHARS_MAX,
@@ -58,7 +59,8 @@ class Wish:
     """What a caller wants: `memory_id` names the memory that is meant, else the words do. Without a
     topic or a container a correction goes where the memory is. `by_hand`: word for word, whoever
     said what it replaces. `review`: it waits until somebody accepts it. `edits`: the proposal that
-    it is the better words for.
+    it is the better words for. `evidence`: words that it is said to rest on, which are cited where
+    they are found.
     """
 
     intent: Intent
@@ -70,6 +72,8 @@ class Wish:
     by_hand: bool = False
     review: bool = False
     edits: str = ""
+    evidence: str = ""
+    needs_review: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,6 +236,7 @@ class Intents:
     async def _state(self, context: Context, wish: Wish, target: Target) -> Report:
         """Remember what is said, in the place of the target where it corrects that."""
         corrected = target.memory if wish.intent is Intent.CORRECT else None
+        wish, evidence = await self._with_evidence(context, wish)
         submission = _placed(wish, corrected)
         _, episode, words = await self.ingest.prepared(context, submission)
         said = await self._said(episode, wish)
@@ -278,6 +283,8 @@ class Intents:
                     new=True,
                     corrected=Corrected(corrected, wish.by_hand) if corrected else None,
                 )
+            if evidence and await stands(tx, evidence):
+                plan = _citing(plan, evidence)
             if not wish.dry_run:
                 await commit.apply(tx, plan, now)
                 await self._embed(tx, {episode.id})
@@ -294,6 +301,22 @@ class Intents:
             dry_run=wish.dry_run,
             held=not said.candidates and any(turn.hidden for turn in episode.turns),
         )
+
+    async def _with_evidence(self, context: Context, wish: Wish) -> tuple[Wish, Citation | None]:
+        """Where the evidence stands in a text; what stands nowhere is kept with the memory, and
+        said to be unverified.
+        """
+        if not wish.evidence:
+            return wish, None
+        words = await self.ingest.redaction.text(wish.evidence, context.entry)
+        tx = self.store.autocommit(context.namespace, access_scope=context.scope)
+        found = await located(tx, words)
+        if found is not None:
+            return wish, found
+        source = wish.submission.source
+        said = {"evidence": words, "evidence_verified": False}
+        source = replace(source, metadata={**source.metadata, **said})
+        return replace(wish, submission=replace(wish.submission, source=source)), None
 
     def _proposed(
         self, context: Context, kind: ProposalKind, new: Sequence[Memory], target: Memory | None
@@ -334,6 +357,8 @@ class Intents:
             found = [replace(one, type=wish.type) for one in found]
         if wish.confidence is not None:
             found = [replace(one, confidence=wish.confidence) for one in found]
+        if wish.needs_review:
+            found = [replace(one, needs_review=True).capped() for one in found]
         return Said(tuple(found), extractor)
 
     async def _embed(self, tx: Transaction, episode_ids: set[str]) -> None:
@@ -384,6 +409,15 @@ def _placed(wish: Wish, corrected: Memory | None) -> Submission:
         topic=wish.submission.topic or corrected.topic,
         container=corrected.container,
     )
+
+
+def _citing(plan: Plan, evidence: Citation) -> Plan:
+    """The plan, in which the memory that is added cites its evidence too."""
+    changes = [
+        replace(one, also=(*one.also, evidence)) if isinstance(one, Add) else one
+        for one in plan.changes
+    ]
+    return replace(plan, changes=tuple(changes))
 
 
 def _correcting(said: Sequence[Candidate], corrected: Memory) -> tuple[Candidate, ...]:
