@@ -25,3 +25,6 @@ ALTER TABLE proposals FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON proposals TO recall_app
   USING (namespace = current_setting('recall.namespace', true))
   WITH CHECK (namespace = current_setting('recall.namespace', true));
+
+-- Labels of a text, and when it ends, may change; what was said, when and by whom may not.
+GRANT UPDATE (tags, metadata, expired_at, stored_bytes) ON episodes TO recall_app;

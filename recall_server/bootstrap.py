@@ -323,7 +323,7 @@ async def open_application(
                 ),
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,
-                texts=Texts(store, runtime),
+                texts=Texts(store, runtime, redaction),
             ),
             worker,
             chosen,

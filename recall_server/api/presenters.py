@@ -310,7 +310,9 @@ def job(one: Extracted) -> Json:
 
 
 def counts(one: Counts) -> Json:
+    states = {"by_status": {str(k): n for k, n in one.by_status.items()}} if one.by_status else {}
     return {
+        **states,
         "by_type": {str(kind): number for kind, number in one.by_type.items()},
         "total": one.total,
         "pending_extractions": one.backlog.pending_extractions,

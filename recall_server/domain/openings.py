@@ -3,6 +3,7 @@ for each language that extraction reads.
 """
 
 import re
+from collections.abc import Mapping
 
 _POLITE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)\s*,?\s+"
 # What follows each of them is what is to be forgotten.
@@ -64,7 +65,7 @@ _CORRECT = {
 }
 
 
-def _compiled(table: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
+def _compiled(table: Mapping[str, tuple[str, ...]]) -> re.Pattern[str]:
     known = "|".join(one for cues in table.values() for one in cues)
     return re.compile(rf"(?:{_POLITE})?(?:{known})\s*", re.IGNORECASE)
 

@@ -224,6 +224,7 @@ STORE_MEMORY = Operation(
             returns=("accepted", "job_id", "created_user", "created_containers", "accepted_at"),
         ),
         Http("POST", "/ingest", ACCEPTED, RecordInteraction),
+        Http("POST", "/api/v1/episodes", ACCEPTED, AddMemory),
     ),
     mcp=Mcp(
         "Store memory",

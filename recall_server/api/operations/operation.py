@@ -26,6 +26,11 @@ Json = dict[str, Any]
 BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 
 
+# Tools that are listed where RECALL_MCP_TOOLSETS names them; they are taken all the same.
+REVIEWS = "reviews"
+ENGRAM = "engram"
+TOOLSETS = (REVIEWS, ENGRAM)
+
 _KEY = "recall.caller"
 
 
@@ -144,7 +149,8 @@ class Mcp:
     """A tool, named as its operation; its description is what a model reads of it. `arguments`,
     `present` and `returns` are given where they differ from those of the operation. Arguments that
     are `unlisted` are taken, and not in the list of tools, which costs each client tokens; so are
-    `aliases`, the names that other servers have for it, with the arguments that they take.
+    `aliases`, the names that other servers have for it, with the arguments that they take. One of a
+    `toolset` is listed, with its aliases, only where that is set.
     """
 
     title: str
@@ -154,6 +160,7 @@ class Mcp:
     returns: tuple[str, ...] | None = None
     unlisted: frozenset[str] = frozenset()
     aliases: Mapping[str, type[Arguments]] = field(default_factory=dict)
+    toolset: str = ""
     destructive: bool = False
     idempotent: bool = False
 

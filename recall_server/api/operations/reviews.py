@@ -9,7 +9,7 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.operations.operation import Call, Http, Json, Operation
+from recall_server.api.operations.operation import REVIEWS, Call, Http, Json, Mcp, Operation
 from recall_server.api.operations.quarantine import REJECT_QUARANTINED, RELEASE_QUARANTINED
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Choice
@@ -118,6 +118,12 @@ LIST_REVIEWS = Operation(
     lambda found, _: {"reviews": [presenters.review(one) for one in found]},
     ("reviews",),
     http=(Http("GET", "/v1/reviews"),),
+    mcp=Mcp(
+        "List reviews",
+        "List what waits for a decision: contradictions, proposals, and turns in quarantine.",
+        toolset=REVIEWS,
+        idempotent=True,
+    ),
     cli="recall reviews list",
     read_only=True,
 )
@@ -131,6 +137,11 @@ ANSWER_REVIEW = Operation(
     ("id", "kind"),
     becomes=decided_as,
     http=(Http("POST", "/v1/reviews/{id}"),),
+    mcp=Mcp(
+        "Answer review",
+        "Answer what waits for a decision, once, with one of its choices.",
+        toolset=REVIEWS,
+    ),
     cli="recall reviews answer",
 )
 LIST_CONFLICTS = Operation(

@@ -375,7 +375,8 @@ class Ingest:
             now = self.runtime.now()
             await tx.jobs.finish(job, now)
             episode = await tx.episodes.get(job.payload["episode_id"])
-            if episode is not None:
+            # It may have been given another end since.
+            if episode is not None and passed(episode.expires_at, now):
                 ended = await tx.memories.expire(episode.id, now)
                 await indexing.hide(tx, ended)
                 await commit.settle_ended(tx, now)

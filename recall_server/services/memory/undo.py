@@ -25,6 +25,7 @@ PAGE_EVENTS = 1_000
 _FINAL = {
     EventKind.RELEASED: "It released a turn from quarantine: forget the turn instead.",
     EventKind.REJECTED: "It hid turns for good.",
+    EventKind.RELABELLED: "It changed the labels of a text: change them again.",
     EventKind.EXPIRED: "What it ended was to end then: store it anew without expires_at.",
 }
 

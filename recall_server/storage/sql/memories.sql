@@ -216,6 +216,10 @@ WHERE NOT {{counted_scope}} AND namespace = :namespace AND retired_at IS NULL
   AND {{scope}}
 GROUP BY type
 
+-- query: count_by_status
+SELECT status, count(*) AS memories FROM memories
+WHERE namespace = :namespace AND {{scope}} GROUP BY status
+
 -- query: page_then
 -- Ids of memories in these states, as of a moment: by the last event of each before or at it.
 SELECT m.id FROM memories m

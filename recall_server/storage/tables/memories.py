@@ -369,6 +369,11 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("count_of_memories", type=type_, topic=topic)
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
+    async def by_status(self) -> Mapping[Status, int]:
+        """How many memories there are in each state. All of them are read."""
+        rows = await self._bound.fetch("count_by_status")
+        return {Status(row["status"]): int(row["memories"]) for row in rows}
+
     async def page_then(
         self, *, limit: int, offset: int, status: Status | None, type_: str = "", topic: str = ""
     ) -> list[Memory]:
