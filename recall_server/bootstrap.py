@@ -52,6 +52,7 @@ from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.ending import END, Ending
 from recall_server.services.tasks.merge import Merging
+from recall_server.services.tasks.proposals import Proposals
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
 from recall_server.services.tasks.reviews import Reviews
 from recall_server.services.tasks.tasks import Tasks
@@ -212,7 +213,10 @@ async def open_application(
             settings.task_messages_max,
             settings.answer_bytes_max,
         )
-        ending = Ending(store, runtime, transitions)
+        ending, intents = (
+            Ending(store, runtime, transitions),
+            Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None),
+        )
         delegation = Delegation(store, runtime, key, audience, ending.end)
         worker = Worker(
             store,
@@ -294,9 +298,7 @@ async def open_application(
                 ),
                 holds=Holds(store, now),
                 ingest=ingest,
-                intents=Intents(
-                    store, ingest, factories.rules_extractor(), embeds=vectors is not None
-                ),
+                intents=intents,
                 ledger=ledger,
                 model_keys=model_keys,
                 metrics=metrics,
@@ -330,12 +332,13 @@ async def open_application(
                     runtime,
                     tasks,
                     Quarantine(store, runtime),
+                    Proposals(store, runtime, intents, embeds=vectors is not None),
                     redaction,
                     embeds=vectors is not None,
                 ),
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,
-                texts=Texts(store, runtime),
+                texts=Texts(store, runtime, redaction),
             ),
             worker,
             chosen,

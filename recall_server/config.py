@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
     )
+    mcp_toolsets: Annotated[tuple[Literal["reviews", "engram"], ...], NoDecode] = Field(
+        (), description="further tools that MCP lists, separated by commas: reviews, engram"
+    )
     mem0: bool = Field(
         default=False, description="also serve the routes of mem0's servers, under /mem0"
     )
@@ -444,6 +447,13 @@ class Settings(BaseSettings):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("mcp_toolsets", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return (
+            [*filter(None, map(str.strip, value.split(",")))] if isinstance(value, str) else value
+        )
 
     @field_validator(
         "db_password",

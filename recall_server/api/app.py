@@ -79,7 +79,7 @@ def create_app(
         also=[application.key.public],
     )
     challenges = Challenges(application.issuers, card.base)
-    mcp = McpServer(calls, operations, settings.body_bytes_max)
+    mcp = McpServer(calls, operations, settings.body_bytes_max, settings.mcp_toolsets)
     rates = rates or Rates(
         application.store,
         application.runtime.now,

@@ -1,7 +1,7 @@
 """MCP: the tools of the registry over streamable HTTP, stateless, in both protocol eras."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
@@ -48,7 +48,8 @@ class Tool:
         own = offered.arguments or operation.arguments
         self.arguments = offered.aliases[alias] if alias else own
         self.present = offered.present or operation.present
-        self.shown = _described(operation, offered)
+        self.toolset = offered.toolset
+        self.shown = _described(operation, offered, self.name, self.arguments)
 
 
 def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
@@ -69,14 +70,23 @@ def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
     )
 
 
-def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
+def listed_of(operations: Iterable[Operation], toolsets: Collection[str]) -> tuple[Tool, ...]:
+    """The tools that are listed: those of no toolset, and of these all, by whatever name."""
+    tools = tools_of(operations)
+    chosen = [one for one in (*tools, *aliases_of(operations)) if one.toolset in toolsets]
+    return (*(one for one in tools if not one.toolset), *chosen)
+
+
+def _described(
+    operation: Operation, offered: Mcp, name: str, arguments: type[Arguments]
+) -> mcp.types.Tool:
     """The tool as clients see it; all hints are stated, as their defaults assume the worst."""
     returns = operation.returns if offered.returns is None else offered.returns
     return mcp.types.Tool(
-        name=operation.name,
+        name=name,
         title=offered.title,
         description=offered.description,
-        input_schema=_listed(offered.arguments or operation.arguments, offered.unlisted),
+        input_schema=_listed(arguments, offered.unlisted),
         # Of the envelope what differs between tools; errors have code and message instead. Left out
         # where it says no more than that: it costs every client more than the rest.
         output_schema={
@@ -122,11 +132,17 @@ Context = ServerRequestContext[dict[str, Any], Request]
 class McpServer:
     """The endpoint `/mcp`. Its session manager must be running while it serves."""
 
-    def __init__(self, calls: Calls, operations: Iterable[Operation], body_bytes_max: int) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        operations: Sequence[Operation],
+        body_bytes_max: int,
+        toolsets: Collection[str] = (),
+    ) -> None:
         self._calls = calls
-        self._listed = tools_of(operations)
+        self._listed = listed_of(operations, toolsets)
         self._tools: Mapping[str, Tool] = {
-            tool.name: tool for tool in (*self._listed, *aliases_of(operations))
+            tool.name: tool for tool in (*tools_of(operations), *aliases_of(operations))
         }
         server: Server[dict[str, Any]] = Server(
             "recall",

@@ -63,7 +63,9 @@ class Calls:
             value = await operation.handler(Call(self.services, caller, entry, client), arguments)
             return present(value, arguments)
 
-        asked = operation.becomes(arguments) if operation.becomes and arguments else operation
+        asked = operation
+        if operation.becomes and arguments:
+            asked = operation.becomes(arguments, caller.rights)
         return await self.perform(caller, protocol, asked, work)
 
     async def perform(

@@ -26,6 +26,7 @@ from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
+from recall_server.services.tasks.proposals import Proposed
 from recall_server.services.tasks.reviews import Answered, Review
 from recall_server.storage.tables.tasks import PushConfig
 
@@ -309,7 +310,9 @@ def job(one: Extracted) -> Json:
 
 
 def counts(one: Counts) -> Json:
+    states = {"by_status": {str(k): n for k, n in one.by_status.items()}} if one.by_status else {}
     return {
+        **states,
         "by_type": {str(kind): number for kind, number in one.by_type.items()},
         "total": one.total,
         "pending_extractions": one.backlog.pending_extractions,
@@ -434,7 +437,10 @@ def conflict(one: Review) -> Json:
 
 def review(one: Review) -> Json:
     """What waits, whatever it is about, and what can be answered."""
-    about = suspect(one.suspect) if one.suspect else conflict(one)
+    if one.proposed:
+        about = proposed(one.proposed)
+    else:
+        about = suspect(one.suspect) if one.suspect else conflict(one)
     for name in ("id", "choices", "asked_at"):
         about.pop(name, None)
     return {
@@ -446,8 +452,20 @@ def review(one: Review) -> Json:
     }
 
 
+def proposed(one: Proposed) -> Json:
+    """What somebody proposes to add, and in the place of what, or to forget."""
+    return {
+        "proposes": str(one.proposal.kind),
+        "proposed_by": one.proposal.made_by,
+        "new": [_side(memory) for memory in one.new],
+        "targets": [_side(memory) for memory in one.targets],
+    }
+
+
 def answered(one: Answered) -> Json:
     shown: Json = {"id": one.id, "kind": str(one.kind)}
+    if one.change_id:
+        shown["change_id"] = one.change_id
     if one.task:
         shown |= {
             "task_id": one.task.id,

@@ -21,7 +21,9 @@ from recall_server.domain.errors import Invalid, NotFound, RecallError
 HEALTH_PATH = "/health"
 READY_PATH = "/ready"
 METRICS_PATH = "/metrics"
-PROBES = frozenset({HEALTH_PATH, READY_PATH})
+# What others ask where a proxy or a client of another memory server has it so.
+OTHER_HEALTH_PATHS = ("/api/health", "/api/v1/health")
+PROBES = frozenset({HEALTH_PATH, READY_PATH, *OTHER_HEALTH_PATHS})
 """Never refused: else anybody behind the same proxy could have a supervisor restart the server."""
 
 Answer = Callable[[], Awaitable[Response]]
@@ -48,7 +50,7 @@ def answers(application: Application) -> Mapping[str, Answer]:
             return problem(error)
         return JSONResponse({"status": "ready", **({"warnings": warnings} if warnings else {})})
 
-    return {HEALTH_PATH: health, READY_PATH: ready}
+    return {**dict.fromkeys((HEALTH_PATH, *OTHER_HEALTH_PATHS), health), READY_PATH: ready}
 
 
 def with_metrics(application: Application) -> Mapping[str, Answer]:

@@ -8,6 +8,7 @@ from recall_server.domain.plan import (
     Change,
     Dispute,
     Forget,
+    Propose,
     Reinforce,
     Ruling,
     Supersede,
@@ -18,6 +19,7 @@ Json = dict[str, Any]
 
 # Of what a plan does the first that it does is what came of a submission.
 _OUTCOMES = (
+    (Propose, "proposed", "It waits until somebody accepts it: see the reviews."),
     (Forget, "forgotten", "It is not found any more. Restoring it takes that back."),
     (
         Dispute,
@@ -105,6 +107,14 @@ def _change(change: Change, report: Report) -> Json:
                 "memory_id": id_of(memory_id),
                 "with": list(existing),
                 "review_id": None if report.dry_run else question_id,
+            }
+        case Propose(proposal, memories):
+            return {
+                "change": "proposed",
+                "review_id": proposal.id,
+                "kind": str(proposal.kind),
+                "statements": [one.text for one in memories],
+                "targets": list(proposal.targets),
             }
         case Reinforce(memory_id) | Forget(memory_id):
             name = "reinforced" if isinstance(change, Reinforce) else "forgotten"

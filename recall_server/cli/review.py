@@ -25,7 +25,7 @@ from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Task
 from recall_server.domain.text.cleaning import visible
 from recall_server.services.memory.quarantine import LISTED_MAX
-from recall_server.services.tasks.reviews import CONTRADICTIONS, ReviewKind
+from recall_server.services.tasks.reviews import CONTRADICTIONS, OPERATOR, ReviewKind
 
 QUESTIONS_MAX = 100
 
@@ -85,7 +85,7 @@ async def answer_review(  # noqa: PLR0917  # options, each by its name
     given = operations.reviews.AnswerReview.parse(
         {"id": review_id, "choice": choice, "text": text}, "recall reviews answer"
     )
-    operation = operations.reviews.decided_as(given)
+    operation = operations.reviews.decided_as(given, OPERATOR)
     done = await built.services.reviews.answer(
         begin(built, ns, operation), given.id, given.decision, given.text
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from recall_server.domain.episode import Span
 from recall_server.domain.memory import Fact, MemoryType
+
+# What needs a review is believed no more than this.
+DOUBTED_MAX = 0.5
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,8 @@ class Candidate:
 
     `span` cites the exact words in the episode. `correction`: the text itself says that something
     older no longer holds ("not X any more, Y now"); `replaces` is that older value if it is named.
-    `valid_from` is when it became true, `None` for "when it was said".
+    `valid_from` is when it became true, `None` for "when it was said". `needs_review`: whoever
+    proposes it doubts it.
     """
 
     text: str
@@ -27,6 +31,18 @@ class Candidate:
     valid_from: datetime | None = None
     correction: bool = False
     replaces: str | None = None
+    needs_review: bool = False
+
+    @property
+    def doubted(self) -> bool:
+        """Whether nobody is surer of it than of what needs a review."""
+        return self.needs_review or self.confidence <= DOUBTED_MAX
+
+    def capped(self) -> Candidate:
+        """The candidate, with no more confidence than what needs a review may have."""
+        if not self.needs_review:
+            return self
+        return replace(self, confidence=min(self.confidence, DOUBTED_MAX))
 
 
 @dataclass(frozen=True)

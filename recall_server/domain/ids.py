@@ -11,7 +11,7 @@ _SHIFTS = range(120, -1, -10)
 _BODY = f"[{_ALPHABET}]{{26}}"
 _CHILD = re.compile(f"child_{_BODY}")
 _OURS = re.compile(
-    rf"(?:acc|ctx|ep|ers|job|mem|push|q|rec|req|task)_{_BODY}(?:\.[0-9]+)*(?:/{_CHILD.pattern})?"
+    rf"(?:acc|ctx|ep|ers|job|mem|prop|push|q|rec|req|task)_{_BODY}(?:\.[0-9]+)*(?:/{_CHILD.pattern})?"
 )
 
 

@@ -1,6 +1,5 @@
 """Intents: what a caller wants to become of a statement, and which memory it is about. Pure."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,6 +7,7 @@ from enum import StrEnum
 from recall_server.domain.attributes import normal_entity
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Memory
+from recall_server.domain.openings import CORRECT, FORGET
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.terms import terms
 
@@ -21,33 +21,21 @@ class Intent(StrEnum):
     FORGET = "forget"
 
 
-_FORGET = re.compile(
-    r"(?:please\s+)?(?:forget|unlearn|do(?:n['’]t|\s+not)\s+remember|stop\s+remembering)"
-    r"(?:\s+(?:that|about)\b|\s*:)\s*",
-    re.IGNORECASE,
-)
-_CORRECT = re.compile(
-    r"(?:(?:correction|i\s+was\s+wrong|that(?:['’]s|\s+(?:is|was))\s+wrong)\s*[:,.;–—-]+"
-    r"|(?:no|actually)\s*,)\s*",
-    re.IGNORECASE,
-)
-
-
 def intended(intent: Intent, text: str, memory_id: str) -> Intent:
     """Return what `auto` means: to correct a memory that is named, or what the first words say. Any
     other text is to be remembered; a correction in it counts as one all the same.
     """
     if intent is not Intent.AUTO:
         return intent
-    if _FORGET.match(text.strip()):
+    if FORGET.match(text.strip()):
         return Intent.FORGET
-    return Intent.CORRECT if memory_id or _CORRECT.match(text.strip()) else Intent.REMEMBER
+    return Intent.CORRECT if memory_id or CORRECT.match(text.strip()) else Intent.REMEMBER
 
 
 def statement(intent: Intent, text: str) -> str:
     """Return a text without the words that only say what is to become of it."""
     said = text.strip()
-    first = {Intent.FORGET: _FORGET, Intent.CORRECT: _CORRECT}.get(intent)
+    first = {Intent.FORGET: FORGET, Intent.CORRECT: CORRECT}.get(intent)
     rest = first.sub("", said, count=1) if first and first.match(said) else said
     return rest or said
 

@@ -31,6 +31,8 @@ class EventKind(StrEnum):
     QUARANTINED = "quarantined"
     RELEASED = "released"
     REJECTED = "rejected"
+    RELABELLED = "relabelled"
+    """Its tags, metadata or end were changed."""
     UNCITED = "uncited"
     """Words that it rested on were taken back."""
     UNDONE = "undone"

@@ -25,9 +25,12 @@ LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Scope(StrEnum):
-    """The operations that a token may ask for; `admin` stands for all of them."""
+    """The operations that a token may ask for; `admin` stands for all of them, and `memory:write`
+    for `memory:propose` too.
+    """
 
     READ = "memory:read"
+    PROPOSE = "memory:propose"
     WRITE = "memory:write"
     FORGET = "memory:forget"
     EDIT = "memory:admin"
@@ -206,7 +209,14 @@ class Rights:
     access_scope: AccessScope = FULL_ACCESS
 
     def allows(self, scope: Scope | None) -> bool:
+        if scope is Scope.PROPOSE and Scope.WRITE in self.scopes:
+            return True
         return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
+
+    @property
+    def proposes(self) -> bool:
+        """Whether what may not be done without an answer is to wait for one, unasked."""
+        return Scope.PROPOSE in self.scopes
 
     def require(self, scope: Scope | None, *, whole_namespace: bool) -> None:
         """Raise `InsufficientScope` unless these rights allow `scope`, and `OutsideAccessScope`

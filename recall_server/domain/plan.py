@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory
+from recall_server.domain.proposal import Proposal
 from recall_server.domain.relations import Relation
 
 PERSON = "person"
@@ -159,7 +160,18 @@ class Settle:
     question_id: str
 
 
-Change = Add | Supersede | Reinforce | Forget | Restore | Dispute | Settle
+@dataclass(frozen=True)
+class Propose:
+    """Keep memories that nothing finds until somebody accepts the proposal; with `hides_words` the
+    words that they cite are not found either.
+    """
+
+    proposal: Proposal
+    memories: tuple[Memory, ...] = ()
+    hides_words: bool = True
+
+
+Change = Add | Supersede | Reinforce | Forget | Restore | Dispute | Settle | Propose
 
 _COUNTED = {
     Add: "added",
@@ -169,6 +181,7 @@ _COUNTED = {
     Restore: "restored",
     Dispute: "disputed",
     Settle: "settled",
+    Propose: "proposed",
 }
 
 
@@ -246,5 +259,7 @@ def _id(change: Change) -> str:
             return memory.id
         case Settle(question_id):
             return question_id
+        case Propose(proposal):
+            return proposal.id
         case _:
             return change.memory_id

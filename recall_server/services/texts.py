@@ -1,13 +1,17 @@
 """Reading and forgetting texts as they were handed in."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Episode, Span
-from recall_server.domain.errors import NotFound
+from recall_server.domain.errors import Invalid, NotFound
+from recall_server.domain.moments import ahead
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
+from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.storage.store import Store
 
 
@@ -25,20 +29,67 @@ class Texts:
 
     store: Store
     runtime: Runtime
+    redaction: Redaction
 
-    async def page(
-        self, context: Context, *, session_id: str, topic: str, limit: int, offset: int
-    ) -> TextPage:
-        """One page of the texts, what was said last first."""
-        for label in (session_id, topic):
+    async def page(self, context: Context, *, limit: int, offset: int, **labels: str) -> TextPage:
+        """One page of the texts with these labels (session_id, topic, app, group_id), what was said
+        last first.
+        """
+        for label in labels.values():
             storable(label)
         async with self.store.view(context) as tx:
-            found = await tx.episodes.page(
-                limit=limit + 1, offset=offset, session_id=session_id, topic=topic
-            )
+            found = await tx.episodes.page(limit=limit + 1, offset=offset, **labels)
         shown = found[:limit]
         context.entry.counts["texts"] = len(shown)
         return TextPage(shown, offset + limit if len(found) > limit else None)
+
+    async def update(
+        self,
+        context: Context,
+        text_id: str,
+        *,
+        tags: Sequence[str] | None,
+        metadata: Mapping[str, Any] | None,
+        expires_at: datetime | None,
+        forever: bool,
+    ) -> tuple[Episode, str]:
+        """Change the labels of a text and of the memories of it, or when they end; what is None
+        stays, and with `forever` it never ends. Returns the text with the words that can be read.
+        Raises `Invalid`, `NotFound`, `QuotaExceeded`.
+        """
+        storable(text_id)
+        if tags is None and metadata is None and expires_at is None and not forever:
+            raise Invalid("Nothing is to be different. Send tags, metadata or expires_at.")
+        now = self.runtime.now()
+        if expires_at is not None:
+            ahead(expires_at, "expires_at", now)
+        async with self.store.change(context) as tx:
+            await tx.lock()
+            found = await tx.episodes.page(limit=1, id_=text_id)
+            if not text_id or not found:
+                raise NotFound("No text has this id. Take one from GET /v1/texts.")
+            [(before, words)] = found
+            source = before.source
+            given = replace(
+                source,
+                tags=source.tags if tags is None else tuple(tags),
+                metadata=source.metadata if metadata is None else metadata,
+            ).checked()
+            _, given = await self.redaction.labels(
+                before.topic, before.container, given, context.entry
+            )
+            ends = None if forever else expires_at or before.expires_at
+            after = replace(
+                before,
+                source=replace(source, tags=given.tags, metadata=given.metadata),
+                expires_at=ends,
+            )
+            await tx.episodes.relabel(before, after, now)
+            await promise_expiry(tx, self.runtime, text_id, expires_at)
+            context.entry.ids.append(text_id)
+            context.entry.counts["relabelled"] = 1
+        self.runtime.wake()
+        return after, words
 
     async def forget(self, context: Context, text_id: str) -> list[str]:
         """Neither find nor show a text, and the memories that no other text states. Returns the ids

@@ -29,6 +29,7 @@ from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents
+from recall_server.storage.tables.proposals import Proposals
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.tracing import tracer
 
@@ -39,6 +40,7 @@ class Transaction:
     access = cached_property(lambda tx: Access(tx.bound))
     audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
     disputes = cached_property(lambda tx: Disputes(tx.bound))
+    proposals = cached_property(lambda tx: Proposals(tx.bound))
     episodes = cached_property(lambda tx: Episodes(tx.bound))
     events = cached_property(lambda tx: MemoryEvents(tx.bound))
     erasures = cached_property(lambda tx: Erasures(tx.bound))

@@ -11,7 +11,8 @@ from recall_server.api.operations import OPERATIONS
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.limited_tokens import Json, data, told
-from tests.support.server import Running
+from tests.support.mcp_clients import request
+from tests.support.server import Running, Serve
 from tests.support.transfer import records
 
 TURN: Json = {
@@ -258,3 +259,81 @@ async def test_conversations_and_decisions_are_searched_by_their_own_names(
     assert {one["type"] for one in spoken} == {"episode"}
     decided = (await data(http, "decision_search", query="Postgres pier"))["results"]
     assert {one["type"] for one in decided} == {"decision"}
+
+
+async def test_engram_lists_labels_and_searches_episodes_by_its_own_names(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    await data(http, "add_memory", **ADD)
+    await data(
+        http, "add_memory", content="Bob: I like tea.", source="phone", valid_at="2025-02-01"
+    )
+    await running.extract()
+    everything = (await data(http, "get_episodes"))["texts"]
+    by_source = (await data(http, "get_episodes", source="editor", group_id="default"))["texts"]
+    by_time = (await data(http, "get_episodes", start_time="2025-01-01"))["texts"]
+    changed = await data(http, "update_episode", episode_id=by_source[0]["id"], tags=["blue"])
+    refused = await told(http, "update_episode", episode_id=by_source[0]["id"], content="x")
+    found = await data(http, "search", query="Where does Ann live?", search_mode="keyword")
+    status = await data(http, "get_status")
+
+    assert len(everything) == 2
+    assert [one["text"] for one in by_source] == [ADD["content"]]
+    assert [one["text"] for one in by_time] == ["Bob: I like tea."]
+    assert (changed["tags"], changed["text"]) == (["blue"], ADD["content"])
+    assert "content" in refused["message"]
+    assert found["results"][0]["text"] == "Ann lives in Lisbon."
+    assert (status["status"], status["memories"]) == ("ok", 2)
+
+
+async def test_engrams_routes_are_other_names_of_the_same(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    stored = await http.post("/api/v1/episodes", json=ADD)
+    await running.extract()
+    [one] = (await http.get("/api/v1/episodes", params={"source": "editor"})).json()["texts"]
+    changed = await http.patch(f"/api/v1/episodes/{one['id']}", json={"metadata": {"x": 1}})
+    found = await http.post("/api/v1/search", json={"query": "Where does Ann live?"})
+    status = await http.get("/api/v1/status")
+    async with running.http() as nobody:
+        health = [(await nobody.get(path)).json() for path in ("/api/health", "/api/v1/health")]
+        closed = await nobody.get("/api/v1/status")
+
+    assert stored.status_code == 202
+    assert changed.json()["metadata"] == {"x": 1}
+    assert found.json()["total"] > 0
+    assert status.json()["status"] == "ok"
+    assert [one["status"] for one in health] == ["ok", "ok"]
+    assert closed.status_code == 401
+
+
+async def test_camillo_counts_by_state_too(running: Running, http: httpx2.AsyncClient) -> None:
+    await http.post("/v1/memories:submit", json={"text": "Ana lives in Lisbon."})
+    await http.post("/v1/memories:submit", json={"text": "Ana lives in Porto."})
+    by_alias = await data(http, "memory_stats")
+    asked = (await http.get("/v1/stats", params={"by_status": "true"})).json()
+    plain = (await http.get("/v1/stats")).json()
+
+    assert by_alias["by_status"] == asked["by_status"] == {"active": 1, "superseded": 1}
+    assert "by_status" not in plain
+
+
+async def test_toolsets_are_listed_only_where_they_are_set(serve: Serve) -> None:
+    engram = {"list_texts", "update_text", "get_status", "get_episodes", "update_episode"}
+    reviews = {"list_reviews", "answer_review"}
+    listed = []
+    for toolsets in ((), ("engram",), ("engram", "reviews")):
+        async with (
+            serve(mcp_toolsets=toolsets) as running,
+            running.http(await running.token()) as h,
+        ):
+            headers, body = request("tools/list", {}, modern=True)
+            answer = (await h.post("/mcp", headers=headers, json=body)).json()
+            listed.append({one["name"] for one in answer["result"]["tools"]})
+            called = await data(h, "list_reviews")
+            assert called == {"reviews": []}
+
+    plain, with_engram, with_both = listed
+    assert not plain & (engram | reviews)
+    assert with_engram == plain | engram
+    assert with_both == plain | engram | reviews

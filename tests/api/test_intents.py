@@ -1,5 +1,6 @@
 """Remember, correct, forget and change a memory at once, as a user does it."""
 
+import json
 from typing import Any
 
 import httpx2
@@ -107,7 +108,42 @@ async def test_a_correction_by_words_takes_the_place_of_the_best_match(running: 
     assert (report["intent"], report["outcome"]) == ("correct", "superseded")
     assert report["rules"][0]["rule"] == "asked_for"
     assert [text for text in now if "room" in text] == ["The meeting with Bea is in room 7."]
-    assert (new["topic"], new["metadata"]) == ("work", {"evidence": "Bea's invitation"})
+    assert (new["topic"], new["metadata"]) == (
+        "work",
+        {"evidence": "Bea's invitation", "evidence_verified": False},
+    )
+
+
+async def test_evidence_is_cited_where_it_is_found_and_kept_as_unverified_elsewhere(
+    running: Running,
+) -> None:
+    words = "Bea wrote that the workshop is moved to the north wing."
+    outside = TokenRequest(
+        Rights(frozenset({Scope.READ, Scope.WRITE}), AccessScope(topics=frozenset({"other"})))
+    )
+    async with (
+        running.http(await running.token()) as http,
+        running.http(await running.token(wanted=outside)) as other,
+    ):
+        await http.post("/v1/memories", json={"text": f"Good morning. {words} See you."})
+        report = await submit(http, "The workshop is in the north wing.", evidence=words)
+        cited = await memory(http, report["changes"][0]["memory_id"])
+        export = (await http.get("/v1/export")).text
+        unseen = await submit(other, "The workshop is here.", topic="other", evidence=words)
+        unknown = await memory(other, unseen["changes"][0]["memory_id"])
+
+    assert cited["metadata"] == {}
+    line = next(one for one in map(json.loads, export.splitlines()) if one.get("id") == cited["id"])
+    assert [one["end"] - one["start"] for one in line["citations"]] == [34, len(words)]
+    assert unknown["metadata"] == {"evidence": words, "evidence_verified": False}
+
+
+async def test_what_needs_a_review_is_believed_half_at_most(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        report = await submit(http, "Ana lives in Lisbon.", confidence=0.9, needs_review=True)
+        kept = await memory(http, report["changes"][0]["memory_id"])
+
+    assert kept["confidence"] == 0.5
 
 
 async def test_a_correction_is_taken_back_by_the_change_that_it_answers_with(

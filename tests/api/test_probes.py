@@ -18,7 +18,7 @@ WITHIN_S = 20.0
 
 
 @on_sqlite
-@pytest.mark.parametrize("path", ["/health", "/ready"])
+@pytest.mark.parametrize("path", ["/health", "/ready", "/api/health", "/api/v1/health"])
 async def test_a_probe_may_name_any_host_or_none(running: Running, path: str) -> None:
     """The control: any other path may not."""
     async with running.http() as http:

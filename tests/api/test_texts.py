@@ -5,6 +5,9 @@ from typing import Any
 
 import httpx2
 
+from recall_server.domain.permissions import Rights, Scope
+from recall_server.services.auth.access import TokenRequest
+from tests.support.conversation import context
 from tests.support.runtime import Clock
 from tests.support.server import Running
 
@@ -126,3 +129,81 @@ async def test_a_text_whose_time_is_over_is_not_listed(running: Running, clock: 
         after = await texts(http)
 
     assert (len(before), after) == (1, [])
+
+
+async def changed(http: httpx2.AsyncClient, text_id: str, **given: Any) -> httpx2.Response:
+    return await http.patch(f"/v1/texts/{text_id}", json=given)
+
+
+async def test_labels_of_a_text_change_with_those_of_its_memories_and_its_words_do_not(
+    running: Running,
+) -> None:
+    async with running.http(await running.token()) as http:
+        await store(http, "Ann: I live in Lisbon.", tags=["old"], metadata={"a": 1})
+        await running.extract()
+        [one] = await texts(http)
+        answer = await changed(http, one["id"], tags=["new"], metadata={"b": 2})
+        kept = await changed(http, one["id"], metadata={})
+        [memory] = (await http.get("/v1/memories", params={"tags": ["new"]})).json()["memories"]
+        found = [
+            (await http.post("/v1/search", json={"query": "Lisbon", "tags": [tag]})).json()["total"]
+            for tag in ("new", "old")
+        ]
+        history = (await http.get(f"/v1/memories/{memory['id']}/history")).json()
+        nothing = await changed(http, one["id"])
+        words = await changed(http, one["id"], text="Ann: I live in Porto.")
+        unknown = await changed(http, f"ep_{'0' * 26}", tags=["x"])
+        compared = await running.application.services.rebuild.compare(context(running.application))
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {**one, "tags": ["new"], "metadata": {"b": 2}}
+    assert (kept.json()["tags"], kept.json()["metadata"]) == (["new"], {})
+    assert (found[0] > 0, found[1]) == (True, 0)
+    assert history["memories"][0]["events"][-1]["event"] == "relabelled", history
+    assert nothing.json()["code"] == words.json()["code"] == "INVALID_ARGUMENT"
+    assert unknown.json()["code"] == "NOT_FOUND"
+    assert compared.same
+
+
+async def test_a_text_gets_an_end_another_one_and_none(running: Running, clock: Clock) -> None:
+    async with running.http(await running.token()) as http:
+        for text in ("Ann: I live in Lisbon.", "Bea: I like tea.", "Cat: I ski."):
+            await store(http, text)
+        await running.extract()
+        ids = {one["text"][:3]: one["id"] for one in await texts(http)}
+        soon, late = ("2026-03-02T12:00:00Z", "2026-03-20T12:00:00Z")
+        for who, ends in (("Ann", soon), ("Bea", soon), ("Cat", soon)):
+            assert (await changed(http, ids[who], expires_at=ends)).status_code == 200
+        await changed(http, ids["Bea"], expires_at=late)
+        await changed(http, ids["Cat"], expires_at="never")
+        past = await changed(http, ids["Ann"], expires_at="2020-01-01")
+        seen = []
+        for days in (0, 2, 20):
+            clock.pass_(timedelta(days=days))
+            await running.extract()
+            memories = (await http.get("/v1/memories")).json()["memories"]
+            seen.append(sorted(one["text"].split()[0] for one in memories))
+        left = [one["text"] for one in await texts(http)]
+
+    assert past.json()["code"] == "INVALID_ARGUMENT"
+    assert seen == [["Ann", "Bea", "Cat"], ["Bea", "Cat"], ["Cat"]]
+    assert left == ["Cat: I ski."]
+
+
+async def test_to_end_a_text_takes_the_scope_to_forget(running: Running) -> None:
+    writer = TokenRequest(Rights(frozenset({Scope.READ, Scope.WRITE})))
+    async with (
+        running.http(await running.token()) as http,
+        running.http(await running.token(wanted=writer)) as other,
+        running.http(await running.token("bob")) as bob,
+    ):
+        await store(http, "Ann: I live in Lisbon.")
+        [one] = await texts(http)
+        ended = await changed(other, one["id"], expires_at="2027-01-01")
+        labelled = await changed(other, one["id"], tags=["x"])
+        foreign = await changed(bob, one["id"], tags=["y"])
+        [after] = await texts(http)
+
+    assert ended.json()["code"] == "INSUFFICIENT_SCOPE"
+    assert (labelled.status_code, foreign.status_code) == (200, 404)
+    assert (after["tags"], after["expires_at"]) == (["x"], None)

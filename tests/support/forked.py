@@ -50,7 +50,7 @@ def _run(
         os.close(file)
     if release is not None:
         os.chdir(release)  # Python looks for modules there first
-        os.execv(sys.executable, [sys.executable, "-m", "recall_server", *command])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, "-m", "recall_server", *command])
     sys.argv = ["recall", *command]
     from recall_server.cli import main  # noqa: PLC0415  # imported by now, see above
 

@@ -35,6 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *erasure.OPERATIONS,
     tasks.CONSOLIDATE_MEMORIES,
     contents.GET_MEMORY_STATS,
+    contents.GET_STATUS,
     *tokens.OPERATIONS,
     contents.GET_JOB,
     *changes.OPERATIONS,

@@ -1,10 +1,11 @@
 """The contents of a namespace: its counts, the jobs of its texts, its export and import."""
 
+from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
+from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import InTime
-from recall_server.api.operations.operation import Call, Download, Http, Mcp, Operation
+from recall_server.api.operations.operation import ENGRAM, Call, Download, Http, Mcp, Operation
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
 from recall_server.services.memory.ingest import Extracted
@@ -24,8 +25,29 @@ class ExportNamespace(Arguments):
     subject: str | None = None
 
 
-async def stats(call: Call, given: InTime) -> Counts:
-    return await call.services.recall.stats(call.context, given.past(call))
+class GetMemoryStats(InTime):
+    by_status: bool = False
+
+
+class MemoryStats(GetMemoryStats):
+    """The arguments that Camillo takes, which answers with the states too."""
+
+    namespace: str = ""
+    by_status: bool = True
+
+    def past(self, call: Call) -> Past:
+        check_own(self.namespace, "namespace", call.caller.namespace)
+        return super().past(call)
+
+
+async def stats(call: Call, given: GetMemoryStats) -> Counts:
+    return await call.services.recall.stats(
+        call.context, given.past(call), by_status=given.by_status
+    )
+
+
+async def status(call: Call, _: NoArguments) -> Counts:
+    return await call.services.recall.stats(call.context)
 
 
 async def get_job(call: Call, given: OneJob) -> Extracted:
@@ -41,21 +63,11 @@ async def export(call: Call, given: ExportNamespace) -> Download:
     return Download(name, "application/x-ndjson", first, pieces, reader)
 
 
-class MemoryStats(InTime):
-    """The arguments that Camillo takes."""
-
-    namespace: str = ""
-
-    def past(self, call: Call) -> Past:
-        check_own(self.namespace, "namespace", call.caller.namespace)
-        return super().past(call)
-
-
 GET_MEMORY_STATS = Operation(
     "get_memory_stats",
     Scope.READ,
     "Count the memories of each type, and the texts that wait for extraction.",
-    InTime,
+    GetMemoryStats,
     stats,
     lambda counts, _: presenters.counts(counts),
     ("by_type", "total", "pending_extractions"),
@@ -63,10 +75,27 @@ GET_MEMORY_STATS = Operation(
     mcp=Mcp(
         "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
-        unlisted=frozenset({"as_of", "known_at"}),
+        unlisted=frozenset({"as_of", "known_at", "by_status"}),
         aliases={"memory_stats": MemoryStats},
         idempotent=True,
     ),
+    read_only=True,
+)
+GET_STATUS = Operation(
+    "get_status",
+    Scope.READ,
+    "Say that the server is well, with the counts of the namespace.",
+    NoArguments,
+    status,
+    lambda counts, _: {
+        "status": "ok",
+        "version": __version__,
+        "memories": counts.total,
+        "pending_extractions": counts.backlog.pending_extractions,
+    },
+    ("status", "version", "memories", "pending_extractions"),
+    http=(Http("GET", "/api/v1/status"),),
+    mcp=Mcp("Status", "Whether the server is well.", toolset=ENGRAM, idempotent=True),
     read_only=True,
 )
 GET_JOB = Operation(

@@ -8,7 +8,7 @@ from recall_server.api.operations.operation import Call, Caller, Http, Mcp, Oper
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid
-from recall_server.domain.permissions import NONE, Scope
+from recall_server.domain.permissions import NONE, Rights, Scope
 from recall_server.services import Services
 from recall_server.services.erasure.erase import Collected, Erased
 
@@ -76,7 +76,7 @@ async def collect(call: Call, given: CollectReceipt) -> Collected:
     )
 
 
-def _erase_what(given: Erase) -> Operation:
+def _erase_what(given: Erase, _: Rights) -> Operation:
     if given.memory_id:
         return ERASE_MEMORY
     if given.subject:

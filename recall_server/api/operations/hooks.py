@@ -15,7 +15,7 @@ from recall_server.api.arguments import Arguments
 from recall_server.api.operations.intake import Message, StoreMemory
 from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.namespace import NONE
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.query import Hit, Query
 from recall_server.domain.search.ranking import text_tokens
 from recall_server.domain.security.trust import Trust, Witness, witness
@@ -145,7 +145,7 @@ def _dated(text: str, said_by: Witness, at: datetime) -> str:
     return f"- {at:%Y-%m-%d} ({_TRUST[said_by.trust]}): {' '.join(text.split())}"
 
 
-def _becomes(given: AnswerHook) -> Operation:
+def _becomes(given: AnswerHook, _: Rights) -> Operation:
     return STORE_FROM_HOOK if given.event.hands_in else ANSWER_HOOK
 
 

@@ -2,7 +2,6 @@
 by hand, and state what one is to another.
 """
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -15,7 +14,7 @@ from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operat
 from recall_server.domain.errors import Invalid
 from recall_server.domain.intents import Intent, intended
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.relations import Relation, RelationKind
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Report, Wish
@@ -28,9 +27,11 @@ class SubmitMemory(Arguments):
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     container: str = ""
     dry_run: bool = False
+    review: bool = False
     topic: str = ""
     confidence: float | None = Field(None, ge=0, le=1)
     evidence: str = ""
+    needs_review: bool = False
     session_id: str = ""
     agent_id: str = ""
     tags: list[str] = Field([])
@@ -44,15 +45,12 @@ class SubmitMemory(Arguments):
         intent = intended(self.intent, self.text, self.memory_id)
         if not self.text.strip() and not (self.memory_id and intent is Intent.FORGET):
             raise Invalid("There is no text. Send what is to be remembered, or is right.")
-        source = source_of(self, call.client)
-        if self.evidence:
-            source = replace(source, metadata={**source.metadata, "evidence": self.evidence})
         return Wish(
             self.intent,
             Submission(
                 self.text,
                 self.topic,
-                source=source,
+                source=source_of(self, call.client),
                 container=self.container,
                 expires_at=moment_given(self.expires_at, "expires_at"),
             ),
@@ -60,7 +58,16 @@ class SubmitMemory(Arguments):
             self.type,
             self.confidence,
             self.dry_run,
+            review=_may_only_propose(self, call.caller.rights),
+            evidence=self.evidence,
+            needs_review=self.needs_review,
         )
+
+
+class ProposeChange(SubmitMemory):
+    """`submit_memory`, which always waits."""
+
+    review: Literal[True] = True
 
 
 class SubmitDurable(SubmitMemory):
@@ -92,6 +99,7 @@ class UpdateMemory(Arguments):
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     confidence: float | None = Field(None, ge=0, le=1)
     dry_run: bool = False
+    review: bool = False
 
 
 class RelateMemories(Arguments):
@@ -113,6 +121,7 @@ async def update(call: Call, given: UpdateMemory) -> Report:
         type_=given.type,
         confidence=given.confidence,
         dry_run=given.dry_run,
+        review=_updated_as(given, call.caller.rights) is PROPOSE_CHANGE,
     )
 
 
@@ -122,10 +131,26 @@ async def relate(call: Call, given: RelateMemories) -> Relation:
     )
 
 
-def _decided_as(given: SubmitMemory) -> Operation:
+def _decided_as(given: SubmitMemory, rights: Rights) -> Operation:
     text = given.text or (given.content if isinstance(given, SubmitDurable) else "")
     forgets = intended(given.intent, text, given.memory_id) is Intent.FORGET
-    return DELETE_MEMORY if forgets else SUBMIT_MEMORY
+    return _or_proposed(DELETE_MEMORY if forgets else SUBMIT_MEMORY, rights, review=given.review)
+
+
+def _updated_as(given: UpdateMemory, rights: Rights) -> Operation:
+    return _or_proposed(UPDATE_MEMORY, rights, review=given.review)
+
+
+def _or_proposed(asked: Operation, rights: Rights, *, review: bool) -> Operation:
+    """The operation that a caller with these rights asks for: who may only propose it, proposes
+    it.
+    """
+    unasked = rights.proposes and not rights.allows(asked.scope)
+    return PROPOSE_CHANGE if review or unasked else asked
+
+
+def _may_only_propose(given: SubmitMemory, rights: Rights) -> bool:
+    return _decided_as(given, rights) is PROPOSE_CHANGE
 
 
 def _report(report: Report, _: Arguments) -> Json:
@@ -142,6 +167,7 @@ SUBMIT_MEMORY = Operation(
     _report,
     _RETURNS,
     becomes=_decided_as,
+    proposes=True,
     http=(
         Http("POST", "/v1/memories:submit"),
         Http("POST", "/submit_memory", arguments=SubmitDurable),
@@ -154,7 +180,17 @@ SUBMIT_MEMORY = Operation(
         returns=("outcome", "message", "changes"),
         unlisted=frozenset(
             {
-                *("topic", "confidence", "evidence", "session_id", "agent_id", "tags", "metadata"),
+                *(
+                    "review",
+                    "needs_review",
+                    "topic",
+                    "confidence",
+                    "evidence",
+                    "session_id",
+                    "agent_id",
+                    "tags",
+                    "metadata",
+                ),
                 *("source", "trace_id", "expires_at", "namespace", "content", "memory_type"),
                 "scope",
             }
@@ -169,8 +205,20 @@ UPDATE_MEMORY = Operation(
     update,
     _report,
     _RETURNS,
+    becomes=_updated_as,
+    proposes=True,
     http=(Http("PATCH", "/v1/memories/{memory_id}"),),
     cli="recall edit",
+)
+PROPOSE_CHANGE = Operation(
+    "propose_change",
+    Scope.PROPOSE,
+    "Propose to remember, correct or forget something: it waits until somebody accepts it.",
+    ProposeChange,
+    submit,
+    _report,
+    _RETURNS,
+    http=(Http("POST", "/v1/proposals"),),
 )
 RELATE_MEMORIES = Operation(
     "relate_memories",
@@ -183,4 +231,4 @@ RELATE_MEMORIES = Operation(
     http=(Http("POST", "/v1/relations"),),
 )
 
-OPERATIONS = (SUBMIT_MEMORY, UPDATE_MEMORY, RELATE_MEMORIES)
+OPERATIONS = (SUBMIT_MEMORY, UPDATE_MEMORY, PROPOSE_CHANGE, RELATE_MEMORIES)

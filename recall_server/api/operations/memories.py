@@ -23,7 +23,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Status
 from recall_server.domain.moments import Past, past
-from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Scope
+from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
 from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted
@@ -205,7 +205,7 @@ def _deleted(erased: Erased | None, given: DeleteMemory) -> Json:
     return {"deleted": given.memory_id, **(presenters.erased(erased) if erased else {})}
 
 
-def _forget_or_erase(given: DeleteMemory) -> Operation:
+def _forget_or_erase(given: DeleteMemory, _: Rights) -> Operation:
     return ERASE_MEMORY if given.erase else DELETE_MEMORY
 
 
@@ -233,6 +233,7 @@ STORE_MEMORY = Operation(
             returns=("accepted", "job_id", "created_user", "created_containers", "accepted_at"),
         ),
         Http("POST", "/ingest", ACCEPTED, RecordInteraction),
+        Http("POST", "/api/v1/episodes", ACCEPTED, AddMemory),
     ),
     mcp=Mcp(
         "Store memory",

@@ -26,6 +26,11 @@ Json = dict[str, Any]
 BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 
 
+# Tools that are listed where RECALL_MCP_TOOLSETS names them; they are taken all the same.
+REVIEWS = "reviews"
+ENGRAM = "engram"
+TOOLSETS = (REVIEWS, ENGRAM)
+
 _KEY = "recall.caller"
 
 
@@ -144,7 +149,8 @@ class Mcp:
     """A tool, named as its operation; its description is what a model reads of it. `arguments`,
     `present` and `returns` are given where they differ from those of the operation. Arguments that
     are `unlisted` are taken, and not in the list of tools, which costs each client tokens; so are
-    `aliases`, the names that other servers have for it, with the arguments that they take.
+    `aliases`, the names that other servers have for it, with the arguments that they take. One of a
+    `toolset` is listed, with its aliases, only where that is set.
     """
 
     title: str
@@ -154,6 +160,7 @@ class Mcp:
     returns: tuple[str, ...] | None = None
     unlisted: frozenset[str] = frozenset()
     aliases: Mapping[str, type[Arguments]] = field(default_factory=dict)
+    toolset: str = ""
     destructive: bool = False
     idempotent: bool = False
 
@@ -166,7 +173,8 @@ class Operation:
     written behind the reply. One that `destroys` what was said is refused while a hold stands.
 
     `returns` names what the data of the answer always has. `becomes` says which operation these
-    arguments ask for, where that is another one, with another scope. `a2a` are methods of A2A and
+    arguments ask for of a token with these rights, where that is another one, with another scope.
+    One that `proposes` may be called by who may only propose. `a2a` are methods of A2A and
     `cli` is a command: their code is with their protocol, their name and scope stand here.
     """
 
@@ -180,12 +188,13 @@ class Operation:
     whole_namespace: bool = False
     read_only: bool = False
     destroys: bool = False
-    becomes: "Callable[[Any], Operation] | None" = None
+    becomes: "Callable[[Any, Rights], Operation] | None" = None
+    proposes: bool = False
     http: tuple[Http, ...] = ()
     mcp: Mcp | None = None
     a2a: tuple[str, ...] = ()
     cli: str | None = None
 
     def allowed(self, rights: Rights) -> bool:
-        """Whether `rights` have the scope of this operation."""
-        return rights.allows(self.scope)
+        """Whether `rights` have the scope of this operation, or may propose what it does."""
+        return rights.allows(self.scope) or (self.proposes and rights.proposes)

@@ -9,10 +9,11 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.operations.operation import Call, Http, Json, Operation
+from recall_server.api.operations.operation import REVIEWS, Call, Http, Json, Mcp, Operation
 from recall_server.api.operations.quarantine import REJECT_QUARANTINED, RELEASE_QUARANTINED
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Choice
+from recall_server.domain.proposal import is_proposal
 from recall_server.services.tasks.reviews import (
     CONTRADICTIONS,
     Answered,
@@ -30,10 +31,19 @@ class ListReviews(Arguments):
 
 
 class AnswerReview(Arguments):
-    """The body of an answer; `text` goes with merge."""
+    """The body of an answer; `text` goes with merge and edit."""
 
     id: str
-    choice: Literal["keep_existing", "keep_new", "keep_both", "merge", "release", "reject"]
+    choice: Literal[
+        "keep_existing",
+        "keep_new",
+        "keep_both",
+        "merge",
+        "accept",
+        "edit",
+        "reject",
+        "release",
+    ]
     text: str | None = None
 
     @property
@@ -56,7 +66,7 @@ class ResolveConflict(Arguments):
 def kinds_for(call: Call, kind: ReviewKind | None) -> Collection[ReviewKind]:
     """The kinds that are asked for, as far as the caller may decide about them."""
     rights = call.caller.rights
-    kinds = {*CONTRADICTIONS}
+    kinds = {*CONTRADICTIONS, ReviewKind.PROPOSAL}
     if RELEASE_QUARANTINED.allowed(rights) and rights.access_scope.everything:
         kinds.add(ReviewKind.QUARANTINE)
     return kinds if kind is None else kinds & {kind}
@@ -68,11 +78,15 @@ async def list_page(call: Call, given: ListReviews) -> list[Review]:
 
 
 async def answer(call: Call, given: AnswerReview | ResolveConflict) -> Answered:
-    return await call.services.reviews.answer(call.context, given.id, given.decision, given.text)
+    return await call.services.reviews.answer(
+        call.context, given.id, given.decision, given.text, call.caller.rights
+    )
 
 
-def decided_as(given: AnswerReview) -> Operation:
+def decided_as(given: AnswerReview, _: Rights) -> Operation:
     """The operation of an answer: who releases a turn needs the scope for that."""
+    if is_proposal(given.id):
+        return ANSWER_REVIEW
     match given.decision:
         case Verdict.RELEASE:
             return RELEASE_QUARANTINED
@@ -97,12 +111,19 @@ def resolved(done: Answered, _: ResolveConflict | None = None) -> Json:
 LIST_REVIEWS = Operation(
     "list_reviews",
     Scope.CONSOLIDATE,
-    "List what waits for a decision, the oldest first: questions, disputes, quarantined turns.",
+    "List what waits for a decision, the oldest first: questions, disputes, proposals, and turns "
+    "in quarantine.",
     ListReviews,
     list_page,
     lambda found, _: {"reviews": [presenters.review(one) for one in found]},
     ("reviews",),
     http=(Http("GET", "/v1/reviews"),),
+    mcp=Mcp(
+        "List reviews",
+        "List what waits for a decision: contradictions, proposals, and turns in quarantine.",
+        toolset=REVIEWS,
+        idempotent=True,
+    ),
     cli="recall reviews list",
     read_only=True,
 )
@@ -116,6 +137,11 @@ ANSWER_REVIEW = Operation(
     ("id", "kind"),
     becomes=decided_as,
     http=(Http("POST", "/v1/reviews/{id}"),),
+    mcp=Mcp(
+        "Answer review",
+        "Answer what waits for a decision, once, with one of its choices.",
+        toolset=REVIEWS,
+    ),
     cli="recall reviews answer",
 )
 LIST_CONFLICTS = Operation(

@@ -80,6 +80,16 @@ class RecallMemory(SearchMemories):
         return replace(super().to_query(past), limit=self.limit if asked else self.top_k)
 
 
+class SearchEpisodes(SearchMemories):
+    """The arguments that Engram takes."""
+
+    search_mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
+
+    def to_query(self, past: Past) -> Query:
+        asked = "mode" in self.model_fields_set
+        return replace(super().to_query(past), mode=self.mode if asked else self.search_mode)
+
+
 class SearchConversations(SearchMemories):
     """What was said, and nothing that was made of it."""
 
@@ -107,7 +117,11 @@ SEARCH_MEMORIES = Operation(
     search,
     lambda found, given: presenters.found(found, explain=given.explain),
     ("results", "total", "weak_evidence", "degraded", "left_out"),
-    http=(Http("POST", "/v1/search"), Http("POST", "/recall", arguments=RecallMemory)),
+    http=(
+        Http("POST", "/v1/search"),
+        Http("POST", "/recall", arguments=RecallMemory),
+        Http("POST", "/api/v1/search", arguments=SearchEpisodes),
+    ),
     mcp=Mcp(
         "Search memories",
         "Find what is remembered about a question, best first: memories and passages. With "
@@ -116,6 +130,7 @@ SEARCH_MEMORIES = Operation(
         unlisted=frozenset({"metadata", "type", "layer", "as_of", "known_at", *UNLISTED_TIMES}),
         aliases={
             "recall_memory": RecallMemory,
+            "search": SearchEpisodes,
             "conversation_search": SearchConversations,
             "decision_search": SearchDecisions,
         },

@@ -1,13 +1,21 @@
-"""Texts: list and forget them, as they were handed in."""
+"""Texts: list, label and forget them, as they were handed in."""
+
+from typing import Any
 
 from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX, Arguments
+from recall_server.api.operations.intake import moment_given
 from recall_server.api.operations.memories import Selection
-from recall_server.api.operations.operation import Call, Http, Json, Operation
+from recall_server.api.operations.operation import ENGRAM, Call, Http, Json, Mcp, Operation
+from recall_server.domain.context import Context
+from recall_server.domain.episode import Episode
 from recall_server.domain.permissions import Scope
 from recall_server.services.texts import TextPage
+
+# The end of a text that has none.
+NEVER = "never"
 
 
 class ListTexts(Selection):
@@ -15,19 +23,81 @@ class ListTexts(Selection):
     offset: int = Field(0, ge=0, le=INT64_MAX)
     session_id: str = ""
     topic: str = ""
+    app: str = Field("", description="of the source")
+    group_id: str = ""
+
+    def labels(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in ("session_id", "topic", "app", "group_id")}
+
+
+class GetEpisodes(ListTexts):
+    """The arguments that Engram takes: by time range, source or group."""
+
+    start_time: str = ""
+    end_time: str = ""
+    source: str = ""
+
+    def context(self, call: Call) -> Context:
+        context = super().context(call)
+        return context.narrowed(
+            context.scope.filtered(
+                times={
+                    "said_after": moment_given(self.start_time, "start_time"),
+                    "said_before": moment_given(self.end_time, "end_time"),
+                }
+            )
+        )
+
+    def labels(self) -> dict[str, str]:
+        return {**super().labels(), **({"app": self.source} if self.source else {})}
 
 
 class OneText(Arguments):
     text_id: str
 
 
+class UpdateText(OneText):
+    """What is to be different; the rest stays."""
+
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    expires_at: str = Field("", description=f"ISO date, time with zone, or {NEVER}")
+
+
+class UpdateEpisode(Arguments):
+    """The arguments that Engram takes."""
+
+    episode_id: str
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    expired_at: str = ""
+
+
 async def list_page(call: Call, given: ListTexts) -> TextPage:
     return await call.services.texts.page(
-        given.context(call),
-        session_id=given.session_id,
-        topic=given.topic,
-        limit=given.limit,
-        offset=given.offset,
+        given.context(call), limit=given.limit, offset=given.offset, **given.labels()
+    )
+
+
+async def update(call: Call, given: UpdateText | UpdateEpisode) -> tuple[Episode, str]:
+    if isinstance(given, UpdateEpisode):
+        given = UpdateText(
+            text_id=given.episode_id,
+            tags=given.tags,
+            metadata=given.metadata,
+            expires_at=given.expired_at,
+        )
+    if given.expires_at:
+        # What ends is found no more.
+        call.caller.rights.require(Scope.FORGET, whole_namespace=False)
+    forever = given.expires_at == NEVER
+    return await call.services.texts.update(
+        call.context,
+        given.text_id,
+        tags=given.tags,
+        metadata=given.metadata,
+        expires_at=None if forever else moment_given(given.expires_at, "expires_at"),
+        forever=forever,
     )
 
 
@@ -50,8 +120,35 @@ LIST_TEXTS = Operation(
     list_page,
     _page,
     ("texts", "next_offset"),
-    http=(Http("GET", "/v1/texts"),),
+    http=(Http("GET", "/v1/texts"), Http("GET", "/api/v1/episodes", arguments=GetEpisodes)),
+    mcp=Mcp(
+        "List texts",
+        "List texts as they were handed in, what was said last first.",
+        toolset=ENGRAM,
+        aliases={"get_episodes": GetEpisodes},
+        idempotent=True,
+    ),
     read_only=True,
+)
+UPDATE_TEXT = Operation(
+    "update_text",
+    Scope.WRITE,
+    "Change the tags, the metadata or the end of a text; its words stay as they are.",
+    UpdateText,
+    update,
+    lambda changed, _: presenters.text(*changed),
+    ("id", "tags", "metadata", "expires_at"),
+    http=(
+        Http("PATCH", "/v1/texts/{text_id}"),
+        Http("PATCH", "/api/v1/episodes/{episode_id}", arguments=UpdateEpisode),
+    ),
+    mcp=Mcp(
+        "Update text",
+        "Change the tags, the metadata or the end of a text; its words stay as they are.",
+        toolset=ENGRAM,
+        aliases={"update_episode": UpdateEpisode},
+        idempotent=True,
+    ),
 )
 FORGET_TEXT = Operation(
     "forget_text",
@@ -63,4 +160,4 @@ FORGET_TEXT = Operation(
     http=(Http("DELETE", "/v1/texts/{text_id}"),),
 )
 
-OPERATIONS = (LIST_TEXTS, FORGET_TEXT)
+OPERATIONS = (LIST_TEXTS, UPDATE_TEXT, FORGET_TEXT)

@@ -133,6 +133,8 @@ class Entry(BaseModel):
     valid_from: Annotated[datetime | None, BeforeValidator(_day)] = None
     confidence: _Share = 0.8
     importance: _Share = 0.5
+    # Not asked for; a model that has it may say it.
+    needs_review: bool = False
     turn: int | None = None
     quote: Annotated[Storable, Field(max_length=1_200)]
 
@@ -193,6 +195,7 @@ def _candidate(raw: object, passage: Passage) -> Candidate | None:
         valid_from=entry.valid_from,
         correction=entry.correction,
         replaces=entry.replaces or None,
+        needs_review=entry.needs_review,
     )
 
 

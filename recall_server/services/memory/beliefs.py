@@ -119,13 +119,7 @@ class Beliefs:
 
     async def similar_statement(self, memory: Memory) -> list[Memory]:
         """Return a memory that says the same in nearly the same words, if there is one."""
-        statistics = await self.tx.words.statistics(terms(memory.text))
-        frequencies = statistics.frequencies
-        weights = bm25_weights(
-            {term: frequencies[term] for term in _rarest(frequencies, SIMILAR_POSTINGS)},
-            statistics.documents,
-        )
-        pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
+        pool = await similar_items(self.tx, memory.text)
         texts = await self.tx.memories.texts(pool) if pool else {}
         for item_id in pool:
             active = item_id in texts and item_id not in self._dropped
@@ -137,6 +131,17 @@ class Beliefs:
             planned = [*planned, *islice(reversed(self._added.values()), FUZZY_MAX)]
         same = (one for one in planned if same_statement(memory.text, one.text))
         return [one for one in same if one.id in self._added][:1]
+
+
+async def similar_items(tx: Transaction, text: str) -> list[str]:
+    """Return the ids of the memories and passages that share most rare words with a text."""
+    statistics = await tx.words.statistics(terms(text))
+    frequencies = statistics.frequencies
+    weights = bm25_weights(
+        {term: frequencies[term] for term in _rarest(frequencies, SIMILAR_POSTINGS)},
+        statistics.documents,
+    )
+    return await tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
 
 
 def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:

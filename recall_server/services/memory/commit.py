@@ -1,5 +1,6 @@
 """Applies plans: the only code that changes memories. Checks, applies and indexes."""
 
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -11,6 +12,7 @@ from recall_server.domain.plan import (
     Dispute,
     Forget,
     Plan,
+    Propose,
     Reinforce,
     Restore,
     Settle,
@@ -51,10 +53,8 @@ async def settle_ended(tx: Transaction, now: datetime) -> None:
 
 async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
     match change:
-        case Add(memory, also, rule):
-            await tx.memories.add(memory, rule)
-            for citation in also:
-                await tx.memories.cite(memory.id, citation)
+        case Add():
+            await _add(tx, change)
             done = True
         case Reinforce(memory_id, citation, counts, until):
             done = await tx.memories.reinforce(memory_id, citation, now, counts=counts, until=until)
@@ -83,5 +83,27 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             done = await tx.disputes.open(question_id, memory_id, existing, now)
         case Settle(question_id):
             done = await tx.disputes.close(question_id, now)
+        case Propose():
+            await _propose(tx, change, now)
+            done = True
     if not done:
         raise Stale
+
+
+async def _add(tx: Transaction, change: Add) -> None:
+    await tx.memories.add(change.memory, change.rule)
+    for citation in change.also:
+        await tx.memories.cite(change.memory.id, citation)
+
+
+async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
+    """Keep what is proposed as if it had been forgotten at once, or held back where its words are
+    found all the same.
+    """
+    for memory in change.memories:
+        if change.hides_words:
+            await tx.memories.add(memory)
+            await _apply(tx, Forget(memory.id), now)
+        else:
+            await tx.memories.add(replace(memory, status=Status.QUARANTINED, retired_at=now))
+    await tx.proposals.open(change.proposal)

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -24,12 +24,14 @@ from recall_server.domain.episode import (
 )
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
-from recall_server.domain.extraction import Extraction
+from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
+from recall_server.domain.plan import Plan, Policy, Propose, Settling
+from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
@@ -47,6 +49,7 @@ from recall_server.services.memory.episodes import (
 )
 from recall_server.services.memory.passages import (
     TEXT_CHARS_MAX,
+    VERBATIM,
     passages,
     validate_candidates,
     verbatim,
@@ -372,7 +375,8 @@ class Ingest:
             now = self.runtime.now()
             await tx.jobs.finish(job, now)
             episode = await tx.episodes.get(job.payload["episode_id"])
-            if episode is not None:
+            # It may have been given another end since.
+            if episode is not None and passed(episode.expires_at, now):
                 ended = await tx.memories.expire(episode.id, now)
                 await indexing.hide(tx, ended)
                 await commit.settle_ended(tx, now)
@@ -402,18 +406,47 @@ class Ingest:
             # First, as the episode may have been erased meanwhile.
             await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
             candidates = await without_forgotten(tx, episode, found.candidates)
+            settling = await reconcile.settling(tx)
+            waiting = _to_accept(candidates, found.extractor, settling)
             plan = await reconcile.plan(
                 tx,
                 episode,
-                candidates,
+                [one for one in candidates if one not in waiting],
                 extractor=found.extractor,
                 now=now,
-                settling=await reconcile.settling(tx),
+                settling=settling,
             )
+            if waiting:
+                plan = await self._proposed(tx, plan, episode, waiting, found.extractor)
             await commit.apply(tx, plan, now)
             entry.ids += [job.id, episode.id, *plan.ids()]
             rejected = found.rejected + len(found.candidates) - len(candidates)
             entry.counts |= plan.counts() | {"rejected": rejected}
+
+    async def _proposed(
+        self,
+        tx: Transaction,
+        plan: Plan,
+        episode: Episode,
+        waiting: Sequence[Candidate],
+        extractor: str,
+    ) -> Plan:
+        """The plan, with a proposal of each of these candidates that was not made before."""
+        now = self.runtime.now()
+        memories = reconcile.proposed(episode, waiting, extractor, now)
+        before = await tx.memories.get([one.id for one in memories])
+        proposals = [
+            Propose(
+                Proposal(
+                    self.runtime.new_id(PREFIX), ProposalKind.EXTRACT, (one.id,), (), None, now
+                ),
+                (one,),
+                hides_words=False,
+            )
+            for one in memories
+            if one.id not in before
+        ]
+        return replace(plan, changes=(*plan.changes, *proposals))
 
     async def _finish(self, job: Job, episode: Episode | None, fault: str | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
@@ -435,6 +468,15 @@ class Ingest:
         """Add the job that makes vectors of the text of this one."""
         if self.embeds:
             await promise_vectors(tx, self.runtime, [job.payload["episode_id"]])
+
+
+def _to_accept(
+    candidates: Sequence[Candidate], extractor: str, settling: Settling
+) -> list[Candidate]:
+    """What a model proposes and is not sure of, where somebody is to be asked."""
+    if settling.policy is not Policy.ASK or extractor == VERBATIM or extractor.startswith("rules/"):
+        return []
+    return [one for one in candidates if one.doubted]
 
 
 def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:

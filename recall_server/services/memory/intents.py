@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Episode, Source
+from recall_server.domain.episode import Citation, Episode, Source
 from recall_server.domain.errors import (
     Invalid,
     LimitReached,
@@ -12,6 +12,7 @@ from recall_server.domain.errors import (
     MatchNotFound,
     MemoryNotFound,
     MemorySuperseded,
+    NotWaiting,
     OutsideAccessScope,
     Stale,
 )
@@ -20,7 +21,8 @@ from recall_server.domain.intents import Intent, Match, intended, matches, meant
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.plan import Forget, Plan
+from recall_server.domain.plan import Add, Forget, Plan, Propose
+from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKind
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
@@ -29,6 +31,7 @@ from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
+from recall_server.services.memory.evidence import located, stands
 from recall_server.services.memory.ingest import Ingest, Submission
 from recall_server.services.memory.passages import (
     TEXT_CHARS_MAX,
@@ -55,7 +58,9 @@ GENERAL = "general"
 class Wish:
     """What a caller wants: `memory_id` names the memory that is meant, else the words do. Without a
     topic or a container a correction goes where the memory is. `by_hand`: word for word, whoever
-    said what it replaces.
+    said what it replaces. `review`: it waits until somebody accepts it. `edits`: the proposal that
+    it is the better words for. `evidence`: words that it is said to rest on, which are cited where
+    they are found.
     """
 
     intent: Intent
@@ -65,6 +70,10 @@ class Wish:
     confidence: float | None = None
     dry_run: bool = False
     by_hand: bool = False
+    review: bool = False
+    edits: str = ""
+    evidence: str = ""
+    needs_review: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,6 +154,7 @@ class Intents:
         type_: MemoryType | None,
         confidence: float | None,
         dry_run: bool,
+        review: bool = False,
     ) -> Report:
         """Let a new version take the place of a memory, word for word; what is not given stays as
         it was. Raises what `submit` raises, and `Invalid` where nothing is to be different.
@@ -170,6 +180,7 @@ class Intents:
             memory.confidence if confidence is None else confidence,
             dry_run,
             by_hand=True,
+            review=review,
         )
         return await self.submit(context, wish)
 
@@ -206,6 +217,8 @@ class Intents:
         assert target.memory is not None
         memory = target.memory
         plan = Plan((Forget(memory.id),))
+        if wish.review and not wish.dry_run:
+            plan = self._proposed(context, ProposalKind.FORGET, (), memory)
         report = Report(Intent.FORGET, plan, target.considered, dry_run=wish.dry_run)
         if wish.dry_run:
             return report
@@ -223,6 +236,7 @@ class Intents:
     async def _state(self, context: Context, wish: Wish, target: Target) -> Report:
         """Remember what is said, in the place of the target where it corrects that."""
         corrected = target.memory if wish.intent is Intent.CORRECT else None
+        wish, evidence = await self._with_evidence(context, wish)
         submission = _placed(wish, corrected)
         _, episode, words = await self.ingest.prepared(context, submission)
         said = await self._said(episode, wish)
@@ -247,22 +261,30 @@ class Intents:
                     scope=context.scope,
                 )
                 await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
+                await self._close(context, tx, wish.edits)
             if corrected:
                 # It may have changed since it was found.
                 (current,) = await tx.memories.active([corrected.id]) or (None,)
                 if current is None:
                     raise Stale
                 corrected = current
-            plan = await reconcile.plan(
-                tx,
-                episode,
-                said.candidates,
-                extractor=said.extractor,
-                now=now,
-                settling=await reconcile.settling(tx),
-                new=True,
-                corrected=Corrected(corrected, wish.by_hand) if corrected else None,
-            )
+            if wish.review and said.candidates and not wish.dry_run:
+                kind = ProposalKind.UPDATE if wish.by_hand else ProposalKind(wish.intent)
+                memories = reconcile.proposed(episode, said.candidates, said.extractor, now)
+                plan = self._proposed(context, kind, memories, corrected)
+            else:
+                plan = await reconcile.plan(
+                    tx,
+                    episode,
+                    said.candidates,
+                    extractor=said.extractor,
+                    now=now,
+                    settling=await reconcile.settling(tx),
+                    new=True,
+                    corrected=Corrected(corrected, wish.by_hand) if corrected else None,
+                )
+            if evidence and await stands(tx, evidence):
+                plan = _citing(plan, evidence)
             if not wish.dry_run:
                 await commit.apply(tx, plan, now)
                 await self._embed(tx, {episode.id})
@@ -279,6 +301,42 @@ class Intents:
             dry_run=wish.dry_run,
             held=not said.candidates and any(turn.hidden for turn in episode.turns),
         )
+
+    async def _with_evidence(self, context: Context, wish: Wish) -> tuple[Wish, Citation | None]:
+        """Where the evidence stands in a text; what stands nowhere is kept with the memory, and
+        said to be unverified.
+        """
+        if not wish.evidence:
+            return wish, None
+        words = await self.ingest.redaction.text(wish.evidence, context.entry)
+        tx = self.store.autocommit(context.namespace, access_scope=context.scope)
+        found = await located(tx, words)
+        if found is not None:
+            return wish, found
+        source = wish.submission.source
+        said = {"evidence": words, "evidence_verified": False}
+        source = replace(source, metadata={**source.metadata, **said})
+        return replace(wish, submission=replace(wish.submission, source=source)), None
+
+    def _proposed(
+        self, context: Context, kind: ProposalKind, new: Sequence[Memory], target: Memory | None
+    ) -> Plan:
+        """The plan that lets a change wait until somebody accepts it."""
+        proposal = Proposal(
+            self.ingest.runtime.new_id(PREFIX),
+            kind,
+            tuple(one.id for one in new),
+            (target.id,) if target else (),
+            context.entry.accessor,
+            self.ingest.runtime.now(),
+        )
+        return Plan((Propose(proposal, tuple(new)),))
+
+    async def _close(self, context: Context, tx: Transaction, proposal_id: str) -> None:
+        """Answer the proposal with better words, if this is one. Raises `NotWaiting`."""
+        by, now = context.entry.accessor or "operator", self.ingest.runtime.now()
+        if proposal_id and not await tx.proposals.close(proposal_id, "edit", by, now):
+            raise NotWaiting
 
     async def _said(self, episode: Episode, wish: Wish) -> Said:
         """What the rules read in a text, or by hand, and where they read nothing, the text itself.
@@ -299,6 +357,8 @@ class Intents:
             found = [replace(one, type=wish.type) for one in found]
         if wish.confidence is not None:
             found = [replace(one, confidence=wish.confidence) for one in found]
+        if wish.needs_review:
+            found = [replace(one, needs_review=True).capped() for one in found]
         return Said(tuple(found), extractor)
 
     async def _embed(self, tx: Transaction, episode_ids: set[str]) -> None:
@@ -349,6 +409,15 @@ def _placed(wish: Wish, corrected: Memory | None) -> Submission:
         topic=wish.submission.topic or corrected.topic,
         container=corrected.container,
     )
+
+
+def _citing(plan: Plan, evidence: Citation) -> Plan:
+    """The plan, in which the memory that is added cites its evidence too."""
+    changes = [
+        replace(one, also=(*one.also, evidence)) if isinstance(one, Add) else one
+        for one in plan.changes
+    ]
+    return replace(plan, changes=tuple(changes))
 
 
 def _correcting(said: Sequence[Candidate], corrected: Memory) -> tuple[Candidate, ...]:

@@ -61,7 +61,7 @@ def passages(
     Hidden turns and forgotten words are blanked out, so that no model reads them and positions
     stay. Passages are cut as if nothing were hidden: a release does not move those still to do.
     """
-    text = _visible_text(episode)
+    text = visible_text(episode)
     turns = [turn for turn in episode.turns if only in (None, turn.index)]
     for number, group in enumerate(chunk(turns, chars), 1):
         visible = tuple(turn for turn in group if not turn.hidden)
@@ -69,7 +69,7 @@ def passages(
         yield number, passage
 
 
-def _visible_text(episode: Episode) -> str:
+def visible_text(episode: Episode) -> str:
     """Return the text with blanks in place of hidden turns and forgotten words."""
     spans = [turn.span for turn in episode.turns if turn.hidden] + list(episode.forgotten)
     parts, at = [], 0
@@ -81,11 +81,11 @@ def _visible_text(episode: Episode) -> str:
 
 
 def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
-    """Keep the candidates that cite visible words, can be stored and give no orders to a model;
-    count the rest as rejected. A model's proposal has no authority, least of all over models that
-    read it later.
+    """Keep the candidates that cite visible words, can be stored and give no orders to a model,
+    none surer than its review allows; count the rest as rejected. A model's proposal has no
+    authority, least of all over models that read it later.
     """
-    kept = [one for one in extraction.candidates if _valid(one, passage)]
+    kept = [one.capped() for one in extraction.candidates if _valid(one, passage)]
     kept = kept[: max(CANDIDATES_MIN, candidates_max(passage))]
     rejected = extraction.rejected + len(extraction.candidates) - len(kept)
     return replace(extraction, candidates=tuple(kept), rejected=rejected)

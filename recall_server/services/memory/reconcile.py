@@ -104,20 +104,30 @@ async def settling(tx: Transaction) -> Settling:
 
 
 async def restored(
-    tx: Transaction, forgotten: Memory, now: datetime, settling: Settling | None = None
+    tx: Transaction,
+    forgotten: Memory,
+    now: datetime,
+    settling: Settling | None = None,
+    corrected: Memory | None = None,
 ) -> Plan:
     """Return the changes that restore a forgotten memory: what was stated since settles it as if it
-    were stated only now.
+    were stated only now. Whoever restores it may say that it takes the place of `corrected`.
     """
     memory = replace(forgotten, status=Status.ACTIVE, retired_at=None, superseded_by=None)
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
     candidate = _stated(memory)
     same = await _said_before(candidate, memory, draft.beliefs)
-    if same:
+    if same and corrected is None:
         return Plan((Restore(replace(_outdated(memory, same[0]), retired_at=now)),))
     await draft.beliefs.load_witnesses([memory])
-    changes = await _settle(candidate, memory, draft)
-    (again,) = [one.memory for one in changes if isinstance(one, Add)]
+    by_hand = Corrected(corrected, by_hand=True) if corrected else None
+    changes = await _settle(candidate, memory, draft, by_hand)
+    added = [one.memory for one in changes if isinstance(one, Add)]
+    if not added:
+        # A correction to what is known already gives way to that.
+        by = {one.by for one in changes if isinstance(one, Supersede)}
+        added = [_outdated(memory, one) for one in same if one.id in by]
+    again = added[0]
     if again.status is not Status.ACTIVE:
         again = replace(again, retired_at=now)
     return draft.plan([Restore(again), *(one for one in changes if not isinstance(one, Add))])
@@ -200,6 +210,13 @@ async def question_of(
     above = beliefs.trust(ordered[0]) - beliefs.trust(new)
     reason, recommended = _recommendation(new, ordered, above)
     return Question(dispute_id, new, tuple(ordered), reason, recommended)
+
+
+def proposed(
+    episode: Episode, candidates: Sequence[Candidate], extractor: str, now: datetime
+) -> list[Memory]:
+    """Return the memories that candidates would be, as they wait for somebody to accept them."""
+    return [memory for _, memory in _proposals(episode, candidates, extractor, now).values()]
 
 
 def ids_of(episode: Episode, candidates: Sequence[Candidate]) -> set[str]:

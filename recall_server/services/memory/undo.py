@@ -31,6 +31,12 @@ from recall_server.storage.store import Store, Transaction
 BATCH = 200
 NAMED_MAX = 10
 PAGE_EVENTS = 1_000
+# Time does not go back, and labels are no state.
+_FINAL = {
+    EventKind.EXPIRED: "What this change ended was to end then. Store it anew, without expires_at "
+    "or with a later one.",
+    EventKind.RELABELLED: "This change gave a text other labels. Change them again.",
+}
 
 _T = TypeVar("_T")
 
@@ -158,11 +164,8 @@ class Changes:
         counts = await tx.events.counts(change_id) if change_id else {}
         if not counts:
             raise ChangeNotFound
-        if EventKind.EXPIRED in counts:
-            raise NotUndoable(
-                "What this change ended was to end then. Store it anew, without expires_at or "
-                "with a later one."
-            )
+        for kind in _FINAL.keys() & counts.keys():
+            raise NotUndoable(_FINAL[kind])
         await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
         await commit.settle_ended(tx, now)
         await _refuse_second_values(tx, effect)
@@ -287,9 +290,13 @@ class _Reverting:
                 self.effect.forgotten[memory_id] = None
         await self.tx.memories.undo(self.change_id, reversals, self.now)
         for memory_id, state in states.items():
+            moments = {one.at for one in memories[memory_id]}
             if state and state.status is Status.DISPUTED:
-                for closed_at in {one.at for one in memories[memory_id]}:
+                for closed_at in moments:
                     await self.tx.disputes.reopen(memory_id, closed_at)
+            for closed_at in moments if state else ():
+                await self.tx.proposals.reopen(memory_id, closed_at)
+        await self.tx.proposals.withdraw([i for i, state in states.items() if not state], self.now)
         findable = {i for i, state in states.items() if state and state.status in FINDABLE}
         found = await self.tx.findables.found(memories)
         await indexing.hide(self.tx, found - findable)

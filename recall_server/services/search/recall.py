@@ -84,6 +84,7 @@ class Counts:
 
     by_type: Mapping[MemoryType, int]
     backlog: Backlog
+    by_status: Mapping[Status, int] | None = None
 
     @property
     def total(self) -> int:
@@ -257,15 +258,19 @@ class Recall:
             memories = _without_others(memories)
         return Timeline(entity, attribute, tuple(memories), cut=cut)
 
-    async def stats(self, context: Context, past: Past = PRESENT) -> Counts:
+    async def stats(
+        self, context: Context, past: Past = PRESENT, *, by_status: bool = False
+    ) -> Counts:
         """Active memories by type, as of a moment those that were true then; and what is still to
-        be extracted.
+        be extracted. Those `by_status` are counted one by one, as they are now.
         """
         async with self.store.view(context, past) as tx:
             counting = tx.memories.counts if past == PRESENT else tx.memories.counts_then
             by_type = await counting()
             jobs = await tx.jobs.counts()
-        counts = Counts({**dict.fromkeys(EXTRACTED_TYPES, 0), **by_type}, Backlog.count(jobs))
+            statuses = await tx.memories.by_status() if by_status else None
+        by_type = {**dict.fromkeys(EXTRACTED_TYPES, 0), **by_type}
+        counts = Counts(by_type, Backlog.count(jobs), statuses)
         context.entry.counts["memories"] = counts.total
         return counts
 
@@ -317,6 +322,8 @@ class Recall:
                 late = passed(memory.expires_at, now) or self._too_late(memory.retired_at)
                 if late or memory.status is not Status.FORGOTTEN:
                     raise NotRestorable
+                if await tx.proposals.unaccepted(item_id):
+                    raise NotRestorable("It was proposed, and nobody has accepted it.")
                 settling = await reconcile.settling(tx)
                 plan = await reconcile.restored(tx, memory, now, settling)
                 await commit.apply(tx, plan, now)

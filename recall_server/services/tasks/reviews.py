@@ -6,17 +6,20 @@ from datetime import datetime
 from enum import StrEnum
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.errors import NotWaiting
+from recall_server.domain.errors import NotFound, NotWaiting
 from recall_server.domain.memory import BELIEVED
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Add, Choice, Question
+from recall_server.domain.proposal import is_proposal
 from recall_server.domain.security.screening import Held, Suspect
-from recall_server.domain.task import Task, resolutions
+from recall_server.domain.task import AnswerUnclear, Task, resolutions
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.reconcile import SIDES_MAX
+from recall_server.services.tasks.proposals import Proposals, Proposed
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
@@ -26,10 +29,11 @@ PAGE = 100
 
 
 class ReviewKind(StrEnum):
-    """What waits: a question of a paused task, a dispute, or a turn in quarantine."""
+    """What waits: a question of a paused task, a dispute, a proposal, or a turn in quarantine."""
 
     QUESTION = "question"
     DISPUTE = "dispute"
+    PROPOSAL = "proposal"
     QUARANTINE = "quarantine"
 
 
@@ -37,15 +41,22 @@ CONTRADICTIONS = frozenset({ReviewKind.QUESTION, ReviewKind.DISPUTE})
 
 
 class Verdict(StrEnum):
-    """The answers to a turn in quarantine."""
+    """The answers to a proposal, and to a turn in quarantine."""
 
+    ACCEPT = "accept"
+    EDIT = "edit"
     RELEASE = "release"
     REJECT = "reject"
 
 
+OPERATOR = Rights(frozenset({Scope.ADMIN}))
+
+
 @dataclass(frozen=True)
 class Review:
-    """One thing that waits: a question, with the task that asks it if one does, or a suspect."""
+    """One thing that waits: a question, with the task that asks it if one does, a proposal, or a
+    suspect.
+    """
 
     id: str
     kind: ReviewKind
@@ -53,19 +64,26 @@ class Review:
     question: Question | None = None
     task: Task | None = None
     suspect: Suspect | None = None
+    proposed: Proposed | None = None
 
     @property
     def choices(self) -> tuple[str, ...]:
-        return tuple(Verdict if self.kind is ReviewKind.QUARANTINE else Choice)
+        if self.proposed is not None:
+            edit = (Verdict.EDIT,) if self.proposed.new else ()
+            return (Verdict.ACCEPT, *edit, Verdict.REJECT)
+        return (Verdict.RELEASE, Verdict.REJECT) if self.suspect else tuple(Choice)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What was answered; the task goes on once nothing of it is left to ask."""
+    """What was answered; the task goes on once nothing of it is left to ask. `change_id` is what an
+    undo names, where memory was changed.
+    """
 
     id: str
     kind: ReviewKind
     task: Task | None = None
+    change_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,7 @@ class Reviews:
     runtime: Runtime
     tasks: Tasks
     quarantine: Quarantine
+    proposals: Proposals
     redaction: Redaction
     embeds: bool
 
@@ -95,6 +114,11 @@ class Reviews:
             ]
         if ReviewKind.DISPUTE in kinds:
             found += await self._disputes(context, limit)
+        if ReviewKind.PROPOSAL in kinds:
+            found += [
+                Review(one.proposal.id, ReviewKind.PROPOSAL, one.proposal.opened_at, proposed=one)
+                for one in await self.proposals.waiting(context, limit=limit)
+            ]
         if ReviewKind.QUARANTINE in kinds:
             held = await self.quarantine.list(context, state=Held.HELD, limit=limit, offset=0)
             found += [
@@ -122,13 +146,23 @@ class Reviews:
         return found
 
     async def answer(
-        self, context: Context, review_id: str, choice: Choice | Verdict, text: str | None = None
+        self,
+        context: Context,
+        review_id: str,
+        choice: Choice | Verdict,
+        text: str | None = None,
+        rights: Rights = OPERATOR,
     ) -> Answered:
-        """Answer one by its id; `text` goes with merge. Raises `NotFound` where nothing of that id
-        waits for this caller, `NotWaiting` where a dispute was answered before, and
-        `AnswerUnclear` if the answer is not acceptable.
+        """Answer one by its id; `text` goes with merge and edit. A proposal is accepted by `rights`
+        to make its change. Raises `NotFound` where nothing of that id waits for this caller,
+        `NotWaiting` where it was answered before, and `AnswerUnclear` if the answer is not
+        acceptable.
         """
         storable(review_id)
+        if is_proposal(review_id):
+            return await self._decide(context, review_id, choice, text, rights)
+        if choice in (Verdict.ACCEPT, Verdict.EDIT):
+            raise NotFound("No proposal has this id. List those that wait.")
         if isinstance(choice, Verdict):
             decide = (
                 self.quarantine.release if choice is Verdict.RELEASE else self.quarantine.reject
@@ -142,6 +176,28 @@ class Reviews:
             return Answered(review_id, ReviewKind.DISPUTE)
         task = await self.tasks.resolve(context, review_id, choice, text)
         return Answered(review_id, ReviewKind.QUESTION, task)
+
+    async def _decide(
+        self,
+        context: Context,
+        proposal_id: str,
+        choice: Choice | Verdict,
+        text: str | None,
+        rights: Rights,
+    ) -> Answered:
+        if text is not None and choice is not Verdict.EDIT:
+            raise AnswerUnclear("text goes with edit. Leave it out, or choose that.")
+        match choice:
+            case Verdict.ACCEPT:
+                await self.proposals.accept(context, rights, proposal_id)
+            case Verdict.EDIT:
+                await self.proposals.edit(context, rights, proposal_id, text or "")
+            case Verdict.REJECT:
+                await self.proposals.reject(context, rights, proposal_id)
+            case _:
+                raise AnswerUnclear("A proposal is answered with accept, edit or reject.")
+        change = None if choice is Verdict.REJECT else context.entry.change
+        return Answered(proposal_id, ReviewKind.PROPOSAL, change_id=change)
 
     async def _settle(
         self, context: Context, dispute_id: str, choice: Choice, text: str | None

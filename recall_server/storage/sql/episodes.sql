@@ -13,11 +13,30 @@ SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
 SELECT e.* FROM episodes e
 WHERE e.namespace = :namespace AND (:id = '' OR e.id = :id)
   AND (:session_id = '' OR e.session_id = :session_id) AND (:topic = '' OR e.topic = :topic)
+  AND (:app = '' OR e.source_app = :app) AND (:group_id = '' OR e.group_id = :group_id)
   AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND NOT EXISTS (SELECT 1 FROM forgotten f
     WHERE f.namespace = :namespace AND f.episode_id = e.id AND f.item_id = e.id)
   AND {{untyped_scope:e}}
 ORDER BY e.occurred_at DESC, e.id DESC LIMIT :limit OFFSET :offset
+
+-- query: relabel_episode
+-- any scope: it was read by its access scope before
+UPDATE episodes SET tags = :tags, metadata = :metadata, expired_at = :expires_at,
+  stored_bytes = stored_bytes + :more
+WHERE namespace = :namespace AND id = :id RETURNING id
+
+-- query: relabel_memories
+-- any scope: with the text that they are from
+-- What another text states too lasts as long as that.
+UPDATE memories SET tags = :tags, metadata = :metadata,
+  expires_at = CASE WHEN EXISTS (SELECT 1 FROM citations o WHERE o.namespace = :namespace
+      AND o.memory_id = memories.id AND o.episode_id <> :id)
+    THEN expires_at ELSE :expires_at END
+WHERE namespace = :namespace AND status <> 'expired' AND id IN (
+  SELECT memory_id FROM citations
+  WHERE namespace = :namespace AND episode_id = :id AND position = 0)
+RETURNING id
 
 -- query: hidden_words
 -- any scope: of texts that were read by their access scope before

@@ -30,7 +30,7 @@ RETURNING id
 -- query: restore_memory
 UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
   valid_until = :valid_until
-WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
+WHERE namespace = :namespace AND id = :id AND status IN ('forgotten', 'quarantined')
 RETURNING id
 
 -- query: undo_memory
@@ -219,6 +219,10 @@ WHERE NOT {{counted_scope}} AND namespace = :namespace AND retired_at IS NULL
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
   AND {{scope}}
 GROUP BY type
+
+-- query: count_by_status
+SELECT status, count(*) AS memories FROM memories
+WHERE namespace = :namespace AND {{scope}} GROUP BY status
 
 -- query: page_then
 -- Ids of memories in these states, as of a moment: by the last event of each before or at it.

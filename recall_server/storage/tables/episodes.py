@@ -27,7 +27,7 @@ from recall_server.storage.driver import (
     span,
 )
 from recall_server.storage.tables.erasure import OPERATOR
-from recall_server.storage.tables.limits import bytes_of, take_quota
+from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
 # The turns of a longer text take long enough for other callers to notice.
 INLINE_CHARS_MAX = 16_000
@@ -91,6 +91,22 @@ class Episodes(BoundTable):
             rows = _turn_rows(episode)
         await self._bound.many("add_turn", rows)
 
+    async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
+        """Give a text and the memories of it the tags, the metadata and the end of `after`. Raises
+        `QuotaExceeded`.
+        """
+        labels = _labels(after)
+        more = bytes_of(labels.values()) - bytes_of(_labels(before).values())
+        given = {"id": after.id, "expires_at": after.expires_at, **labels}
+        await self._bound.expect("relabel_episode", Stale(), **given, more=more)
+        if more > 0:
+            await take_quota(self._bound, more)
+        else:
+            await return_quota(self._bound, -more)
+        self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
+        for row in await self._bound.fetch("relabel_memories", **given):
+            self._bound.note(row["id"], EventKind.RELABELLED, now)
+
     async def first_in(self, container: str) -> bool:
         """Whether there is but one episode in a container."""
         rows = await self._bound.fetch("episodes_in_container", container=container, limit=2)
@@ -114,13 +130,28 @@ class Episodes(BoundTable):
         )
 
     async def page(
-        self, *, limit: int, offset: int = 0, id_: str = "", session_id: str = "", topic: str = ""
+        self,
+        *,
+        limit: int,
+        offset: int = 0,
+        id_: str = "",
+        session_id: str = "",
+        topic: str = "",
+        app: str = "",
+        group_id: str = "",
     ) -> list[tuple[Episode, str]]:
         """Texts that can be read, newest first, without their turns; and of each the words that
         can be read. "" stands for any.
         """
         rows = await self._bound.fetch(
-            "page_of_texts", limit=limit, offset=offset, id=id_, session_id=session_id, topic=topic
+            "page_of_texts",
+            limit=limit,
+            offset=offset,
+            id=id_,
+            session_id=session_id,
+            topic=topic,
+            app=app,
+            group_id=group_id,
         )
         ids = sorted(row["id"] for row in rows)
         hidden = await self.forgotten_words(ids) if ids else {}
@@ -287,8 +318,7 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "source_model": episode.source.model,
         "source_description": episode.source.description,
         "trace_id": episode.source.trace_id,
-        "tags": Document(list(episode.source.tags)) if episode.source.tags else None,
-        "metadata": Document(episode.source.metadata) if episode.source.metadata else None,
+        **_labels(episode),
         "kept_as": episode.kept_as,
         "occurred_at": episode.occurred_at,
         "recorded_at": episode.recorded_at,
@@ -296,6 +326,14 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "container": episode.container,
     }
     return row | {"stored_bytes": bytes_of(row.values())}
+
+
+def _labels(episode: Episode) -> dict[str, Any]:
+    source = episode.source
+    return {
+        "tags": Document(list(source.tags)) if source.tags else None,
+        "metadata": Document(source.metadata) if source.metadata else None,
+    }
 
 
 def _turn_rows(episode: Episode) -> list[dict[str, Any]]:

@@ -206,7 +206,9 @@ class Memories(BoundTable):
         self._bound.note(memory_id, EventKind.FORGOTTEN, now)
 
     async def restore(self, memory: Memory, now: datetime) -> None:
-        """Set a forgotten memory to this state. Raises `Stale` where it is not forgotten."""
+        """Set a memory that was forgotten, or held back, to this state. Raises `Stale` where it is
+        neither.
+        """
         assert memory.status in TRANSITIONS[Status.FORGOTTEN]
         await self._bound.expect(
             "restore_memory",
@@ -372,6 +374,11 @@ class Memories(BoundTable):
         """How many active memories there are of each type."""
         rows = await self._bound.fetch("count_of_memories", type=type_, topic=topic)
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
+
+    async def by_status(self) -> Mapping[Status, int]:
+        """How many memories there are in each state. All of them are read."""
+        rows = await self._bound.fetch("count_by_status")
+        return {Status(row["status"]): int(row["memories"]) for row in rows}
 
     async def page_then(
         self, *, limit: int, offset: int, status: Status | None, type_: str = "", topic: str = ""

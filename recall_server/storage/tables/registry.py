@@ -209,6 +209,13 @@ TABLES = (
         columns=_words("side opened_at:time closed_at:time"),
     ),
     Table(
+        "proposals",
+        key=("id", "memory_id"),
+        goes_with=((Part.MEMORY, "memory_id"),),
+        not_exported="it is answered where it was made",
+        inner=_words("side kind made_by opened_at closed_at choice decided_by"),
+    ),
+    Table(
         "relations",
         key=("from_id", "to_id", "kind"),
         goes_with=((Part.MEMORY, "to_id"), (Part.MEMORY, "from_id")),

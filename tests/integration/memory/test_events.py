@@ -241,6 +241,7 @@ TOLD_BY = {
     "forget_memory": {"memories.py"},
     "restore_memory": {"memories.py"},
     "reinforce_memory": {"memories.py"},
+    "relabel_memories": {"episodes.py"},
     "undo_memory": {"memories.py"},
     "undo_added_memory": {"memories.py"},
     "undo_citations": {"memories.py"},

@@ -12,12 +12,14 @@ import pytest
 
 from recall_server.api import reports
 from recall_server.application import Application
+from recall_server.domain import openings
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.errors import NotFound, NotRestorable, Stale
 from recall_server.domain.intents import Intent, intended, statement
 from recall_server.domain.memory import BELIEVED, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Choice, Dispute, Forget, Plan, Policy, Settle, Supersede
+from recall_server.integrations.extraction.rules import language
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Report, Wish
 from recall_server.services.tasks.reviews import CONTRADICTIONS
@@ -42,6 +44,26 @@ STEPS = 40
         ("Never forget that I live in Porto.", Intent.REMEMBER),
         ("Forget-me-nots are my favourite flowers.", Intent.REMEMBER),
         ("I moved from Lisbon to Porto.", Intent.REMEMBER),
+        ("Vergiss bitte, dass Ana in Porto wohnt.", Intent.FORGET),
+        ("Bitte merk dir nicht, dass Ana in Porto wohnt.", Intent.FORGET),
+        ("Korrektur: Ana wohnt in Faro.", Intent.CORRECT),
+        ("Nein, Ana wohnt in Faro.", Intent.CORRECT),
+        ("Nein danke, sagte Ana.", Intent.REMEMBER),
+        ("Olvida que Ana vive en Oporto.", Intent.FORGET),
+        ("Por favor, olvídate de que Ana vive en Oporto.", Intent.FORGET),
+        ("En realidad, Ana vive en Faro.", Intent.CORRECT),
+        ("Nunca olvides que Ana vive en Faro.", Intent.REMEMBER),
+        ("Oublie qu'Ana habite à Porto.", Intent.FORGET),
+        ("Correction : Ana habite à Faro.", Intent.CORRECT),
+        ("En fait, Ana habite à Faro.", Intent.CORRECT),
+        ("N'oublie pas qu'Ana habite à Faro.", Intent.REMEMBER),
+        ("请忘记小安住在里斯本。", Intent.FORGET),
+        ("不要再记住小安住在里斯本。", Intent.FORGET),
+        ("更正：小安住在波尔图。", Intent.CORRECT),
+        ("忘记带钥匙的人是小安。", Intent.REMEMBER),
+        ("忘れてください：アナはリスボンに住んでいます。", Intent.FORGET),
+        ("訂正：アナはポルトに住んでいます。", Intent.CORRECT),
+        ("忘れないでください。", Intent.REMEMBER),
     ],
 )
 def test_auto_is_decided_by_the_first_words(text: str, intent: Intent) -> None:
@@ -49,6 +71,10 @@ def test_auto_is_decided_by_the_first_words(text: str, intent: Intent) -> None:
     said = statement(intent, text)
     assert said in text
     assert (said == text) == (intent is Intent.REMEMBER)
+
+
+def test_the_openings_know_the_languages_of_extraction() -> None:
+    assert set(openings.LANGUAGES) == set(language.LANGUAGES)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -1,0 +1,50 @@
+"""Proposals: changes of memory that wait until somebody accepts, edits or rejects them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from recall_server.domain.permissions import Scope
+
+PREFIX = "prop"
+
+
+class ProposalKind(StrEnum):
+    """What is proposed: to remember, correct or forget something, or to change a memory by hand; or
+    what a model made of a text and is not sure of.
+    """
+
+    REMEMBER = "remember"
+    CORRECT = "correct"
+    UPDATE = "update"
+    FORGET = "forget"
+    EXTRACT = "extract"
+
+    @property
+    def scope(self) -> Scope:
+        """What whoever accepts it has to be allowed to do."""
+        return {ProposalKind.FORGET: Scope.FORGET, ProposalKind.UPDATE: Scope.EDIT}.get(
+            self, Scope.WRITE
+        )
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The memories that it would add, which nothing finds meanwhile, and those that it would
+    replace or forget, by their ids; `closed_at` is when it was answered or taken back.
+    """
+
+    id: str
+    kind: ProposalKind
+    new: tuple[str, ...]
+    targets: tuple[str, ...]
+    made_by: str | None
+    opened_at: datetime
+    closed_at: datetime | None = None
+    choice: str | None = None
+    decided_by: str | None = None
+
+
+def is_proposal(review_id: str) -> bool:
+    """Whether the id of a review is that of a proposal."""
+    return review_id.startswith(f"{PREFIX}_")

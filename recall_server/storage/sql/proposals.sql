@@ -1,0 +1,42 @@
+-- any scope: ids only; what they stand for is read by its access scope
+
+-- query: open_proposal
+INSERT INTO proposals (namespace, id, memory_id, side, kind, made_by, opened_at)
+VALUES (:namespace, :id, :memory_id, :side, :kind, :made_by, :now)
+
+-- query: close_proposal
+UPDATE proposals SET closed_at = :now, choice = :choice, decided_by = :decided_by
+WHERE namespace = :namespace AND id = :id AND closed_at IS NULL
+RETURNING memory_id
+
+-- query: withdraw_proposals
+-- With what it would have added, a proposal is taken back as a whole.
+UPDATE proposals SET closed_at = :now
+WHERE namespace = :namespace AND closed_at IS NULL AND id IN (
+  SELECT id FROM proposals
+  WHERE namespace = :namespace AND memory_id IN (:ids...) AND side = 'new')
+
+-- query: reopen_proposals
+UPDATE proposals SET closed_at = NULL, choice = NULL, decided_by = NULL
+WHERE namespace = :namespace AND closed_at = :closed_at AND id IN (
+  SELECT id FROM proposals
+  WHERE namespace = :namespace AND memory_id = :memory_id AND closed_at = :closed_at)
+
+-- query: open_proposals
+-- The memories of the proposals that wait longest.
+WITH waiting AS (
+  SELECT id, min(opened_at) AS since FROM proposals
+  WHERE namespace = :namespace AND closed_at IS NULL
+  GROUP BY id ORDER BY since, id LIMIT :limit OFFSET :offset
+)
+SELECT p.* FROM waiting w
+JOIN proposals p ON p.namespace = :namespace AND p.id = w.id
+ORDER BY w.since, p.id, p.side, p.memory_id
+
+-- query: proposal
+SELECT * FROM proposals WHERE namespace = :namespace AND id = :id ORDER BY side, memory_id
+
+-- query: unaccepted_memory
+SELECT 1 AS one FROM proposals
+WHERE namespace = :namespace AND memory_id = :memory_id AND side = 'new'
+  AND COALESCE(choice, '') <> 'accept' LIMIT 1

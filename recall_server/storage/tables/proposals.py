@@ -1,0 +1,78 @@
+"""The table of proposals: changes that wait until somebody accepts them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+
+from recall_server.domain.proposal import Proposal, ProposalKind
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Row, moment, moment_or_none
+
+
+class Proposals(BoundTable):
+    """One row for each memory that a proposal is about."""
+
+    async def open(self, proposal: Proposal) -> None:
+        sides = [
+            *((one, "target") for one in proposal.targets),
+            *((i, "new") for i in proposal.new),
+        ]
+        await self._bound.many(
+            "open_proposal",
+            [
+                {
+                    "id": proposal.id,
+                    "memory_id": memory_id,
+                    "side": side,
+                    "kind": proposal.kind,
+                    "made_by": proposal.made_by,
+                    "now": proposal.opened_at,
+                }
+                for memory_id, side in sides
+            ],
+        )
+
+    async def close(self, proposal_id: str, choice: str, by: str, now: datetime) -> bool:
+        """Answer a proposal; False where somebody has."""
+        return await self._bound.touched(
+            "close_proposal", id=proposal_id, choice=choice, decided_by=by, now=now
+        )
+
+    async def withdraw(self, memory_ids: Sequence[str], now: datetime) -> None:
+        """Close the open proposals that would add these memories, without an answer."""
+        await self._bound.send("withdraw_proposals", ids=memory_ids, now=now)
+
+    async def reopen(self, memory_id: str, closed_at: datetime) -> None:
+        """Open the proposals about a memory again that were closed at this moment."""
+        await self._bound.send("reopen_proposals", memory_id=memory_id, closed_at=closed_at)
+
+    async def get(self, proposal_id: str) -> Proposal | None:
+        found = _proposals(await self._bound.fetch("proposal", id=proposal_id))
+        return found[0] if found else None
+
+    async def page(self, *, limit: int, offset: int) -> list[Proposal]:
+        """The open proposals, those that have waited longest first."""
+        return _proposals(await self._bound.fetch("open_proposals", limit=limit, offset=offset))
+
+    async def unaccepted(self, memory_id: str) -> bool:
+        """Whether a memory was proposed, and nobody has accepted it."""
+        return await self._bound.touched("unaccepted_memory", memory_id=memory_id)
+
+
+def _proposals(rows: Sequence[Row]) -> list[Proposal]:
+    return [_proposal(list(of_one)) for _, of_one in groupby(rows, key=lambda row: row["id"])]
+
+
+def _proposal(rows: Sequence[Row]) -> Proposal:
+    first = rows[0]
+    return Proposal(
+        first["id"],
+        ProposalKind(first["kind"]),
+        tuple(row["memory_id"] for row in rows if row["side"] == "new"),
+        tuple(row["memory_id"] for row in rows if row["side"] == "target"),
+        first["made_by"],
+        moment(first["opened_at"]),
+        moment_or_none(first["closed_at"]),
+        first["choice"],
+        first["decided_by"],
+    )
