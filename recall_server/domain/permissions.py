@@ -25,7 +25,9 @@ LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Scope(StrEnum):
-    """The operations that a token may ask for; `admin` stands for all of them."""
+    """The operations that a token may ask for; `admin` stands for all of them but metrics, which
+    are of the whole server.
+    """
 
     READ = "memory:read"
     WRITE = "memory:write"
@@ -35,6 +37,8 @@ class Scope(StrEnum):
     CONSOLIDATE = "consolidate"
     AUDIT = "audit:read"
     TOKENS = "tokens:manage"
+    WEBHOOKS = "webhooks:manage"
+    METRICS = "metrics:read"
     ADMIN = "admin"
 
 
@@ -191,7 +195,11 @@ class Rights:
     access_scope: AccessScope = FULL_ACCESS
 
     def allows(self, scope: Scope | None) -> bool:
-        return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
+        return (
+            scope is None
+            or scope in self.scopes
+            or (Scope.ADMIN in self.scopes and scope is not Scope.METRICS)
+        )
 
     def require(self, scope: Scope | None, *, whole_namespace: bool) -> None:
         """Raise `InsufficientScope` unless these rights allow `scope`, and `OutsideAccessScope`

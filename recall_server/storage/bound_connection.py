@@ -14,6 +14,7 @@ from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
+from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
 from recall_server.storage.tables import registry
 
@@ -198,6 +199,17 @@ class Noted(NamedTuple):
     dropped: Sequence[tuple[int, str, int, int]] | None
 
 
+class Told(NamedTuple):
+    """What happened to a task, a conflict, a text or an erasure."""
+
+    kind: WebhookKind
+    item_id: str
+    at: datetime
+
+
+NotedKey = tuple[str, EventKind, str]
+
+
 @dataclass(frozen=True)
 class BoundConnection:
     """One open transaction. Fills in `:namespace`, the caller's access scope and `:as_of`, so that
@@ -214,7 +226,9 @@ class BoundConnection:
     now: Callable[[], datetime] = utc_now
     past: Past = PRESENT
     # The events of this transaction, by item, kind and reason.
-    noted: dict[tuple[str, EventKind, str], Noted] = field(default_factory=dict)
+    noted: dict[NotedKey, Noted] = field(default_factory=dict)
+    # What webhooks are told of besides.
+    told: dict[Told, None] = field(default_factory=dict)
 
     def note(
         self,
@@ -228,6 +242,12 @@ class BoundConnection:
     ) -> None:
         """Have an event written with this transaction: once, however often it is noted."""
         self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped)
+
+    def tell(self, kind: WebhookKind, item_id: str, at: datetime) -> None:
+        """Have the webhooks told, if this transaction commits. It holds the lock of the
+        namespace.
+        """
+        self.told[Told(kind, item_id, at)] = None
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

@@ -49,6 +49,9 @@ WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL AND
 -- query: events_of_change
 SELECT * FROM memory_events WHERE namespace = :namespace AND change_id = :change_id ORDER BY seq
 
+-- query: event_numbered
+SELECT * FROM memory_events WHERE namespace = :namespace AND seq = :seq
+
 -- query: page_of_events
 SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before
 ORDER BY seq DESC LIMIT :limit

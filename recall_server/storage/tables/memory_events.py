@@ -1,5 +1,5 @@
 """The table of events. The tables that change memories and passages note what they do; a
-transaction writes all of it at its end, with its operation.
+transaction writes all of it at its end, with its operation, and keeps what webhooks are told of.
 """
 
 from collections.abc import Collection
@@ -11,6 +11,7 @@ from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.storage.bound_connection import ANY, BoundTable
 from recall_server.storage.driver import Document, Row, document, moment
 from recall_server.storage.tables.memories import state_of
+from recall_server.storage.tables.webhooks import Webhooks
 
 
 class MemoryEvents(BoundTable):
@@ -18,23 +19,31 @@ class MemoryEvents(BoundTable):
 
     async def write(self, entry: AuditEntry | None) -> None:
         """What was noted in this transaction, as done by the operation of this record."""
-        noted = self._bound.noted
-        if not noted:
+        noted, told = self._bound.noted, self._bound.told
+        if not noted and not told:
             return
-        await self._bound.send("number_events", count=len(noted))
-        await self._bound.send(
-            "add_events",
-            count=len(noted),
-            change_id=entry.change if entry else "",
-            operation=entry.operation if entry else "",
-            accessor=entry.made_by if entry else None,
-            events=Document(
-                [
-                    [item_id, kind, _text(one.at), one.episode_id, reason, one.dropped]
-                    for (item_id, kind, reason), one in noted.items()
-                ]
-            ),
-        )
+        count = len(noted) + len(told)
+        await self._bound.send("number_events", count=count)
+        if noted:
+            await self._bound.send(
+                "add_events",
+                count=count,
+                change_id=entry.change if entry else "",
+                operation=entry.operation if entry else "",
+                accessor=entry.made_by if entry else None,
+                events=Document(
+                    [
+                        [item_id, kind, _text(one.at), one.episode_id, reason, one.dropped]
+                        for (item_id, kind, reason), one in noted.items()
+                    ]
+                ),
+            )
+        await Webhooks(self._bound).keep(noted, list(told), count, self._bound.now())
+
+    async def numbered(self, seq: int) -> MemoryEvent | None:
+        """The event of this number."""
+        found = await self._bound.fetch("event_numbered", seq=seq)
+        return _event(found[0]) if found else None
 
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """The events of these memories, texts, turns or passages, in their order."""
