@@ -10,6 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from recall_server.application import Application
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Bearer
+from recall_server.domain.webhook import WebhookKind
+from recall_server.storage.tables.webhooks import Registration
 from tests.support.receivers import Received, Receiver, loopback
 from tests.support.server import Running
 
@@ -37,6 +42,28 @@ async def register(
     answer = await http.post("/v1/webhooks", json=given)
     assert answer.status_code == 201, answer.text
     return dict(answer.json())
+
+
+async def planted(application: Application, namespace: Namespace, accessor: str = "") -> str:
+    """The id of a webhook, of a token or of the operator, whose secret nothing opens: it is told
+    nothing.
+    """
+    webhook_id = application.runtime.new_id("hook")
+    async with application.store.transaction(namespace) as tx:
+        await tx.lock()
+        url, now = "https://93.184.215.14/hook", application.runtime.now()
+        await tx.webhooks.add(
+            Registration(
+                id=webhook_id,
+                url=url,
+                kinds=tuple(WebhookKind),
+                include_text=False,
+                secret=b"sealed",
+                created_at=now,
+                bearer=Bearer(accessor, now) if accessor else None,
+            )
+        )
+    return webhook_id
 
 
 async def registered(http: httpx2.AsyncClient) -> list[Json]:

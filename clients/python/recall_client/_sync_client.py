@@ -38,6 +38,7 @@ from recall_client.models import (
     Memory,
     MemoryPage,
     NewToken,
+    NewWebhook,
     PushConfigs,
     Receipt,
     Relation,
@@ -58,6 +59,9 @@ from recall_client.models import (
     Token,
     Tokens,
     Undone,
+    WebhookRemoved,
+    Webhooks,
+    WebhookTested,
     Whoami,
 )
 
@@ -294,7 +298,9 @@ class RecallClient:
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
     ) -> Memory:
         """One memory, with the words it cites."""
-        return self._ask(Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at)
+        return self._ask(
+            Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at
+        )
 
     def get_memory_history(
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
@@ -525,7 +531,9 @@ class RecallClient:
         }
         return self._ask(Consolidation, "consolidate_memories", **given)
 
-    def create_task(self, input: Mapping[str, Any], *, skill: str = "consolidate_memories") -> Task:
+    def create_task(
+        self, input: Mapping[str, Any], *, skill: str = "consolidate_memories"
+    ) -> Task:
         """Start a task, without waiting for it. `input`: as `consolidate_memories` takes."""
         return self._ask(Task, "create_task", skill=skill, input=input)
 
@@ -569,7 +577,9 @@ class RecallClient:
         """What waits for a decision, the oldest first."""
         return self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
 
-    def answer_review(self, id: str, choice: str, *, text: str | None = None) -> ReviewAnswered:
+    def answer_review(
+        self, id: str, choice: str, *, text: str | None = None
+    ) -> ReviewAnswered:
         """Answer what waits for a decision; `text` goes with the choice merge."""
         return self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
@@ -580,6 +590,28 @@ class RecallClient:
     def resolve_conflict(self, id: str, choice: str, *, text: str | None = None) -> Resolved:
         """Answer one question; `text` goes with the choice merge."""
         return self._ask(Resolved, "resolve_conflict", id=id, choice=choice, text=text)
+
+    # Webhooks
+
+    def add_webhook(
+        self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
+    ) -> NewWebhook:
+        """Have a URL told of events of the namespace, of these kinds or all."""
+        return self._ask(
+            NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text
+        )
+
+    def list_webhooks(self) -> Webhooks:
+        """The webhooks of the namespace, and whether each takes what it is told."""
+        return self._ask(Webhooks, "list_webhooks")
+
+    def remove_webhook(self, webhook_id: str) -> WebhookRemoved:
+        """Tell a webhook nothing more."""
+        return self._ask(WebhookRemoved, "remove_webhook", webhook_id=webhook_id)
+
+    def test_webhook(self, webhook_id: str) -> WebhookTested:
+        """Send an event without data; a dead webhook that takes it is told again."""
+        return self._ask(WebhookTested, "test_webhook", webhook_id=webhook_id)
 
     # Tokens
 
@@ -647,7 +679,9 @@ class RecallClient:
 
     def revoke_token(self, accessor: str, *, children_only: bool | None = None) -> Revoked:
         """Revoke a token and all that it issued."""
-        return self._ask(Revoked, "revoke_token", accessor=accessor, children_only=children_only)
+        return self._ask(
+            Revoked, "revoke_token", accessor=accessor, children_only=children_only
+        )
 
     def revoke_own_child(self, jti: str) -> Revoked:
         """Revoke a child of the token that asks."""
