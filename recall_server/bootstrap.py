@@ -11,11 +11,13 @@ from functools import lru_cache, partial
 from recall_server import factories, shipped
 from recall_server.application import Application
 from recall_server.config import Settings
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.task import Job
 from recall_server.integrations.crypto.keys import Sealer, ServerKey
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Merger
@@ -66,6 +68,8 @@ from recall_server.services.tasks.transitions import (
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export, Shares
 from recall_server.services.transfer.importing import Import
+from recall_server.services.webhooks.delivery import Delivery
+from recall_server.services.webhooks.registrations import Registrations
 from recall_server.storage import driver_for
 from recall_server.storage.driver import TimeLimits
 from recall_server.storage.migrations import migrate, read
@@ -113,7 +117,11 @@ async def open_application(
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
-        metrics, log_name = Metrics(), _log_name(key)
+        metrics, log_name, sealer = (
+            Metrics(),
+            _log_name(key),
+            Sealer([one.get_secret_value() for one in settings.secret_key]),
+        )
         model_keys = ModelKeys(store, now, EXTRACT, metrics.used)
         rules = settings.model_fallback == "rules"
         keyed = KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None)
@@ -170,14 +178,7 @@ async def open_application(
             tenant_lookups=settings.namespace_push_lookups,
         )
         stack.push_async_callback(webhook.close)
-        push = Push(
-            store,
-            runtime,
-            webhook,
-            Sealer([key.get_secret_value() for key in settings.secret_key]),
-            _push_events,
-            cursors,
-        )
+        push = Push(store, runtime, webhook, sealer, _push_events, cursors)
         transitions = TaskTransitions(
             runtime,
             timedelta(days=settings.task_days),
@@ -228,7 +229,11 @@ async def open_application(
                 EXPIRE: tasks.expire,
                 DISCARD: tasks.discard,
                 END: ending.work,
-                PUSH: push.deliver,
+                PUSH: partial(
+                    _delivered,
+                    push,
+                    Delivery(store, runtime, webhook, sealer, settings.webhook_pending_max),
+                ),
                 PUSH_END: push.end,
                 PURGE: purge.work,
             },
@@ -339,6 +344,14 @@ async def open_application(
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,
                 texts=Texts(store, runtime, redaction),
+                webhooks=Registrations(
+                    store,
+                    runtime,
+                    webhook,
+                    sealer,
+                    settings.namespace_webhooks,
+                    settings.webhook_pending_max,
+                ),
             ),
             worker,
             chosen,
@@ -394,6 +407,13 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
     return await asyncio.to_thread(
         lambda: [PushEvent(one.seq, one.final, wire.pushed(one)) for one in events]
     )
+
+
+async def _delivered(
+    push: Push, delivery: Delivery, job: Job, entry: Callable[[str], AuditEntry]
+) -> None:
+    """Handle a job of the lane of pushes: of a task, or of a webhook."""
+    await (delivery if "webhook_id" in job.payload else push).deliver(job, entry)
 
 
 @asynccontextmanager

@@ -260,6 +260,10 @@ class Settings(BaseSettings):
     namespace_push_lookups: int = Field(
         2, ge=1, description="of these, of one namespace; always fewer than all of several"
     )
+    namespace_webhooks: int = Field(10, ge=0, description="webhooks of one namespace")
+    webhook_pending_max: int = Field(
+        10_000, ge=1, description="events that wait for one webhook; behind more it is dead"
+    )
     mask_secrets: bool = Field(
         default=True, description="write over keys, tokens and passwords before a text is kept"
     )

@@ -28,7 +28,9 @@ from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.proposals import Proposed
 from recall_server.services.tasks.reviews import Answered, Review
+from recall_server.services.webhooks.registrations import Listed, Tested
 from recall_server.storage.tables.tasks import PushConfig
+from recall_server.storage.tables.webhooks import Registration
 
 Json = dict[str, Any]
 
@@ -366,6 +368,29 @@ def push_config(one: PushConfig) -> Json:
         "set_by": one.bearer and one.bearer.name,
         "set_at": moment(one.created_at),
     }
+
+
+def webhook(one: Registration) -> Json:
+    return {
+        "id": one.id,
+        "url": one.url,
+        "kinds": list(one.kinds),
+        "include_text": one.include_text,
+        "state": "dead" if not one.active else "failing" if one.failures else "active",
+        "failures": one.failures,
+        "code": one.error_code,
+        "delivered_at": moment(one.delivered_at),
+        "set_by": one.bearer and one.bearer.name,
+        "set_at": moment(one.created_at),
+    }
+
+
+def listed_webhook(one: Listed) -> Json:
+    return {**webhook(one.registration), "pending": one.pending}
+
+
+def tested_webhook(one: Tested) -> Json:
+    return {"delivered": one.delivered, "status": one.status, "code": one.code}
 
 
 def suspect(one: Suspect) -> Json:

@@ -45,6 +45,7 @@ from recall_server.cli.shared import (
 from recall_server.cli.target import NamespaceFirst
 from recall_server.cli.timeline import timeline
 from recall_server.cli.vectors import reembed
+from recall_server.cli.webhooks import app as webhooks
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
@@ -243,6 +244,7 @@ for name_, command_ in (
 ):
     app.command(name_, cls=NamespaceFirst)(command_)
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(webhooks, name="webhooks")
 app.add_typer(audit, name="audit")
 app.add_typer(reviews, name="reviews")
 app.add_typer(conflicts, name="conflicts")

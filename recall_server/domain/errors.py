@@ -428,6 +428,12 @@ class PushConfigNotFound(NotFound):
     code = "PUSH_CONFIG_NOT_FOUND"
 
 
+class WebhookNotFound(NotFound):
+    """This namespace has no webhook of this id. List those it has."""
+
+    code = "WEBHOOK_NOT_FOUND"
+
+
 class AuthUnavailable(Unavailable):
     """The issuer of this token cannot be asked for its keys at the moment. Wait as long as
     Retry-After says, then send the call again.

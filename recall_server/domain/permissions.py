@@ -25,8 +25,8 @@ LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Scope(StrEnum):
-    """The operations that a token may ask for; `admin` stands for all of them, and `memory:write`
-    for `memory:propose` too.
+    """The operations that a token may ask for; `admin` stands for all of them but metrics, which
+    are of the whole server, and `memory:write` for `memory:propose` too.
     """
 
     READ = "memory:read"
@@ -38,6 +38,8 @@ class Scope(StrEnum):
     CONSOLIDATE = "consolidate"
     AUDIT = "audit:read"
     TOKENS = "tokens:manage"
+    WEBHOOKS = "webhooks:manage"
+    METRICS = "metrics:read"
     ADMIN = "admin"
 
 
@@ -211,7 +213,11 @@ class Rights:
     def allows(self, scope: Scope | None) -> bool:
         if scope is Scope.PROPOSE and Scope.WRITE in self.scopes:
             return True
-        return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
+        return (
+            scope is None
+            or scope in self.scopes
+            or (Scope.ADMIN in self.scopes and scope is not Scope.METRICS)
+        )
 
     @property
     def proposes(self) -> bool:

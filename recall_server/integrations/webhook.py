@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from http import HTTPStatus
 from ipaddress import (
     IPv4Address,
@@ -147,6 +148,8 @@ URL_CHARS_MAX = 2_048
 # The only ports without an exemption: others may be services that do not expect HTTP.
 PORTS = frozenset({443, 8443})
 ADDRESSES_MAX = 3
+# The longest one that a receiver may ask for.
+PAUSE_MAX = timedelta(minutes=30)
 
 # A subset of RFC 3986, parsed only here: two parsers of one URL may find two hosts. No userinfo, no
 # escapes in the host, no backslash, no fragment.
@@ -375,6 +378,15 @@ class Webhook:
             await response.aclose()
         wait = _seconds(response.headers.get("Retry-After", ""))
         return Answer(response.status_code, wait, body)
+
+
+def pause(pauses: Sequence[timedelta], failures: int, error: Exception) -> timedelta:
+    """How long to leave a receiver alone that has failed, after so many failures before: as it
+    asks, within limits, or longer.
+    """
+    grown = pauses[min(failures, len(pauses) - 1)]
+    asked = error.retry_after_s if isinstance(error, PushFailed) else None
+    return max(grown, timedelta(seconds=min(asked or 0.0, PAUSE_MAX.total_seconds())))
 
 
 def address_of(url: str) -> str:

@@ -29,6 +29,7 @@ from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import
+from recall_server.services.webhooks.registrations import Registrations
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,4 @@ class Services:
     sources: Sources
     tasks: Tasks
     texts: Texts
+    webhooks: Registrations

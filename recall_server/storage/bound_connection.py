@@ -21,6 +21,7 @@ from recall_server.domain.permissions import (
     LATEST,
     AccessScope,
 )
+from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
 from recall_server.storage.tables import registry
 
@@ -210,6 +211,17 @@ class Noted(NamedTuple):
     dropped: Sequence[tuple[int, str, int, int]] | None
 
 
+class Told(NamedTuple):
+    """What happened to a task, a conflict, a text or an erasure."""
+
+    kind: WebhookKind
+    item_id: str
+    at: datetime
+
+
+NotedKey = tuple[str, EventKind, str]
+
+
 @dataclass(frozen=True)
 class BoundConnection:
     """One open transaction. Fills in `:namespace`, the caller's access scope and `:as_of`, so that
@@ -226,7 +238,9 @@ class BoundConnection:
     now: Callable[[], datetime] = utc_now
     past: Past = PRESENT
     # The events of this transaction, by item, kind and reason.
-    noted: dict[tuple[str, EventKind, str], Noted] = field(default_factory=dict)
+    noted: dict[NotedKey, Noted] = field(default_factory=dict)
+    # What webhooks are told of besides.
+    told: dict[Told, None] = field(default_factory=dict)
     # When the first job is due that this transaction adds or puts back, of pushes and of others.
     due: dict[bool, datetime] = field(default_factory=dict)
 
@@ -246,6 +260,12 @@ class BoundConnection:
     def note_due(self, at: datetime, *, pushes: bool) -> None:
         """Have workers look for a job of this namespace at a moment, once this is committed."""
         self.due[pushes] = min(at, self.due.get(pushes, at))
+
+    def tell(self, kind: WebhookKind, item_id: str, at: datetime) -> None:
+        """Have the webhooks told, if this transaction commits. It holds the lock of the
+        namespace.
+        """
+        self.told[Told(kind, item_id, at)] = None
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

@@ -269,7 +269,7 @@ _KINDS = {
     "words": ("documents", "postings", "terms"),
     "audit": ("tool_call_records", "audit_details", "audit_heads"),
     "jobs": ("operations", "queues"),
-    "tasks": ("runs", "run_events", "push_configs"),
+    "tasks": ("runs", "run_events", "push_configs", "webhooks", "webhook_events"),
 }
 _SIZES = {
     "sqlite": """

@@ -31,6 +31,7 @@ from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.proposals import Proposals
 from recall_server.storage.tables.tasks import Pushes, TaskTable
+from recall_server.storage.tables.webhooks import Webhooks
 from recall_server.tracing import tracer
 
 
@@ -58,6 +59,7 @@ class Transaction:
     sources = cached_property(lambda tx: Sources(tx.bound))
     spend = cached_property(lambda tx: Spend(tx.bound))
     vectors = cached_property(lambda tx: Vectors(tx.bound, tx.cache))
+    webhooks = cached_property(lambda tx: Webhooks(tx.bound))
     words = cached_property(lambda tx: WordIndex(tx.bound, tx.cache))
 
     def __init__(

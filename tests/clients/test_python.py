@@ -17,11 +17,13 @@ from recall_client._calls import ROUTES, from_environment
 from recall_server.api import app as every_protocol
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain import errors as known
+from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_clients import at_work
 from tests.support.engines import on_sqlite
 from tests.support.server import Running
+from tests.support.webhooks import planted
 
 PACKAGE = Path(recall_client.__file__).parent
 # Over HTTP `POST /v1/erasure` does the first; the others are of A2A, whose own SDKs speak it.
@@ -159,6 +161,21 @@ async def test_tokens_are_issued_delegated_rotated_and_revoked(client: AsyncReca
 
 
 @on_sqlite
+async def test_webhooks_are_listed_tested_and_removed(
+    client: AsyncRecallClient, running: Running
+) -> None:
+    webhook_id = await planted(running.application, namespace("alice"))
+    [listed] = (await client.list_webhooks()).webhooks
+    tested = await client.test_webhook(webhook_id)
+    removed = await client.remove_webhook(webhook_id)
+    with pytest.raises(errors.SecretKeyMissing):
+        await client.add_webhook("https://93.184.215.14/hook", kinds=["memory.added"])
+
+    assert (listed.id, listed.state, listed.pending) == (webhook_id, "active", 0)
+    assert (tested.delivered, tested.code) == (False, "SECRET_KEY_MISSING")
+    assert (removed.removed, (await client.list_webhooks()).webhooks) == (webhook_id, [])
+
+
 async def test_an_administrator_reads_exports_and_erases(
     running: Running, client: AsyncRecallClient
 ) -> None:

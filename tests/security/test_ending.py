@@ -32,6 +32,7 @@ from tests.support.extractors import Scripted
 from tests.support.receivers import Receiver, loopback
 from tests.support.runtime import Clock
 from tests.support.server import MAY_ALL, WITHIN_S, Running, Serve
+from tests.support.webhooks import planted
 
 ALICE = Namespace("alice")
 HOUR = timedelta(hours=1)
@@ -130,6 +131,8 @@ async def test_a_revocation_ends_and_tells_what_was_begun(
                 await Wire(one).result("CreateTaskPushNotificationConfig", taskId=task, url=url)
                 stored = await one.post("/v1/memories", json={"text": f"User: I swim, {name}."})
                 begun[name] = {"task": task, "job": stored.json()["job_id"]}
+                accessor = (await one.get("/v1/whoami")).json()["accessor"]
+                await planted(running.application, ALICE, accessor)
             clock.pass_(timedelta(seconds=1))
             path = f"/v1/tokens/{info.accessor}"
             only = {"children_only": "true"} if "only" in way else {}
@@ -394,7 +397,7 @@ JOBS = {
     "extract": "ends: it is the token's, and so are the memories that it would make",
     "consolidate": "ends with its task",
     "expire": "ends with its task",
-    "push": "ends with its push configuration",
+    "push": "ends with its push configuration or webhook",
     "end_tasks": "goes on: it is the end",
     "expire_text": "goes on: a text is hidden when its time is over",
     "embed": "goes on: it makes what is stored findable",
@@ -405,6 +408,7 @@ JOBS = {
 TABLES = {
     "runs": "those that have not ended are cancelled",
     "push_configs": "they are removed",
+    "webhooks": "they are removed",
     "operations": "those that have not ended are given up",
     "api_tokens": "the token itself",
     "tool_call_records": "a record of what it did",

@@ -20,6 +20,7 @@ from tests.support.conversation import contradicted, drained, enter
 from tests.support.isolation import ORDER, rows, unlike
 from tests.support.logs import real_logs
 from tests.support.server import Running
+from tests.support.webhooks import planted
 
 ALICE, BOB = Namespace("alice"), Namespace("bob")
 
@@ -37,6 +38,10 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "forget": ("memory to forget",),
     "erase": ("--memory", "memory", "--yes"),
     "purge-source": ("--episode", "episode", "--yes"),
+    "webhooks test": ("webhook",),
+    "webhooks remove": ("webhook",),
+    "webhooks list": None,
+    "webhooks add": None,
     "conflicts list": None,
     "reviews list": None,
     "conflicts policy": None,
@@ -61,6 +66,8 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
 
 # They say that nothing came of it, which is no error.
 FOUND_NOTHING = {"purge-source"}
+# What they say of their own: nothing opens the secret of this one.
+EXITS = {"webhooks test": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +126,7 @@ def _furnish(database: Database) -> dict[str, str]:
         )
         return {
             "disputed": await contradicted(built),
+            "webhook": await planted(built, ALICE),
             "question": suspects[0].question.id,
             "suspect": held.found[0].item_id,
             "suspect to reject": held.found[1].item_id,
@@ -170,7 +178,7 @@ def test_anothers_id_is_answered_like_one_that_never_was(database: Database) -> 
 
     for name, given in asked.items():
         served = _said(database, name, "alice", [ids.get(part, part) for part in given])
-        assert served.code == 0, (name, served)
+        assert served.code == EXITS.get(name, 0), (name, served)
         assert name not in FOUND_NOTHING or "Done: 1 episodes" in served.out, (name, served)
 
 

@@ -19,6 +19,7 @@ from tests.support.mcp_clients import request as mcp
 from tests.support.operations import Operation
 from tests.support.server import Running
 from tests.support.tables import TENANT_TABLES
+from tests.support.webhooks import planted
 
 ALL = TokenRequest(Rights(frozenset({Scope.ADMIN})))
 WORD = "quokka"
@@ -220,6 +221,8 @@ CASES: dict[str, tuple[Case, ...]] = {
         _route("accessor", "DELETE", "/v1/tokens/{}?children_only=true"),
         _route("accessor", "DELETE", "/v1/tokens/{}"),
     ),
+    "POST /v1/webhooks/{webhook_id}/test": (_route("webhook", "POST", "/v1/webhooks/{}/test", {}),),
+    "DELETE /v1/webhooks/{webhook_id}": (_route("webhook", "DELETE", "/v1/webhooks/{}"),),
     "POST /v1/quarantine/{id}/release": (
         _route("suspect", "POST", "/v1/quarantine/{}/release", {}),
     ),
@@ -272,6 +275,8 @@ WITHOUT_ID = {
     "GET /v1/whoami",
     "GET /v1/export",
     "GET /v1/quarantine",
+    "GET /v1/webhooks",
+    "POST /v1/webhooks",
 }
 
 # What a client calls its own work: kept with what it stores, and never looked up.
@@ -337,6 +342,7 @@ async def furnished(running: Running) -> Alice:
         minted = await http.post("/v1/tokens/children", json={"scopes": ["memory:read"]})
         child = minted.json()
         ids["child"] = child["accessor"].partition("/")[2]
+        ids["webhook"] = await planted(running.application, namespace("alice"))
         ids["accessor"] = (await running.issued("alice"))[1].accessor
     return Alice(token, bob, ids, erased.json()["receipt_secret"], child["token"])
 

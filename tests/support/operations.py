@@ -32,6 +32,7 @@ BODIES: dict[str, Json] = {
     "/ingest": {"user_msg": "x"},
     "/v1/tokens": {"scopes": ["memory:read"]},
     "/v1/conflicts": {"id": "x", "choice": "keep_new"},
+    "/v1/webhooks": {"url": "https://93.184.215.14/hook"},
 }
 TOOLS = tools_of(OPERATIONS)
 _PART = re.compile(r"\{(\w+)\}")

@@ -108,6 +108,7 @@ KINDS = {
     "foreign dispute": "q",
     "foreign token": "acc",
     "foreign receipt": "ers",
+    "foreign webhook": "hook",
 }
 
 
@@ -283,6 +284,8 @@ def reads(limit: Limit) -> Iterator[Step]:
     for path in ("", "?id=<foreign memory>", "?accessor=<foreign token>"):
         yield http("read_audit", "GET", f"/v1/audit{path}")
     yield http("list_quarantine", "GET", "/v1/quarantine")
+    yield http("list_webhooks", "GET", "/v1/webhooks")
+    yield http("test_webhook", "POST", "/v1/webhooks/<foreign webhook>/test", {})
     yield http("export_namespace", "GET", "/v1/export")
     yield http("collect_receipt", "GET", "/v1/receipts/<foreign receipt>")
     yield a2a("get_extended_card", "GetExtendedAgentCard")
@@ -352,6 +355,7 @@ def _writes(limit: Limit) -> Iterator[Step]:
     for kind in ("text of heron", "text of heron", "foreign text"):
         yield http("forget_text", "DELETE", f"/v1/texts/<{kind}>")
     yield http("issue_token", "POST", "/v1/tokens", {"scopes": ["memory:read"]})
+    yield http("add_webhook", "POST", "/v1/webhooks", {"url": HOOK})
     yield http("delegate_token", "POST", "/v1/tokens/children", {"scopes": ["memory:read"]})
     yield from (tool("get_memory_stats"), tool("inspect_memories", limit=50))
 
@@ -387,6 +391,7 @@ def _ends(limit: Limit) -> Iterator[Step]:
         yield http("revoke_child", "DELETE", f"{path}/children/child_x")
         yield http("revoke_token", "DELETE", f"{path}?children_only=true")
         yield http("revoke_token", "DELETE", path)
+    yield http("remove_webhook", "DELETE", "/v1/webhooks/<foreign webhook>")
     for kind in ("foreign task", "task"):
         yield a2a("cancel_task", "CancelTask", id=f"<{kind}>")
     for verb in ("release", "reject"):

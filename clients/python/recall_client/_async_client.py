@@ -39,6 +39,7 @@ from recall_client.models import (
     Memory,
     MemoryPage,
     NewToken,
+    NewWebhook,
     PushConfigs,
     Receipt,
     Relation,
@@ -59,6 +60,9 @@ from recall_client.models import (
     Token,
     Tokens,
     Undone,
+    WebhookRemoved,
+    Webhooks,
+    WebhookTested,
     Whoami,
 )
 
@@ -619,6 +623,28 @@ class AsyncRecallClient:
     async def resolve_conflict(self, id: str, choice: str, *, text: str | None = None) -> Resolved:
         """Answer one question; `text` goes with the choice merge."""
         return await self._ask(Resolved, "resolve_conflict", id=id, choice=choice, text=text)
+
+    # Webhooks
+
+    async def add_webhook(
+        self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
+    ) -> NewWebhook:
+        """Have a URL told of events of the namespace, of these kinds or all."""
+        return await self._ask(
+            NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text
+        )
+
+    async def list_webhooks(self) -> Webhooks:
+        """The webhooks of the namespace, and whether each takes what it is told."""
+        return await self._ask(Webhooks, "list_webhooks")
+
+    async def remove_webhook(self, webhook_id: str) -> WebhookRemoved:
+        """Tell a webhook nothing more."""
+        return await self._ask(WebhookRemoved, "remove_webhook", webhook_id=webhook_id)
+
+    async def test_webhook(self, webhook_id: str) -> WebhookTested:
+        """Send an event without data; a dead webhook that takes it is told again."""
+        return await self._ask(WebhookTested, "test_webhook", webhook_id=webhook_id)
 
     # Tokens
 

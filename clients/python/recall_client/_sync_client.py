@@ -38,6 +38,7 @@ from recall_client.models import (
     Memory,
     MemoryPage,
     NewToken,
+    NewWebhook,
     PushConfigs,
     Receipt,
     Relation,
@@ -58,6 +59,9 @@ from recall_client.models import (
     Token,
     Tokens,
     Undone,
+    WebhookRemoved,
+    Webhooks,
+    WebhookTested,
     Whoami,
 )
 
@@ -612,6 +616,26 @@ class RecallClient:
     def resolve_conflict(self, id: str, choice: str, *, text: str | None = None) -> Resolved:
         """Answer one question; `text` goes with the choice merge."""
         return self._ask(Resolved, "resolve_conflict", id=id, choice=choice, text=text)
+
+    # Webhooks
+
+    def add_webhook(
+        self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
+    ) -> NewWebhook:
+        """Have a URL told of events of the namespace, of these kinds or all."""
+        return self._ask(NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text)
+
+    def list_webhooks(self) -> Webhooks:
+        """The webhooks of the namespace, and whether each takes what it is told."""
+        return self._ask(Webhooks, "list_webhooks")
+
+    def remove_webhook(self, webhook_id: str) -> WebhookRemoved:
+        """Tell a webhook nothing more."""
+        return self._ask(WebhookRemoved, "remove_webhook", webhook_id=webhook_id)
+
+    def test_webhook(self, webhook_id: str) -> WebhookTested:
+        """Send an event without data; a dead webhook that takes it is told again."""
+        return self._ask(WebhookTested, "test_webhook", webhook_id=webhook_id)
 
     # Tokens
 

@@ -220,6 +220,10 @@ class PushConfigNotFound(NotFound):
     code = "PUSH_CONFIG_NOT_FOUND"
 
 
+class WebhookNotFound(NotFound):
+    code = "WEBHOOK_NOT_FOUND"
+
+
 class MatchAmbiguous(Stale):
     code = "MATCH_AMBIGUOUS"
 

@@ -390,6 +390,47 @@ class PushConfigs(Answer):
     push_configs: list[PushConfig]
 
 
+class Webhook(Answer):
+    """A receiver of the events of a namespace; `state` is active, failing or dead."""
+
+    id: str
+    url: str
+    kinds: list[str]
+    include_text: bool
+    state: str
+    failures: int = 0
+    code: str | None = None
+    delivered_at: datetime | None = None
+    set_by: str | None = None
+    set_at: datetime | None = None
+
+
+class ListedWebhook(Webhook):
+    pending: int
+
+
+class NewWebhook(Webhook):
+    """`secret` is shown this once."""
+
+    secret: str
+
+
+class Webhooks(Answer):
+    webhooks: list[ListedWebhook]
+
+
+class WebhookRemoved(Answer):
+    removed: str
+
+
+class WebhookTested(Answer):
+    """What came of a test: the status of the answer, or the code of why there was none."""
+
+    delivered: bool
+    status: int | None = None
+    code: str | None = None
+
+
 class Whoami(Answer):
     """What the token may do; None for a limit is none."""
 

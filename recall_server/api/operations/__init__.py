@@ -19,6 +19,7 @@ from recall_server.api.operations import (
     tasks,
     texts,
     tokens,
+    webhooks,
 )
 from recall_server.api.operations.operation import Operation
 
@@ -45,6 +46,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *audit.OPERATIONS,
     *quarantine.OPERATIONS,
     *hooks.OPERATIONS,
+    *webhooks.OPERATIONS,
     contents.EXPORT_NAMESPACE,
     contents.IMPORT_NAMESPACE,
     UNKNOWN_TOOL,

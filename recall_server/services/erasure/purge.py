@@ -18,6 +18,7 @@ from recall_server.domain.erasure import Stage
 from recall_server.domain.errors import Unavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job
+from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.services.erasure.eraser import Eraser, OnProgress
 from recall_server.services.erasure.ledger import Ledger
@@ -121,7 +122,9 @@ class Purge:
             left_behind = "; ".join(filter(None, [*verified.left.get(one.id, ()), in_files]))
             receipt = self.receipts.signed(one.claims, now, left_behind=left_behind)
             async with self.store.transaction(one.namespace) as tx:
-                await tx.erasures.end_purge(one.id, left_behind, receipt, now)
+                await tx.lock()
+                if await tx.erasures.end_purge(one.id, left_behind, receipt, now):
+                    tx.webhooks.tell(WebhookKind.ERASURE_COMPLETED, one.id, now)
         async with self.store.transaction(namespace, write=False) as tx:
             erasure = await tx.erasures.get(erasure_id)
         assert erasure is not None

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from recall_server.domain.erasure import Kind, Subject
 from recall_server.domain.namespace import NONE, Namespace
@@ -19,6 +19,8 @@ from recall_server.services.erasure.redact import Affected
 from recall_server.storage.driver import Row, document
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import Erasure
+
+K = TypeVar("K")
 
 # An erasure of a memory erases words, and no name; one of a namespace leaves nothing to look at.
 _NAMED = frozenset({Kind.SUBJECT, Kind.CONTAINER})
@@ -90,16 +92,13 @@ def _details_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[str]:
     return found
 
 
-def _pushes_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """The push configurations that name any, by task and id."""
-    found = []
-    for row in rows:
-        said = (row["id"], row["url"], row["scheme"])
-        for name in _in_question(names, said):
-            if name.subject is not None and name.subject.named(*said):
-                found.append((row["run_id"], row["id"]))
-                break
-    return found
+def _receivers_naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -> list[K]:
+    """The keys of those push configurations or webhooks that name any, of what each says."""
+    return [
+        key
+        for key, said in rows.items()
+        if any(one.subject and one.subject.named(*said) for one in _in_question(names, said))
+    ]
 
 
 def _jobs_naming(names: Sequence[_Name], rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
@@ -175,11 +174,21 @@ class ErasureCheck:
                     await tx.erasures.remove_details(ids)
                 changed += len(ids)
         async for rows in scan.pushes():
-            if pushes := await asyncio.to_thread(_pushes_naming, names, rows):
+            said = {
+                (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
+            }
+            if pushes := await asyncio.to_thread(_receivers_naming, names, said):
                 async with self._change(namespace) as tx:
                     for task_id, push_id in pushes:
                         await tx.pushes.remove(task_id, push_id)
                 changed += len(pushes)
+        registered = await self.store.autocommit(namespace).webhooks.all()
+        urls = {one.id: (one.url,) for one in registered}
+        if webhooks := await asyncio.to_thread(_receivers_naming, names, urls):
+            async with self._change(namespace) as tx:
+                for webhook_id in webhooks:
+                    await tx.webhooks.remove(webhook_id)
+            changed += len(webhooks)
         changed += await self._redact_jobs(namespace, names)
         return changed + await self._redact_tokens(namespace, names)
 

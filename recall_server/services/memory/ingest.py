@@ -35,6 +35,7 @@ from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
+from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, indexing, reconcile
@@ -451,8 +452,10 @@ class Ingest:
     async def _finish(self, job: Job, episode: Episode | None, fault: str | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
-            await tx.jobs.finish(job, self.runtime.now(), fault)
+            now = self.runtime.now()
+            await tx.jobs.finish(job, now, fault)
             if episode is not None:
+                tx.webhooks.tell(WebhookKind.EXTRACTION_COMPLETED, job.id, now)
                 await self._embed(tx, job)
         self.runtime.wake()
 

@@ -1,4 +1,6 @@
-"""What a token began ends with it: its push configurations, its jobs and its unfinished tasks."""
+"""What a token began ends with it: its push configurations, its webhooks, its
+jobs and its unfinished tasks.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from recall_server.storage.store import Store, Transaction
 
 END = "end_tasks"
 TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # the code of a job
-COUNTED = ("tasks", "push_configs", "jobs")
+COUNTED = ("tasks", "push_configs", "webhooks", "jobs")
 # Tasks that one transaction cancels; a job cancels those beyond.
 TASKS_AT_ONCE = 100
 
@@ -36,6 +38,7 @@ class Ending:
             return lambda: None
         now = self.runtime.now()
         entry.counts["push_configs"] = await tx.pushes.remove_of(tokens)
+        entry.counts["webhooks"] = await tx.webhooks.remove_of(tokens)
         tasks, entry.counts["tasks"] = await self._cancel(tx, tokens)
         entry.ids += [task.id for task in tasks]
         entry.counts["jobs"] = await tx.jobs.end_of(tokens, TOKEN_REVOKED, now)

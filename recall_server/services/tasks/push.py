@@ -29,7 +29,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job, Task
 from recall_server.integrations.crypto.keys import Sealer
-from recall_server.integrations.webhook import Webhook
+from recall_server.integrations.webhook import Webhook, pause
 from recall_server.services.auth.access import stands
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.tasks.transitions import locked
@@ -47,7 +47,6 @@ KEPT_AFTER_END = timedelta(hours=24)
 CLAIM_MARGIN = timedelta(seconds=30)
 # Pauses after a failure, during which no job sends for the config.
 PAUSES = tuple(timedelta(seconds=seconds) for seconds in (2, 16, 128, 1_024))
-PAUSE_MAX = timedelta(minutes=30)
 
 _ID = re.compile(r"[A-Za-z0-9._~:-]{1,64}", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
@@ -351,7 +350,7 @@ class Push:
 
     async def _release(self, job: Job, config: PushConfig, error: Exception | None) -> None:
         """Release the config for other jobs, after a pause if it failed."""
-        rest = self.runtime.now() + _pause(config.failures, error) if error else None
+        rest = self.runtime.now() + pause(PAUSES, config.failures, error) if error else None
         async with self.store.transaction(job.namespace) as tx:
             await tx.pushes.release(config, _holder(job), rest_until=rest, failed=error is not None)
 
@@ -366,12 +365,6 @@ class Push:
             await tx.pushes.clear(job.payload["run_id"])
             await tx.jobs.finish(job, self.runtime.now())
             record.ids += [job.id, job.payload["run_id"]]
-
-
-def _pause(failures: int, error: Exception) -> timedelta:
-    grown = PAUSES[min(failures, len(PAUSES) - 1)]
-    asked = error.retry_after_s if isinstance(error, PushFailed) else None
-    return max(grown, timedelta(seconds=min(asked or 0.0, PAUSE_MAX.total_seconds())))
 
 
 def _secrets(wanted: PushRequest) -> dict[str, str]:

@@ -14,6 +14,7 @@ from recall_server.domain.errors import LimitReached, TaskNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.task import Outcome, Status, Task, TaskState
+from recall_server.domain.webhook import OF_TASK
 from recall_server.services.memory.embedding import Texts
 from recall_server.services.memory.episodes import prepare_episode
 from recall_server.services.memory.ingest import INLINE_CHARS_MAX
@@ -175,6 +176,8 @@ class TaskTransitions:
         # Another note alone, about an answer, is no event: it would bring all questions again.
         if replace(after.status, at=before.status.at, note=before.status.note) != before.status:
             happened.append(after.status)
+            if kind := OF_TASK.get(after.status.state):
+                tx.webhooks.tell(kind, after.id, after.status.at)
         saved = self._bounded(await tx.tasks.save(after, *happened))
         if happened:
             await self.announce(tx, after)

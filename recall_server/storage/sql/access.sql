@@ -149,5 +149,7 @@ SELECT accessor FROM runs WHERE namespace = :namespace AND accessor IS NOT NULL
 UNION
 SELECT accessor FROM push_configs WHERE namespace = :namespace AND accessor IS NOT NULL
 UNION
+SELECT accessor FROM webhooks WHERE namespace = :namespace AND accessor IS NOT NULL
+UNION
 SELECT accessor FROM operations WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = 0
   AND namespace = :namespace AND state IN ('queued', 'processing') AND accessor IS NOT NULL

@@ -51,6 +51,10 @@ SELECT question_id, memory_id, side, opened_at FROM disputes
 WHERE namespace = :namespace AND question_id = :question_id AND closed_at IS NULL
 ORDER BY memory_id
 
+-- query: sides_of_dispute
+SELECT memory_id, side FROM disputes
+WHERE namespace = :namespace AND question_id = :question_id ORDER BY side, memory_id
+
 -- query: ended_disputes
 -- Those of which a side is not believed any more: there is nothing left to ask.
 SELECT d.question_id

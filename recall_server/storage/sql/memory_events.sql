@@ -102,6 +102,9 @@ WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
 SELECT * FROM memory_events
 WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
 
+-- query: event_numbered
+SELECT * FROM memory_events WHERE namespace = :namespace AND seq = :seq
+
 -- query: page_of_events
 SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before
 ORDER BY seq DESC LIMIT :limit

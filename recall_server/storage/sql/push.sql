@@ -81,4 +81,6 @@ SELECT :namespace, :job_id, :kind, jsonb_build_object('run_id', run_id), 'queued
 FROM push_configs WHERE namespace = :namespace AND run_id = :run_id LIMIT 1
 
 -- query: sealed_secret
-SELECT id FROM push_configs WHERE namespace = :namespace AND secret IS NOT NULL LIMIT 1
+SELECT id FROM push_configs WHERE namespace = :namespace AND secret IS NOT NULL
+UNION ALL
+SELECT id FROM webhooks WHERE namespace = :namespace LIMIT 1

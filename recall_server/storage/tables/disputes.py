@@ -7,6 +7,7 @@ from datetime import datetime
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.relations import Reason, Relation, RelationKind
+from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Row, moment
 
@@ -34,6 +35,7 @@ class Disputes(BoundTable):
         )
         for one in ids:
             self._bound.note(one, EventKind.DISPUTED, now)
+        self._bound.tell(WebhookKind.CONFLICT_OPENED, question_id, now)
         await self._bound.many(
             "open_dispute",
             [
@@ -52,6 +54,7 @@ class Disputes(BoundTable):
         """End a dispute; False where there is none."""
         rows = await self._bound.fetch("close_dispute", question_id=question_id, now=now)
         if rows:
+            self._bound.tell(WebhookKind.CONFLICT_SETTLED, question_id, now)
             ids = [row["memory_id"] for row in rows]
             for row in await self._bound.fetch("believe_undisputed", ids=ids):
                 self._bound.note(row["id"], EventKind.SETTLED, now)
@@ -65,6 +68,11 @@ class Disputes(BoundTable):
         """The open dispute of this id."""
         found = _disputes(await self._bound.fetch("dispute", question_id=question_id))
         return found[0] if found else None
+
+    async def sides(self, question_id: str) -> list[tuple[str, str]]:
+        """The memories of a dispute, open or settled, each with its side."""
+        rows = await self._bound.fetch("sides_of_dispute", question_id=question_id)
+        return [(row["memory_id"], row["side"]) for row in rows]
 
     async def page(self, *, limit: int, offset: int) -> list[OpenDispute]:
         """The open disputes, those that have waited longest first."""

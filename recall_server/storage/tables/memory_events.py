@@ -1,5 +1,5 @@
 """The table of events. The tables that change memories and passages note what they do; a
-transaction writes all of it at its end, with its operation.
+transaction writes all of it at its end, with its operation, and keeps what webhooks are told of.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment
 from recall_server.storage.tables.memories import state_of
+from recall_server.storage.tables.webhooks import Webhooks
 
 # Writing more of them takes long enough for other callers to notice.
 INLINE_MAX = 200
@@ -22,23 +23,31 @@ class MemoryEvents(BoundTable):
 
     async def write(self, entry: AuditEntry | None) -> None:
         """What was noted in this transaction, as done by the operation of this record."""
-        noted = self._bound.noted
-        if not noted:
+        noted, told = self._bound.noted, self._bound.told
+        if not noted and not told:
             return
-        await self._bound.send("number_events", count=len(noted))
-        # A memory is a part of no text.
-        memories = {item_id for (item_id, _, _), one in noted.items() if one.episode_id is None}
-        await self.count(memories)
-        await self._bound.send(
-            "add_events",
-            count=len(noted),
-            change_id=entry.change if entry else "",
-            operation=entry.operation if entry else "",
-            accessor=entry.made_by if entry else None,
-            events=await asyncio.to_thread(_document, noted)
-            if len(noted) > INLINE_MAX
-            else _document(noted),
-        )
+        count = len(noted) + len(told)
+        await self._bound.send("number_events", count=count)
+        if noted:
+            # A memory is a part of no text.
+            memories = {item_id for (item_id, _, _), one in noted.items() if one.episode_id is None}
+            await self.count(memories)
+            await self._bound.send(
+                "add_events",
+                count=count,
+                change_id=entry.change if entry else "",
+                operation=entry.operation if entry else "",
+                accessor=entry.made_by if entry else None,
+                events=await asyncio.to_thread(_document, noted)
+                if len(noted) > INLINE_MAX
+                else _document(noted),
+            )
+        await Webhooks(self._bound).keep(noted, list(told), count, self._bound.now())
+
+    async def numbered(self, seq: int) -> MemoryEvent | None:
+        """The event of this number."""
+        found = await self._bound.fetch("event_numbered", seq=seq)
+        return _event(found[0]) if found else None
 
     async def count(self, ids: Collection[str], *, erased: bool = False) -> None:
         """Keep the counts of what there is up to date with these memories, before their events are

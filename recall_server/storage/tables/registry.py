@@ -120,7 +120,7 @@ OURS = frozenset(
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
         " vector ids counts content_hash request_digest change_id reason dropped side from_id to_id"
-        " made_by cut_statement"
+        " made_by kinds cut_statement"
     )
 )
 
@@ -165,6 +165,30 @@ TABLES = (
         inner=_words(
             "scheme secret delivered_seq failures claimed_by claimed_until accessor token_ends_at"
         ),
+    ),
+    Table(
+        "webhooks",
+        rest="receivers of the namespace, whatever is erased of it",
+        said=("url",),
+        named=Named.DELETED,
+        ends_work=True,
+        not_exported="secrets and places of this server; `recall webhooks list` shows them",
+        inner=_words(
+            "url kinds include_text secret state error_code failures delivered_seq delivered_at"
+            " created_at accessor token_ends_at"
+        ),
+    ),
+    Table(
+        "webhook_events",
+        key=("seq",),
+        goes_with=(
+            (Part.TASK, "item_id"),
+            (Part.MEMORY, "item_id"),
+            (Part.PASSAGE, "item_id"),
+        ),
+        ends_work=True,
+        not_exported="only until they are sent",
+        inner=_words("kind item_id at"),
     ),
     Table(
         "operations",

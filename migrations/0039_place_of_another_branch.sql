@@ -1,0 +1,2 @@
+-- Holds the number until the branch that has it is merged.
+SELECT 1;

@@ -1,0 +1,1 @@
+"""Webhooks: who is told of the events of a namespace, and how they get there."""

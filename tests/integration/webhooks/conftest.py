@@ -1,0 +1,5 @@
+"""Fixtures of the tests of webhooks."""
+
+from tests.support.webhooks import receiver
+
+__all__ = ["receiver"]

@@ -1,0 +1,97 @@
+"""Webhooks of a test: registered over HTTP, received on loopback, verified as a receiver does."""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Bearer
+from recall_server.domain.webhook import WebhookKind
+from recall_server.storage.tables.webhooks import Registration
+from tests.support.receivers import Received, Receiver, loopback
+from tests.support.server import Running
+
+SECRET_KEY = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver(host=loopback()) as receiver:
+        yield receiver
+
+
+def allowing(*receivers: Receiver) -> dict[str, Any]:
+    """The settings with which these are told."""
+    allowed = tuple(one.authority for one in receivers)
+    return {"push_allowed_hosts": allowed, "secret_key": (SECRET_KEY,)}
+
+
+async def register(
+    http: httpx2.AsyncClient, url: str, *kinds: str, include_text: bool = False
+) -> Json:
+    """A webhook, with its secret."""
+    given = {"url": url, "kinds": list(kinds), "include_text": include_text}
+    answer = await http.post("/v1/webhooks", json=given)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+async def planted(application: Application, namespace: Namespace, accessor: str = "") -> str:
+    """The id of a webhook, of a token or of the operator, whose secret nothing opens: it is told
+    nothing.
+    """
+    webhook_id = application.runtime.new_id("hook")
+    async with application.store.transaction(namespace) as tx:
+        await tx.lock()
+        url, now = "https://93.184.215.14/hook", application.runtime.now()
+        await tx.webhooks.add(
+            Registration(
+                id=webhook_id,
+                url=url,
+                kinds=tuple(WebhookKind),
+                include_text=False,
+                secret=b"sealed",
+                created_at=now,
+                bearer=Bearer(accessor, now) if accessor else None,
+            )
+        )
+    return webhook_id
+
+
+async def registered(http: httpx2.AsyncClient) -> list[Json]:
+    answer = await http.get("/v1/webhooks")
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["webhooks"])
+
+
+async def store(running: Running, http: httpx2.AsyncClient, content: str) -> Json:
+    """A text, and all that is made and told of it."""
+    answer = await http.post("/v1/memories", json={"text": content, "topic": "life"})
+    assert answer.status_code in (200, 201, 202), answer.text
+    await running.extract()
+    return dict(answer.json())
+
+
+def verified(received: Received, secret: str) -> bool:
+    """What the page on webhooks tells a receiver to do."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    head = f"{received.headers['webhook-id']}.{received.headers['webhook-timestamp']}."
+    digest = hmac.new(key, head.encode() + received.body, hashlib.sha256).digest()
+    return received.headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+
+
+def told(receiver: Receiver) -> list[Json]:
+    """What came in, in its order."""
+    return [json.loads(one.body) for one in receiver.requests]
+
+
+def kinds(receiver: Receiver) -> list[str]:
+    return [one["type"] for one in told(receiver)]
