@@ -13,8 +13,8 @@ from recall_server.integrations.extraction.rules.language import Table, titles
 
 PIECE_CHARS_MAX = 600
 HEADING_CHARS_MAX = 80
-# The level of a line that ends with a colon, as a heading.
-LEAD_IN = 5
+# The levels of a line in bold, and of one that ends with a colon, as headings.
+BOLD, LEAD_IN = 4, 5
 
 
 class Kind(StrEnum):
@@ -110,7 +110,7 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
         return Piece(first + mark.end(), last, Kind.HEADING, level=len(mark["hashes"]))
     bold = _BOLD.match(line)
     if bold:
-        return Piece(first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=4)
+        return Piece(first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=BOLD)
     header = _HEADER.match(line)
     role = next((one for one in _HEADS if header and titles(one).fullmatch(header["name"])), None)
     if header and role:
