@@ -280,7 +280,7 @@ Je préfère le thé. Non, plutôt le café.
   preference | 规则: 不要使用表情符号。
   preference | 规则: 用简体中文回答。
 张伟：我下周三去东京出差。\\n王芳：好的。我女儿今年六岁了，喜欢画画。\\n张伟：太好了！
-  fact | 张伟：我下周三去东京出差。 | 张伟, schedule, 周三
+  fact | 张伟：我下周三去东京出差。
   fact | 王芳：我女儿今年六岁了。 | 王芳's 女儿, age, 六
   preference | 王芳：我喜欢画画。 | 王芳, likes, 画画
 # Japanese.

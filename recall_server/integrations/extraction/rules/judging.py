@@ -94,6 +94,9 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
         or _only_dates(text, language)
     ):
         return True
+    greets = language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX
+    if greets and not setting.item:
+        return True
     if setting.item or setting.document:
         unsure = any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
         return unsure and not language.starts("keep.order", text)
@@ -101,7 +104,6 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     return bool(
         (setting.named and language.starts("words.you", text))
         or (language.starts("drop.question", text) and not text.endswith("!"))
-        or (language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX)
         or any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
         or (language.has("drop.condition", text) and not rule)
         or language.starts("drop.chatter", text)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import pairwise
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType, importance
+from recall_server.domain.text.transcript import read_moment
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules.cutting import (
     BOLD,
@@ -58,7 +60,7 @@ _VALUE_WORDS_MAX = 24
 _NAMES_MAX = 50
 _SURE = 0.55
 _OWN_WORDS_MIN = 4
-_NAME_WORDS_MAX = 4
+_NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
 _DATE_CHARS_MAX = 24
 _BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
 _TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・]|\d{1,2}[.)])[ \t]+")
@@ -116,8 +118,11 @@ class _Reader:
         self.document = not speakers and not self.labels and (lines > 2 or len(passage.text) > 400)
         self.names = {word for one in speakers for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
-        self.spoken_to = re.compile(rf"(?:{names})[,!.] ")
+        self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.read_to = 0
+        # The day of a mail; it may be written in a way that is not read.
+        self.day: datetime | None = None
+        self.dated = True
         self.opens, self.listed = True, False
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
@@ -129,8 +134,19 @@ class _Reader:
         title = (0, first if first < min(start, 200) else 0)
         for begin, end in (title, (max(0, start - _BEFORE_CHARS_MAX), start)):
             for piece in pieces(self.passage.text, begin, end, self.language):
-                if piece.kind in (Kind.HEADING, Kind.SENDER):
-                    self.headings.add(piece, self.passage.text, self.language)
+                self._head(piece)
+
+    def _head(self, piece: Piece) -> bool:
+        """Take what stands above the words: headings, the sender and the day of a mail."""
+        text = self.passage.text
+        if piece.kind is Kind.DATE:
+            self.day = read_moment(text[piece.start : piece.end], self.passage.occurred_at)
+            self.dated = self.day is not None
+        elif piece.kind in (Kind.HEADING, Kind.SENDER):
+            self.headings.add(piece, text, self.language)
+        else:
+            return False
+        return True
 
     def read(self, turn: Turn) -> None:
         """Read a turn, and remember the question that it ends with."""
@@ -148,7 +164,7 @@ class _Reader:
         found = list(pieces(text, span.start, span.end, self.language))
         if not found:
             return
-        if found[0].kind is Kind.SENTENCE:
+        if found[0].kind is Kind.SENTENCE or self._is_plain_pair(found[0]):
             self.headings.by_level.pop(LEAD_IN, None)
             if self.listed:
                 self.headings.by_level.pop(BOLD, None)
@@ -166,16 +182,22 @@ class _Reader:
             if part:
                 self._utterance(part, label, turn)
 
+    def _is_plain_pair(self, piece: Piece) -> bool:
+        """Whether it is a `Key: value` line without the mark of a list item."""
+        before = self.passage.text[: piece.start].rpartition("\n")[2]
+        return piece.kind is Kind.PAIR and not before.strip()
+
     def _find_headings(self, found: list[Piece]) -> None:
         """Make headings of the lines of a paragraph that have no mark of one."""
-        if self._is_title(found[0]):
-            found[0] = replace(found[0], kind=Kind.HEADING, level=1)
-        elif len(found) > 1 and self._is_day(found[0]):
-            found[0] = replace(found[0], kind=Kind.HEADING, level=LEAD_IN)
+        text = self.passage.text
         for at, (piece, after) in enumerate(pairwise(found)):
-            between = self.passage.text[piece.end : after.start]
-            if _TO_BULLET.fullmatch(between) and self._is_name(piece):
+            if _TO_BULLET.fullmatch(text, piece.end, after.start) and self._is_name(piece):
                 found[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
+        first = found[0]
+        if self._is_title(first):
+            found[0] = replace(first, kind=Kind.HEADING, level=1)
+        elif len(found) > 1 and (self._is_day(first) or self._is_caption(first, found[1])):
+            found[0] = replace(first, kind=Kind.HEADING, level=LEAD_IN)
 
     def _is_title(self, piece: Piece) -> bool:
         """Whether the first line of a text, or one in capitals, only names what follows."""
@@ -195,6 +217,17 @@ class _Reader:
         """Whether a line only names the list below it: "Priya", of whom its items are."""
         line = self._line(piece)
         return line[:1].isupper() and len(line.split()) <= _NAME_WORDS_MAX
+
+    def _is_caption(self, piece: Piece, after: Piece) -> bool:
+        """Whether the first line of a paragraph names what its sentences are about."""
+        line, said = self._line(piece), self.passage.text[after.start : after.end]
+        return (
+            line[:1].isupper()
+            and len(line.split()) <= _CAPTION_WORDS_MAX
+            and after.kind is Kind.SENTENCE
+            and said.endswith(".")
+            and size(said, self.language) > _CAPTION_WORDS_MAX
+        )
 
     def _line(self, piece: Piece) -> str:
         """Return a line that may be a heading; nothing where a piece is none."""
@@ -225,8 +258,7 @@ class _Reader:
             self._keep(clause, points, _Voice(user, turn), heading=user.shown, found=pair)
             return
         for piece in self._with_steps(part):
-            if piece.kind in (Kind.HEADING, Kind.SENDER):
-                self.headings.add(piece, self.passage.text, self.language)
+            if self._head(piece):
                 self.before = None
             elif speaker is not None:
                 self._piece(piece, _Voice(speaker, turn))
@@ -362,7 +394,7 @@ class _Reader:
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
-        leans = language.starts("words.pronoun", text) is not None
+        leans = language.starts("words.pronoun", text) is not None or self._orders_of(text)
         before = self.before if leans else None
         if before and language.starts("words.pronoun", before.text):
             before = None
@@ -385,6 +417,13 @@ class _Reader:
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
         addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
         self.before = None if addressed else _Before(text, clause.start, at, found)
+
+    def _orders_of(self, text: str) -> bool:
+        """Whether an order is about what was kept just before: "Don't share it with anybody."."""
+        language = self.language
+        kept = self.before is not None and self.before.at is not None
+        order = kept and language.starts("keep.order", text) and language.has("words.vague", text)
+        return bool(order) and not specifics(text, language)
 
     def _is_task(self, text: str) -> bool:
         """Whether it asks for something once, or says how a thing asked for before is to be."""
@@ -572,11 +611,11 @@ class _Reader:
             self.called = (
                 fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
             )
-        base = turn.said_at or self.passage.occurred_at
+        base = turn.said_at or self.day or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
-        if turn.said_at is None and has_date(self.headings.text, language):
+        if turn.said_at is None and (not self.dated or has_date(self.headings.text, language)):
             when = None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
