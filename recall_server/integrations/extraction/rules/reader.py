@@ -116,7 +116,7 @@ class _Reader:
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
         self.labels = labels(passage.text, speakers)
         self.document = not speakers and not self.labels and (lines > 2 or len(passage.text) > 400)
-        self.names = {word for one in speakers for word in (one, one.split()[0])}
+        self.names = {word for one in speakers | self.labels for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.read_to = 0
@@ -203,7 +203,8 @@ class _Reader:
         """Whether the first line of a text, or one in capitals, only names what follows."""
         line = self._line(piece)
         return bool(line) and (
-            line.isupper() or (self.opens and len(self.passage.text) > piece.end + 1)
+            line.isupper()
+            or (self.opens and not line[0].islower() and len(self.passage.text) > piece.end + 1)
         )
 
     def _is_day(self, piece: Piece) -> bool:
@@ -689,7 +690,7 @@ def _value(text: str) -> tuple[str, str]:
 def _speaks(value: str, language: Table) -> bool:
     """Whether a value is what somebody says of themselves, as "I'll ask" is, and "me" is not."""
     first = language.search("words.first", value)
-    return first is not None and (
+    return first is not None and not (language.name == "en" and value.startswith("me ")) and (
         not language.spaced or re.match(r"['’ ]\w", value[first.end() :]) is not None
     )
 
