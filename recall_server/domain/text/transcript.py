@@ -88,6 +88,7 @@ _NOT_SPEAKERS = _words(
     " http https ftp mailto file key value description requirements ingredients directions"
     " favourite favorite likes dislikes hobbies hobby preference preferences fact facts job age"
     " diet timezone budget database stack tools framework process procedure workflow"
+    " error info debug warn fatal trace critical"
 )
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
@@ -253,9 +254,11 @@ def _classify(text: str, start: int, end: int) -> _Line:
     if end - start <= _HEADING_CHARS_MAX and _is_heading(line):
         return _Line(start, end, end, heading=True)
     label = _LABEL.match(line)
-    if label and _may_speak(label["name"]):
+    # In a chat with times a name may be small: "[10:02] tess: hi".
+    timed = label is not None and _is_moment(label["before"] or "")
+    if label and _may_speak(label["name"], small=timed):
         stamp = label["before"] or label["after"]
-        if label["before"] and not (_DATE.search(stamp) or _TIME.search(stamp)):
+        if label["before"] and not timed:
             return _Line(start, start, end)
         name = re.sub(r"\s+", " ", label["name"])
         return _Line(start, start + label.end(), end, name=name, stamp=stamp)
@@ -276,11 +279,19 @@ def _is_heading(line: str) -> bool:
     return len(words) <= (_HEADING_WORDS_MAX if named else 1)
 
 
-def _may_speak(name: str) -> bool:
+def _is_moment(stamp: str) -> bool:
+    return bool(_DATE.search(stamp) or _TIME.search(stamp))
+
+
+def _may_speak(name: str, *, small: bool) -> bool:
     words = name.split()
     if name.lower() in _ROLES or words[0].lower() in _ROLES:
         return True
-    if words[0].lower() in _NOT_SPEAKERS or not words[0][0].isupper():
+    if words[0].lower() in _NOT_SPEAKERS:
+        return False
+    if small and len(words) == 1:
+        return True
+    if not words[0][0].isupper():
         return False
     return all(w[0].isupper() or w[0].isdigit() or w.lower() in _PARTICLES for w in words[1:])
 
@@ -297,7 +308,8 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
 
     def speaks(line: _Line) -> bool:
         name = line.name or ""
-        return bool(line.stamp) or name.lower() in _ROLES or times[name] > 1 or all_speak
+        timed = line.stamp and _is_moment(line.stamp)
+        return bool(timed) or name.lower() in _ROLES or times[name] > 1 or all_speak
 
     return [x if not x.name or speaks(x) else _Line(x.start, x.start, x.end) for x in lines]
 

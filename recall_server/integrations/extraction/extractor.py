@@ -21,8 +21,12 @@ class Passage:
 
 
 def candidates_max(passage: Passage) -> int:
-    """Return how many memories a passage may give: one for 40 characters, and at least five."""
-    return max(5, sum(turn.span.end - turn.span.start for turn in passage.turns) // 40)
+    """Return how many memories a passage may give: one for 40 bytes of UTF-8, and at least five.
+
+    A Chinese sentence of 20 characters says as much as an English one of 60.
+    """
+    said = (passage.text[turn.span.start : turn.span.end] for turn in passage.turns)
+    return max(5, sum(len(words.encode("utf-8", "replace")) for words in said) // 40)
 
 
 class Extractor(Protocol):

@@ -37,6 +37,61 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+# Headings without a mark: of a list, of a day, of a paragraph; what they are not the heading of.
+Stand-up Tue 3 Nov\\n\\nPriya\\n- yesterday: finished the CSV importer, PR #418 is up\\n- blocked by the missing Stripe test key\\n\\nMarek\\n- out until Thursday (dentist)
+  fact | Stand-up Tue 3 Nov, Priya: yesterday: finished the CSV importer, PR #418 is up.
+  fact | Stand-up Tue 3 Nov, Priya: blocked by the missing Stripe test key.
+  fact | Stand-up Tue 3 Nov, Marek: out until Thursday (dentist).
+Mum's appointments\\n\\n2026-09-29 Phone call with St. Anne's\\nRamipril gave her a bad cough. Switched to candesartan 8 mg.\\n\\nPenicillin allergy since 1994.
+  fact | Mum's appointments, 2026-09-29 Phone call with St. Anne's: Switched to candesartan 8 mg.
+  fact | Mum's appointments: Penicillin allergy since 1994.
+Ilse's plum cake\\n\\nBake at 190 °C for 35 minutes.\\n\\n---\\n\\nWeekday dal\\n\\nBoil with turmeric and 700 ml water.
+  fact | Ilse's plum cake: Bake at 190 °C for 35 minutes.
+  fact | Weekday dal: Boil with turmeric and 700 ml water.
+Porto, April\\n\\n**Must do**\\n- Port tasting at Graham's on Thursday\\n\\nHelen gets seasick, so no boat trip on the Douro.
+  fact | Porto, April, Must do: Port tasting at Graham's on Thursday.
+  fact | Porto, April: Helen gets seasick, so no boat trip on the Douro.
+Protokoll Ruderclub\\n\\nTOP 1 Bootshaus\\nDas Dach wird im März von der Firma Sörensen erneuert.
+  fact | Protokoll Ruderclub, TOP 1 Bootshaus: Das Dach wird im März von der Firma Sörensen erneuert.
+# A relative date counts from the day of a mail.
+From: Ruth <ruth@lets.example>\\nDate: Tue, 13 Oct 2020 09:14\\nSubject: Bins\\n\\nRecycling moves to Thursdays tomorrow.
+  fact | Bins: Recycling moves to Thursdays tomorrow (14 October 2020).
+# Who a label names, and who it does not; lines that are notes of their own.
+Parents' evening\\n\\nElected: me as parents' rep, deputy is Leila Rahimi.\\nHanna: I'll bring the cake on Friday.
+  fact | Elected: the user as parents' rep, deputy is Leila Rahimi.
+  fact | Hanna will bring the cake on Friday.
+WARD 6\\n\\nBed 4 (Ms Petrova): glucose 14.2 at 23:30, interpreter booked for 10:30.\\n\\nOther: morphine count correct, 18 ampoules.
+  fact | WARD 6: Bed 4 (Ms Petrova): glucose 14.2 at 23:30, interpreter booked for 10:30.
+  fact | WARD 6: morphine count correct, 18 ampoules.
+[10:02] tess: the contract with Zendo ends 30 June\\n[10:05] ralf: my number ends in 553
+  fact | The contract with Zendo ends 30 June.
+  fact | Ralf's number ends in 553.
+moved the image resizing from Pillow to libvips, four times faster now\\ndecided against Redis for now\\nNoor hates my split keyboard
+  fact | The user: Moved the image resizing from Pillow to libvips, four times faster now. | user, uses_for_image_resizing, libvips | CORRECTS Pillow
+  decision | The user: Decided against Redis for now.
+  preference | Noor hates the user's split keyboard.
+# What leans on what was said just before.
+The new code for the front door is 7719#. Don't share it with delivery people.
+  preference | The new code for the front door is 7719#. The user asks: Don't share it with delivery people.
+No boat trip, we both found it too sad last time.
+  preference | The user asks: No boat trip, we both found it too sad last time.
+Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.
+  fact | When is it due? – Ann: The 5th of each month, to Henrik Lund. Ann: He's only in until noon on Fridays.
+# No false facts.
+The Q4 target is now 1.2M.
+  fact | The Q4 target is now 1.2M. | Q4 target, version, 1.2M
+My boss is Danish.
+  fact | The user's boss is Danish.
+Mama: Bescherung ist um fünf, vorher Kirche um halb vier.
+  fact | Bescherung ist um fünf, vorher Kirche um halb vier.
+El Hotel Alcázar acepta entregas entre las 16 y las 18 h.
+  fact | El Hotel Alcázar acepta entregas entre las 16 y las 18 h.
+妻子升职了，现在是设计部的主管。
+  fact | 用户：妻子升职了，现在是设计部的主管。
+医生说他对鸡蛋过敏。
+  fact | 用户：医生说他对鸡蛋过敏。
+王芳：李总，合同金额改为八十六万，分三期付款。\\n李总：好的。\\n王芳：谢谢。\\n李总：好的。
+  fact | 王芳：合同金额改为八十六万，分三期付款。
 # Asked to remember, and how to be called.
 Remember that my wife's birthday is 12 October.
   fact | The user's wife's birthday is 12 October. | user's wife, birthday, 12 October
@@ -280,7 +335,7 @@ Je préfère le thé. Non, plutôt le café.
   preference | 规则: 不要使用表情符号。
   preference | 规则: 用简体中文回答。
 张伟：我下周三去东京出差。\\n王芳：好的。我女儿今年六岁了，喜欢画画。\\n张伟：太好了！
-  fact | 张伟：我下周三去东京出差。 | 张伟, schedule, 周三
+  fact | 张伟：我下周三去东京出差。
   fact | 王芳：我女儿今年六岁了。 | 王芳's 女儿, age, 六
   preference | 王芳：我喜欢画画。 | 王芳, likes, 画画
 # Japanese.
@@ -423,6 +478,8 @@ Sounds good.
 Ok, got it.
 Wow, that's amazing!
 That is so cool.
+thanks for ringing yesterday.
+before we start, a few things about how I work.
 It was great.
 I love it!
 I love that.

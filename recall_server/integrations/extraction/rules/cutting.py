@@ -6,15 +6,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact
 from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
 
 PIECE_CHARS_MAX = 600
+_WRAPPED_MIN = 50
+_STOPS = (".", "!", "?", "。", "！", "？")
 HEADING_CHARS_MAX = 80
-# The level of a line that ends with a colon, as a heading.
-LEAD_IN = 5
+# The levels of a line in bold, and of one that ends with a colon, as headings.
+BOLD, LEAD_IN = 4, 5
 
 
 class Kind(StrEnum):
@@ -26,6 +29,7 @@ class Kind(StrEnum):
     STEPS = "steps"
     HEADING = "heading"
     SENDER = "sender"
+    DATE = "date"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ _PAIR = re.compile(
     r"(?P<key>\*{0,2}[^\W_][^\n:：*?!.;,|\"“„]{0,38}?\*{0,2})[ ]?"
     r"(?::\*{0,2}[ \t]{1,4}|：[ \t]{0,4}|:(?=[぀-鿿])|[ ]=[ ])(?P<value>\S.*)"
 )
-_HEADS = ("senders", "subjects", "ignored")
+_HEADS = ("senders", "subjects", "dates", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
@@ -76,13 +80,9 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
             continue
         found = _of_line(line, first, last) if line.strip() else None
         if found is None and line.strip():
-            indented = prose and line[:1] in " \t"
-            if prose and not (indented or _joins(text, prose[-1])):
-                yield from _sentences(text, prose, table)
-                prose = []
             prose.append((first, last))
             continue
-        yield from _sentences(text, prose, table)
+        yield from _paragraph(text, prose, table)
         prose = []
         if found is None:
             continue
@@ -92,7 +92,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
                 yield replace(one, kind=Kind.ITEM, number=found.number)
         elif found.end > found.start:
             yield found
-    yield from _sentences(text, prose, table)
+    yield from _paragraph(text, prose, table)
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -110,12 +110,12 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
         return Piece(first + mark.end(), last, Kind.HEADING, level=len(mark["hashes"]))
     bold = _BOLD.match(line)
     if bold:
-        return Piece(first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=4)
+        return Piece(first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=BOLD)
     header = _HEADER.match(line)
     role = next((one for one in _HEADS if header and titles(one).fullmatch(header["name"])), None)
     if header and role:
         at = first + header.start("value")
-        kind = Kind.SENDER if role == "senders" else Kind.HEADING
+        kind = {"senders": Kind.SENDER, "dates": Kind.DATE}.get(role, Kind.HEADING)
         end = at if role == "ignored" else last
         return Piece(at, end, kind, level=int(role == "subjects"))
     bullet = _BULLET.match(line)
@@ -137,11 +137,32 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
     return None
 
 
-def _joins(text: str, before: tuple[int, int]) -> bool:
-    """Whether a sentence goes on in the next line, as hard-wrapped prose does."""
-    wrapped = before[1] - before[0] >= 50
-    said = text[before[0] : before[1]].rstrip()
-    return wrapped and not said.endswith((".", "!", "?", "。", "！", "？"))
+def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterator[Piece]:
+    """Yield the sentences of lines: each has its own, unless the lines are hard-wrapped prose."""
+    wrapped, prose = _is_wrapped(text, lines), lines[:1]
+    for line in lines[1:]:
+        indented = text[line[0]] in " \t"
+        if not (indented or (wrapped and _is_open(text, prose[-1]))):
+            yield from _sentences(text, prose, table)
+            prose = []
+        prose.append(line)
+    yield from _sentences(text, prose, table)
+
+
+def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
+    """Whether the lines end where the next word had no room, and not where a note ends."""
+    width = max((end - start for start, end in lines), default=0)
+    return all(
+        line[1] - line[0] + 1 + len(text[after[0] : after[1]].split()[0]) > width
+        for line, after in pairwise(lines)
+        if text[line[0] : line[1]].rstrip()[-1:] not in _STOPS
+    )
+
+
+def _is_open(text: str, line: tuple[int, int]) -> bool:
+    """Whether a sentence may go on in the line after a long one."""
+    start, end = line
+    return end - start >= _WRAPPED_MIN and text[start:end].rstrip()[-1:] not in _STOPS
 
 
 def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterator[Piece]:
@@ -151,6 +172,9 @@ def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
     at = start
     for match in _ENDS.finditer(text, start, end):
         if match[0][0] == "." and _unfinished(text, at, match.start(), match.end(), table):
+            continue
+        if match[0].startswith("..") and text[match.start() - 1] == " ":
+            # Words are left out, and the sentence goes on.
             continue
         yield from _trimmed(text, at, match.end())
         at = match.end()

@@ -194,6 +194,8 @@ def _found(
     row: _Row, match: re.Match[str], whom: str, speaker: Speaker, language: Table
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
+    if not whom and not language.spaced and _of_another(match, language):
+        return None
     value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
     if row.attribute not in _TIMED:
         value = _time(language.name).sub("", value)
@@ -224,6 +226,12 @@ def _found(
     return Found(
         Fact(_entity(whom, speaker, language), attribute, value, row.negated), old or None, whom
     )
+
+
+def _of_another(match: re.Match[str], language: Table) -> bool:
+    """Whether somebody else is named before a value that has no subject of its own."""
+    before = match.string[: match.start("v")]
+    return language.has("words.relation", before) or language.has("words.person", before)
 
 
 def _entity(whom: str, speaker: Speaker, language: Table) -> str:

@@ -11,7 +11,8 @@ from recall_server.integrations.extraction.rules.wording import cleaned
 
 # The level of the key of a long `Key: value` line, below all headings.
 _KEY = 6
-_SENTENCE = re.compile(r"[.!?] ")
+# Not behind "St." and "Dr.".
+_SENTENCE = re.compile(r"(?<=\w{3})[.!?] ")
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 
 
@@ -52,6 +53,8 @@ class Headings:
 
 def has_date(heading: str, language: Table) -> bool:
     """Whether a heading names a day: a "today" below it may be another day than the text's."""
-    months = language.data["months"].replace(" ", "|")
+    written = language.data["months"].split()
+    short = [rf"\b{month[:3]}\b" for month in written if language.spaced]
+    months = "|".join([*written, *short])
     day = rf"\d.*(?:{months}|月)|(?:{months}).*\d|\d-\d\d-\d|\d[./]\d{{1,2}}[./]\d"
     return re.search(day, heading, re.IGNORECASE) is not None

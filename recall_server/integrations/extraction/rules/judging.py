@@ -36,7 +36,7 @@ _CODE = re.compile(
 )
 _QUOTED = re.compile(r"[\"“„«「][^\"”“»」]{1,400}[\"”“»」]|\([^()]{1,400}\)")
 _NUMBER = re.compile(
-    r"\d+(?:[.,:]\d+)*|[€$£¥%]|[〇一二三四五六七八九十百千万]{1,6}(?=[个個人只匹年月日号時时点分岁歳天次元円块本台层階楼套间])"
+    r"\d+(?:[.,:]\d+)*|[€$£¥%]|[〇一二三四五六七八九十百千]{1,6}[万萬亿億]|[〇一二三四五六七八九十百千万]{1,6}(?=[个個人只匹年月日号時时点分岁歳天次元円块本台层階楼套间])"
 )
 _CAPITAL = re.compile(r"(?<=[\w,;:’')] )[A-ZÀ-Þ][\w’'-]+")
 _LATIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9.+#-]{1,}")
@@ -94,6 +94,9 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
         or _only_dates(text, language)
     ):
         return True
+    greets = language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX
+    if greets and not setting.item:
+        return True
     if setting.item or setting.document:
         unsure = any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
         return unsure and not language.starts("keep.order", text)
@@ -101,7 +104,6 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     return bool(
         (setting.named and language.starts("words.you", text))
         or (language.starts("drop.question", text) and not text.endswith("!"))
-        or (language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX)
         or any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
         or (language.has("drop.condition", text) and not rule)
         or language.starts("drop.chatter", text)
@@ -138,7 +140,11 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         points += _EVALUATIVE + min(_FIRST, precise)
     if language.starts("words.pronoun", text) and not setting.antecedent:
         points += 2 * _POINTS_AWAY
-    elif language.has("words.vague", text) and precise < _SPECIFICS_MAX and not found:
+    elif (
+        language.has("words.vague", text)
+        and precise < _SPECIFICS_MAX
+        and not (found or setting.antecedent)
+    ):
         points += _POINTS_AWAY
     if words < (2 if setting.item else 3) and not found:
         points += _SHORT

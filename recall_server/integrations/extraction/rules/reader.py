@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType, importance
+from recall_server.domain.text.transcript import read_moment
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules.cutting import (
+    BOLD,
     HEADING_CHARS_MAX,
     LEAD_IN,
     Clause,
@@ -55,6 +59,11 @@ _OF_THINGS = frozenset(
 _VALUE_WORDS_MAX = 24
 _NAMES_MAX = 50
 _SURE = 0.55
+_OWN_WORDS_MIN = 4
+_NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
+_DATE_CHARS_MAX = 24
+_BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
+_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・]|\d{1,2}[.)])[ \t]+")
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
 _AROUND = " ,.!:–—-。！，"
@@ -107,9 +116,14 @@ class _Reader:
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
         self.labels = labels(passage.text, speakers)
         self.document = not speakers and not self.labels and (lines > 2 or len(passage.text) > 400)
-        self.names = {word for one in speakers for word in (one, one.split()[0])}
+        self.names = {word for one in speakers | self.labels for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
-        self.spoken_to = re.compile(rf"(?:{names})[,!.] ")
+        self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
+        self.read_to = 0
+        # The day of a mail; it may be written in a way that is not read.
+        self.day: datetime | None = None
+        self.dated = True
+        self.opens, self.listed = True, False
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
             self._headings_before(passage.turns[0].span.start)
@@ -120,8 +134,19 @@ class _Reader:
         title = (0, first if first < min(start, 200) else 0)
         for begin, end in (title, (max(0, start - _BEFORE_CHARS_MAX), start)):
             for piece in pieces(self.passage.text, begin, end, self.language):
-                if piece.kind in (Kind.HEADING, Kind.SENDER):
-                    self.headings.add(piece, self.passage.text, self.language)
+                self._head(piece)
+
+    def _head(self, piece: Piece) -> bool:
+        """Take what stands above the words: headings, the sender and the day of a mail."""
+        text = self.passage.text
+        if piece.kind is Kind.DATE:
+            self.day = read_moment(text[piece.start : piece.end], self.passage.occurred_at)
+            self.dated = self.day is not None
+        elif piece.kind in (Kind.HEADING, Kind.SENDER):
+            self.headings.add(piece, text, self.language)
+        else:
+            return False
+        return True
 
     def read(self, turn: Turn) -> None:
         """Read a turn, and remember the question that it ends with."""
@@ -131,11 +156,22 @@ class _Reader:
         self.language = table(name) if name and sure >= _SURE else self.main
         if name is None and sure >= _SURE:
             return
+        if _BREAK.search(text, self.read_to, span.end):
+            # What is above a ruled line names nothing below it.
+            self.headings.by_level.clear()
+            self.opens = True
+        self.read_to = span.end
         found = list(pieces(text, span.start, span.end, self.language))
-        if found and found[0].kind is Kind.SENTENCE:
+        if not found:
+            return
+        if found[0].kind is Kind.SENTENCE or self._is_plain_pair(found[0]):
             self.headings.by_level.pop(LEAD_IN, None)
-        if self.document and found and self._is_title(found[0]):
-            found[0] = replace(found[0], kind=Kind.HEADING, level=1)
+            if self.listed:
+                self.headings.by_level.pop(BOLD, None)
+        self.listed = found[-1].kind in (Kind.ITEM, Kind.PAIR)
+        if self.document:
+            self._find_headings(found)
+        self.opens = False
         labels = [at for at, one in enumerate(found) if one.key in self.labels]
         for first, end in zip([0, *labels], [*labels, len(found)], strict=True):
             part, label = found[first:end], turn.speaker
@@ -146,19 +182,67 @@ class _Reader:
             if part:
                 self._utterance(part, label, turn)
 
+    def _is_plain_pair(self, piece: Piece) -> bool:
+        """Whether it is a `Key: value` line without the mark of a list item."""
+        before = self.passage.text[: piece.start].rpartition("\n")[2]
+        return piece.kind is Kind.PAIR and not before.strip()
+
+    def _find_headings(self, found: list[Piece]) -> None:
+        """Make headings of the lines of a paragraph that have no mark of one."""
+        text = self.passage.text
+        for at, (piece, after) in enumerate(pairwise(found)):
+            if _TO_BULLET.fullmatch(text, piece.end, after.start) and self._is_name(piece):
+                found[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
+        first = found[0]
+        if self._is_title(first):
+            found[0] = replace(first, kind=Kind.HEADING, level=1)
+        elif len(found) > 1 and (self._is_day(first) or self._is_caption(first, found[1])):
+            found[0] = replace(first, kind=Kind.HEADING, level=LEAD_IN)
+
     def _is_title(self, piece: Piece) -> bool:
         """Whether the first line of a text, or one in capitals, only names what follows."""
-        line = self.passage.text[piece.start : piece.end]
-        alone = self.passage.text[piece.end : piece.end + 1] in ("\n", "")
-        first = not self.passage.text[: piece.start].strip()
+        line = self._line(piece)
+        return bool(line) and (
+            line.isupper()
+            or (self.opens and not line[0].islower() and len(self.passage.text) > piece.end + 1)
+        )
+
+    def _is_day(self, piece: Piece) -> bool:
+        """Whether the first line of a paragraph says of which day the others are, as in a log."""
+        line = self._line(piece)
+        weekdays = self.language.data["weekdays"].replace(" ", "|")
+        dated = line[:1].isdigit() or re.match(rf"(?:{weekdays})\b", line, re.IGNORECASE)
+        return bool(dated) and has_date(line[:_DATE_CHARS_MAX], self.language)
+
+    def _is_name(self, piece: Piece) -> bool:
+        """Whether a line only names the list below it: "Priya", of whom its items are."""
+        line = self._line(piece)
+        return line[:1].isupper() and len(line.split()) <= _NAME_WORDS_MAX
+
+    def _is_caption(self, piece: Piece, after: Piece) -> bool:
+        """Whether the first line of a paragraph names what its sentences are about."""
+        line, said = self._line(piece), self.passage.text[after.start : after.end]
         return (
+            line[:1].isupper()
+            and len(line.split()) <= _CAPTION_WORDS_MAX
+            and after.kind is Kind.SENTENCE
+            and said.endswith(".")
+            and size(said, self.language) > _CAPTION_WORDS_MAX
+        )
+
+    def _line(self, piece: Piece) -> str:
+        """Return a line that may be a heading; nothing where a piece is none."""
+        text = self.passage.text
+        line = text[piece.start : piece.end]
+        alone = text[piece.end : piece.end + 1] in ("\n", "")
+        may_be = (
             piece.kind is Kind.SENTENCE
             and alone
             and len(line) <= HEADING_CHARS_MAX
             and line[-1:] not in ".!?。！？"
             and not self.language.starts("drop.greeting", line)
-            and (line.isupper() or (first and len(self.passage.text) > piece.end + 1))
         )
+        return line if may_be else ""
 
     def _utterance(self, part: list[Piece], label: str | None, turn: Turn) -> None:
         text, speaker = self.passage.text, self._speaker(label, turn)
@@ -175,8 +259,7 @@ class _Reader:
             self._keep(clause, points, _Voice(user, turn), heading=user.shown, found=pair)
             return
         for piece in self._with_steps(part):
-            if piece.kind in (Kind.HEADING, Kind.SENDER):
-                self.headings.add(piece, self.passage.text, self.language)
+            if self._head(piece):
                 self.before = None
             elif speaker is not None:
                 self._piece(piece, _Voice(speaker, turn))
@@ -288,8 +371,8 @@ class _Reader:
             if cuts and says_nothing(part, language, setting):
                 continue
             found = find_fact(part, speaker, language)
-            own = judge(part, language, found, setting).kept and size(part, language) >= 3
-            own = own and (found is not None or not language.starts("words.pronoun", part))
+            own = judge(part, language, found, setting).kept
+            own = own and (found is not None or self._is_whole(part))
             if own or not spans:
                 spans.append((first, last))
             else:
@@ -297,6 +380,12 @@ class _Reader:
         for first, last in spans:
             clause = Clause(start + first, start + last, text[first:last], kind)
             yield from coordinated(clause, speaker, language)
+
+    def _is_whole(self, part: str) -> bool:
+        """Whether a part of a sentence is understood without the other parts."""
+        language = self.language
+        leans = language.starts("words.pronoun", part) or language.has("words.vague", part)
+        return not leans and size(part, language) >= _OWN_WORDS_MIN
 
     def _clause(self, clause: Clause, voice: _Voice) -> None:
         language, text = self.language, self._named(clause.text)
@@ -306,7 +395,7 @@ class _Reader:
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
-        leans = language.starts("words.pronoun", text) is not None
+        leans = language.starts("words.pronoun", text) is not None or self._orders_of(text)
         before = self.before if leans else None
         if before and language.starts("words.pronoun", before.text):
             before = None
@@ -329,6 +418,13 @@ class _Reader:
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
         addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
         self.before = None if addressed else _Before(text, clause.start, at, found)
+
+    def _orders_of(self, text: str) -> bool:
+        """Whether an order is about what was kept just before: "Don't share it with anybody."."""
+        language = self.language
+        kept = self.before is not None and self.before.at is not None
+        order = kept and language.starts("keep.order", text) and language.has("words.vague", text)
+        return bool(order) and not specifics(text, language)
 
     def _is_task(self, text: str) -> bool:
         """Whether it asks for something once, or says how a thing asked for before is to be."""
@@ -416,7 +512,7 @@ class _Reader:
             self.headings = before
             return
         said = f"{key}: {value}"
-        if key.istitle() and " " not in key and language.has("words.first", value):
+        if key.istitle() and " " not in key and _speaks(value, language):
             # In minutes the name before the colon is who speaks.
             voice, said = replace(voice, speaker=Speaker(key, key)), value
         heading = self.headings.text
@@ -516,11 +612,11 @@ class _Reader:
             self.called = (
                 fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
             )
-        base = turn.said_at or self.passage.occurred_at
+        base = turn.said_at or self.day or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
-        if turn.said_at is None and has_date(self.headings.text, language):
+        if turn.said_at is None and (not self.dated or has_date(self.headings.text, language)):
             when = None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
@@ -534,14 +630,17 @@ class _Reader:
             or (clause.found is not None and not language.has("words.first", clause.text)),
         )
         ended = found and found.fact.negated and language.has("keep.ended", clause.text)
-        text = stand_alone(clause.text, context, language, when)
         start = clause.start
-        if before is not None:
-            first = stand_alone(before.text, replace(context, heading=""), language, None)
-            text = f"{first} {text}"
+        if before is None:
+            text = stand_alone(clause.text, context, language, when)
+        else:
+            # The heading stands before the first of the two.
+            below = replace(context, heading="", elided=context.elided and not heading)
+            old = self.kept[before.at] if before.at is not None else None
+            first = old.text if old else stand_alone(before.text, context, language, None)
+            text = f"{first} {stand_alone(clause.text, below, language, when)}"
             start = before.start if before is self.before else start
             if before.at is not None:
-                old = self.kept[before.at]
                 self.kept[before.at] = None
                 if found is None and old and old.fact:
                     found = before.found
@@ -588,10 +687,18 @@ def _value(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _speaks(value: str, language: Table) -> bool:
+    """Whether a value is what somebody says of themselves, as "I'll ask" is, and "me" is not."""
+    first = language.search("words.first", value)
+    return first is not None and not (language.name == "en" and value.startswith("me ")) and (
+        not language.spaced or re.match(r"['’ ]\w", value[first.end() :]) is not None
+    )
+
+
 def _has_subject(text: str, language: Table) -> bool:
     """Whether a sentence of a document begins with a name or the speaker."""
     first = text.split(" ", maxsplit=1)[0]
     return bool(
         language.starts("words.first", text)
-        or (language.name == "en" and len(re.findall(r"[A-Z]", first)) > 1)
+        or (language.name == "en" and len(re.findall(r"[A-Z]", first)) > 1 and len(first) > 3)
     )
