@@ -10,6 +10,9 @@ from recall_server.domain.extraction import Usage
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Bearer
 
+# Stands for the token where a change was asked for without one.
+OPERATOR = "operator"
+
 
 class Outcome(StrEnum):
     """The outcome of an operation."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain.audit import OPERATOR, AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.erasure import CONFIRMATION, Digests, Kind, Stage, Subject
 from recall_server.domain.errors import (
@@ -31,7 +31,7 @@ from recall_server.services.erasure.eraser import Eraser, Targets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.purge import Receipts
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.erasure import OPERATOR, PURGE, Hold
+from recall_server.storage.tables.erasure import PURGE, Hold
 
 REASON_CHARS_MAX = 256
 

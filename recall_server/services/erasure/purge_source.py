@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain.audit import OPERATOR, AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory, Status
@@ -26,7 +26,6 @@ from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.erasure import OPERATOR
 
 
 def _work(work: Work, removed: Collection[str]) -> Work:

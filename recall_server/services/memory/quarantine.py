@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain.audit import OPERATOR, AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import NotFound, Stale
 from recall_server.domain.security.screening import Held, Place, Suspect
@@ -12,7 +12,6 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.erasure import OPERATOR
 
 LISTED_MAX = 100
 """Suspects on one page."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.audit import AccessCount
+from recall_server.domain.audit import OPERATOR, AccessCount
 from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.memory import importance
@@ -26,7 +26,6 @@ from recall_server.storage.driver import (
     moment_or_none,
     span,
 )
-from recall_server.storage.tables.erasure import OPERATOR
 from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
 # The turns of a longer text take long enough for other callers to notice.

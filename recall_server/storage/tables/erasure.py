@@ -21,8 +21,6 @@ from recall_server.storage.tables.registry import Part
 
 # The job that goes on where the call for an erasure ends.
 PURGE = "purge"
-# Stands for the token where an erasure was asked for without one.
-OPERATOR = "operator"
 # Until a namespace is erased, no token opens it, whenever it was made.
 NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
 
