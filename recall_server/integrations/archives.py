@@ -67,6 +67,8 @@ class ArchiveFolder:
         """
         lock = FileLock(self.path / ".lock", mode=0o600)
         try:
+            # The lock would make a folder that is not there: a mount that has gone, it may be.
+            self.path.stat()
             lock.acquire(timeout=0)
         except Timeout:
             yield False

@@ -2,11 +2,12 @@
 done to the cut or to an archive comes out.
 """
 
+import asyncio
 import json
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from recall_server.application import Application
 from recall_server.domain.context import Context
-from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.domain.errors import DatabaseUnusable, Invalid, Unavailable
 from recall_server.domain.security.audit_chain import Cut
-from recall_server.integrations.archives import signed_cut, verified_cut
+from recall_server.integrations.archives import ArchiveFolder, signed_cut, verified_cut
 from recall_server.integrations.crypto.keys import ServerKey
 from tests.support.audit import (
     ALICE,
@@ -172,6 +173,57 @@ def test_nothing_is_cut_of_a_namespace_on_hold(database: Database, folder: Path)
     assert min(places(database)) == RECORDS + 1
 
 
+def test_a_folder_that_has_gone_is_not_made_and_nothing_is_cut(
+    database: Database, folder: Path
+) -> None:
+    """It may be a mount; the control is the same folder once it is back."""
+    fill(database, RECORDS, now=lambda: OLD)
+    folder.rmdir()
+    with pytest.raises(Unavailable, match="RECALL_AUDIT_ARCHIVE"):
+        cut(database, folder)
+    there, kept = folder.exists(), len(places(database))
+    folder.mkdir()
+    cut(database, folder)
+
+    assert (there, kept) == (False, RECORDS)
+    assert places(database) == [RECORDS + 1]
+
+
+def test_another_process_at_the_same_folder_is_not_disturbed(
+    database: Database, folder: Path
+) -> None:
+    fill(database, RECORDS, now=lambda: OLD)
+    with ArchiveFolder(folder).alone() as alone:
+        cut(database, folder)
+        kept = len(places(database))
+    cut(database, folder)
+
+    assert (alone, kept) == (True, RECORDS)
+    assert places(database) == [RECORDS + 1]
+
+
+def test_of_two_that_cut_at_once_with_folders_of_their_own_one_wins(
+    database: Database, folder: Path, tmp_path: Path
+) -> None:
+    """Both have written an archive; the log was cut once, and verifies with the two of them."""
+    fill(database, RECORDS, now=lambda: OLD)
+    other = tmp_path / "other"
+    other.mkdir()
+
+    async def both(built: Application) -> None:
+        mine = built.services.retention
+        theirs = replace(mine, archive=ArchiveFolder(other))
+        await asyncio.gather(mine.once(), theirs.once())
+
+    cut(database, folder, act=both)
+    said = verify(database, "--archive", folder, "--archive", other)
+    tail = json.loads(recall(database, "audit", "tail", "--namespace", "alice", "--json").out)
+
+    assert said.code == 0, said.err
+    assert "records 1 to" in said.out
+    assert [one["operation"] for one in tail].count("cut_audit") == 1
+
+
 def test_an_idle_log_is_not_cut_for_the_record_of_its_cut_alone(
     database: Database, folder: Path
 ) -> None:
@@ -191,7 +243,7 @@ def test_a_long_past_takes_several_archives_in_which_no_record_is_missing(
     fill(database, RECORDS, now=lambda: OLD)
 
     async def small(built: Application) -> None:
-        object.__setattr__(built.services.retention, "records_max", 4)
+        await replace(built.services.retention, records_max=4).once()
 
     cut(database, folder, act=small)
     said = verify(database, "--archive", folder)

@@ -3,8 +3,11 @@ order, and whoever held a row and wanted the namespace would be in a deadlock wi
 """
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,9 +21,11 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Unauthenticated
 from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Job, Mode, Request, Task
+from recall_server.integrations.archives import ArchiveFolder
 from recall_server.server import bound, listening
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource
+from recall_server.services.retention import Days
 from recall_server.services.tasks.transitions import EXPIRE
 from recall_server.storage.bound_connection import load
 from recall_server.storage.tables import registry
@@ -161,6 +166,14 @@ async def a_source_that_is_purged(application: Application, _: Clock) -> Operati
     return lambda: application.services.sources.purge(context(application), source, dry_run=False)
 
 
+async def a_log_that_is_cut(application: Application, clock: Clock) -> Operation:
+    clock.pass_(timedelta(days=1))
+    folder = await asyncio.to_thread(tempfile.mkdtemp)
+    retention = application.services.retention
+    days = Days(audit=timedelta(), jobs=timedelta(), tokens=timedelta())
+    return replace(retention, days=days, archive=ArchiveFolder(Path(folder))).once
+
+
 PREPARED: list[Prepared] = [
     an_extraction,
     a_task_that_is_worked_on,
@@ -174,6 +187,7 @@ PREPARED: list[Prepared] = [
     a_token_that_is_refused,
     a_purge,
     a_source_that_is_purged,
+    a_log_that_is_cut,
 ]
 
 
