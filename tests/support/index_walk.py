@@ -70,11 +70,13 @@ class Walk:
         self.application = application
         self.chance = random.Random(seed)
         self.forgotten: list[str] = []
+        self.erased: list[str] = []
         self.taken: set[str] = set()
         self.last = ""
 
-    async def step(self) -> None:
-        steps: tuple[tuple[int, Callable[[], Awaitable[object]]], ...] = (
+    def steps(self) -> tuple[tuple[int, Callable[[], Awaitable[object]]], ...]:
+        """What it may do, each with its weight."""
+        return (
             (6, self.tell),
             (5, self.work),
             (2, self.forget_memory),
@@ -86,7 +88,10 @@ class Walk:
             (1, self.merge),
             (2, self.undo),
         )
-        (step,) = self.chance.choices([s for _, s in steps], [weight for weight, _ in steps])
+
+    async def step(self) -> None:
+        weights, steps = zip(*self.steps(), strict=True)
+        (step,) = self.chance.choices(steps, weights)
         self.last = step.__name__
         try:
             if await step() is not False:
@@ -122,6 +127,7 @@ class Walk:
     async def erase(self) -> bool:
         if chosen := await self._memory():
             await self.application.services.erase.memory(context(self.application), chosen)
+            self.erased.append(chosen)
         return bool(chosen)
 
     async def release(self) -> bool:

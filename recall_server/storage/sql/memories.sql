@@ -155,7 +155,8 @@ FROM memories m
 JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND t.span_start <= c.span_start AND c.span_start < t.span_end AND t.state <> 'hidden'
+  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+  AND (:past OR t.state <> 'hidden')
 WHERE m.namespace = :namespace
   -- Of the past the events tell.
   AND (:past OR (m.status IN ('active', 'disputed', 'superseded')

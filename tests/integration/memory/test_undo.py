@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -18,41 +17,12 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.undo import Undone
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember
-from tests.support.erasure import select
 from tests.support.index_walk import Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
+from tests.support.whole_walk import present
 
 HOUR = timedelta(hours=1)
-# All that a search goes by and all that is believed; what was forgotten is neither.
-PRESENT = """
-SELECT id, text, status, superseded_by, valid_until, retired_at, expires_at, confidence,
-  reinforcements FROM memories WHERE status <> 'forgotten' ORDER BY id;
-SELECT c.memory_id, c.position, c.episode_id, c.span_start, c.span_end
-FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
-WHERE m.status <> 'forgotten' ORDER BY c.memory_id, c.position;
-SELECT item_id, turn_id, span_start, span_end FROM documents WHERE findable ORDER BY item_id;
-SELECT term, documents FROM terms WHERE documents > 0 ORDER BY term;
-SELECT documents, words FROM namespaces WHERE documents > 0;
-SELECT type, topic, memories FROM memory_counts WHERE memories > 0 ORDER BY type, topic;
-SELECT t.id, t.state FROM turns t WHERE NOT EXISTS (SELECT 1 FROM forgotten f
-  WHERE f.namespace = t.namespace AND f.item_id = t.episode_id) ORDER BY t.id;
-SELECT item_id, state, decided_by, decided_at, reasons FROM quarantine q
-WHERE NOT EXISTS (SELECT 1 FROM forgotten f
-  WHERE f.namespace = q.namespace AND f.item_id = q.episode_id) ORDER BY item_id;
-SELECT question_id, memory_id, side FROM disputes WHERE closed_at IS NULL ORDER BY 1, 2;
-SELECT e.item_id FROM embeddings e
-JOIN documents d ON d.namespace = e.namespace AND d.slot = e.document
-WHERE d.findable ORDER BY e.item_id
-"""
-
-
-async def present(application: Application) -> list[list[tuple[Any, ...]]]:
-    await drained(application)
-    return [
-        [tuple(row.values()) for row in map(dict, await select(application.store, query))]
-        for query in PRESENT.split(";")
-    ]
 
 
 async def undo(application: Application, change_id: str, **given: bool) -> Undone:
