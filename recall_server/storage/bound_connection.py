@@ -23,7 +23,7 @@ from recall_server.domain.permissions import (
 )
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
-from recall_server.storage.tables import registry
+from recall_server.storage.tables import derived, registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
 _ACROSS = "-- across namespaces:"
@@ -123,7 +123,7 @@ def load(engine: Engine) -> Mapping[str, Query]:
     files_ = sorted(files(__package__).joinpath("sql").iterdir(), key=lambda path: path.name)
     texts = [file.read_text(encoding="utf-8") for file in files_ if file.name.endswith(".sql")]
     found: dict[str, Query] = {}
-    for text in (*texts, registry.queries()):
+    for text in (*texts, derived.queries()):
         for query in parse(text, engine):
             if query.name in found:
                 raise ValueError(f"query {query.name} is defined twice; rename one of them")
