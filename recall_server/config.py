@@ -2,15 +2,11 @@
 these defaults.
 """
 
-import os
 import re
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
@@ -28,10 +24,6 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 ENV_FILE = Path(".env")
 """Read by the command line from the folder that it is run in, and by nothing else."""
-
-# Variables of the examples for clients and of the test suite, which are no settings.
-_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
-_OF_TESTS = "RECALL_TEST_"
 
 # A path belongs to a proxy before the server; no credentials, query or fragment.
 _ADDRESS = re.compile(
@@ -569,36 +561,9 @@ def is_secret(field: FieldInfo) -> bool:
     return "SecretStr" in str(field.annotation)
 
 
-@dataclass(frozen=True)
-class UnknownSetting:
-    """A variable that looks like a setting and is none; `meant` is the setting most like it."""
-
-    name: str
-    meant: str | None
-
-
 def is_address(value: str) -> bool:
     """Whether it is an http or https URL without credentials, query and fragment."""
     return _ADDRESS.fullmatch(value) is not None
-
-
-def unknown_settings() -> list[UnknownSetting]:
-    """The variables of the environment and of `.env` that begin with RECALL_ and change nothing."""
-    fields = Settings.model_fields.items()
-    variables = {variable_of(name, field) for name, field in fields}
-    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
-    known = _OF_CLIENTS | variables | files
-    names = sorted(
-        name
-        for name in {**os.environ, **dotenv_values(ENV_FILE)}
-        if name.upper().startswith("RECALL_")
-        and name.upper() not in known
-        and not name.upper().startswith(_OF_TESTS)
-    )
-    return [
-        UnknownSetting(name, next(iter(get_close_matches(name.upper(), known, n=1)), None))
-        for name in names
-    ]
 
 
 def _beside(path: Path, ending: str) -> Path:
