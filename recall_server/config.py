@@ -2,16 +2,13 @@
 these defaults.
 """
 
-import os
 import re
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -21,16 +18,12 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from recall_server.secret_files import SecretFiles, is_secret, variable_of
+from recall_server.domain.errors import Invalid
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 ENV_FILE = Path(".env")
 """Read by the command line from the folder that it is run in, and by nothing else."""
-
-# Variables of the examples for clients and of the test suite, which are no settings.
-_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
-_OF_TESTS = "RECALL_TEST_"
 
 # A path belongs to a proxy before the server; no credentials, query or fragment.
 _ADDRESS = re.compile(
@@ -438,9 +431,9 @@ class Settings(BaseSettings):
         env_file.env_vars = dotenv_settings.env_vars
         return (
             init_settings,
-            SecretFiles(settings_cls, env_settings),
+            _SecretFiles(settings_cls, env_settings),
             env_settings,
-            SecretFiles(settings_cls, env_file),
+            _SecretFiles(settings_cls, env_file),
             env_file,
         )
 
@@ -547,36 +540,49 @@ class Settings(BaseSettings):
         return self.host not in LOOPBACK
 
 
-@dataclass(frozen=True)
-class UnknownSetting:
-    """A variable that looks like a setting and is none; `meant` is the setting most like it."""
+class _SecretFiles(PydanticBaseSettingsSource):
+    """Secrets from the files that `NAME_FILE` names, in the variables of another source. Raises
+    `Invalid` where a file cannot be read, or the secret stands there too.
+    """
 
-    name: str
-    meant: str | None
+    def __init__(self, settings_cls: type[BaseSettings], source: EnvSettingsSource) -> None:
+        super().__init__(settings_cls)
+        self._variables = source.env_vars
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        variable = variable_of(field_name, field)
+        path = self._variables.get(f"{variable}_FILE".lower())
+        if not path or not is_secret(field):
+            return None, field_name, False
+        if self._variables.get(variable.lower()):
+            raise Invalid(f"{variable} and {variable}_FILE are both set. Keep one of them.")
+        try:
+            return Path(path).read_text("utf-8").strip(), field_name, False
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise Invalid(f"{variable}_FILE: {path} cannot be read ({why}).") from None
+
+    def __call__(self) -> dict[str, Any]:
+        found = {
+            name: self.get_field_value(field, name)[0]
+            for name, field in self.settings_cls.model_fields.items()
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def variable_of(name: str, field: FieldInfo) -> str:
+    """The environment variable of a setting."""
+    alias = field.validation_alias
+    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"RECALL_{name.upper()}"
+
+
+def is_secret(field: FieldInfo) -> bool:
+    return "SecretStr" in str(field.annotation)
 
 
 def is_address(value: str) -> bool:
     """Whether it is an http or https URL without credentials, query and fragment."""
     return _ADDRESS.fullmatch(value) is not None
-
-
-def unknown_settings() -> list[UnknownSetting]:
-    """The variables of the environment and of `.env` that begin with RECALL_ and change nothing."""
-    fields = Settings.model_fields.items()
-    variables = {variable_of(name, field) for name, field in fields}
-    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
-    known = _OF_CLIENTS | variables | files
-    names = sorted(
-        name
-        for name in {**os.environ, **dotenv_values(ENV_FILE)}
-        if name.upper().startswith("RECALL_")
-        and name.upper() not in known
-        and not name.upper().startswith(_OF_TESTS)
-    )
-    return [
-        UnknownSetting(name, next(iter(get_close_matches(name.upper(), known, n=1)), None))
-        for name in names
-    ]
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from recall_server.application import Application
-from recall_server.config import LOOPBACK, Settings, unknown_settings
+from recall_server.config import LOOPBACK, Settings
 from recall_server.domain.errors import Unsafe
 from recall_server.services import stats
 from recall_server.storage.inspection import (
@@ -27,6 +27,7 @@ from recall_server.storage.inspection import (
     mb,
     space_findings,
 )
+from recall_server.unknown_settings import unknown_settings
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 

@@ -61,7 +61,7 @@ class ArchiveFolder:
     path: Path
 
     @contextmanager
-    def alone(self) -> Iterator[bool]:
+    def locked(self) -> Iterator[bool]:
         """Whether no other process of this machine writes archives there, or will in the block.
         Raises `Unavailable`.
         """

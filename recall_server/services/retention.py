@@ -76,7 +76,7 @@ class Retention:
         """
         now = self.now()
         if self.days.audit is not None and self.archive is not None:
-            with self.archive.alone() as alone:
+            with self.archive.locked() as alone:
                 # Another process is at it.
                 if alone:
                     await self._cut_all(self.archive, now - self.days.audit)

@@ -14,8 +14,7 @@ import httpx2
 import pytest
 import yaml
 
-from recall_server.config import Settings
-from recall_server.secret_files import is_secret, variable_of
+from recall_server.config import Settings, is_secret, variable_of
 from tests.support.engines import KEY_FILE
 from tests.support.paths import ROOT
 from tests.support.processes import Process, free_port, until

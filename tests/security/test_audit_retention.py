@@ -193,7 +193,7 @@ def test_another_process_at_the_same_folder_is_not_disturbed(
     database: Database, folder: Path
 ) -> None:
     fill(database, RECORDS, now=lambda: OLD)
-    with ArchiveFolder(folder).alone() as alone:
+    with ArchiveFolder(folder).locked() as alone:
         cut(database, folder)
         kept = len(places(database))
     cut(database, folder)
