@@ -350,7 +350,7 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what a bad source caused, and restore what it had replaced."""
+    """Take out what a bad source caused, and restore what it had replaced."""
     ns = namespace_or_fail(name)
     try:
         source = BadSource(agent, session, episode)
@@ -363,7 +363,8 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
         async with _noting_a_hold(built, ns, operations.erasure.PURGE_SOURCE) as context:
             found = await built.services.sources.purge(context, source, dry_run=dry_run)
         if as_json:
-            print_json(_as_json(found, dry_run=dry_run))
+            change_id = None if dry_run else context.entry.change
+            print_json({**_as_json(found, dry_run=dry_run), "change_id": change_id})
             return
         for title, ones in (
             ("removed", found.removed),
@@ -379,6 +380,8 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
         typer.echo(
             f"{'Would be' if dry_run else 'Done'}: {summary}." if summary else "Nothing came of it."
         )
+        if summary and not dry_run:
+            echo(f"To take it back, but for tasks: recall undo {ns} {context.entry.change}")
 
     in_application(db, act)
 

@@ -179,17 +179,13 @@ class AccessScope:
             types = frozenset({type_}) if types is None else types & {type_}
         if layer is not None:
             layers = frozenset({layer}) if layers is None else layers & {layer}
-        return replace(
-            self,
-            topics=topics,
-            types=types,
-            metadata=self.metadata | _pairs(metadata or {}),
-            layers=layers,
-            **{n: max(filter(None, (getattr(self, n), times.get(n))), default=None) for n in AFTER},
-            **{
-                n: min(filter(None, (getattr(self, n), times.get(n))), default=None) for n in BEFORE
-            },
-        )
+        limits: dict[str, Any] = {}
+        for names, tighter in ((AFTER, max), (BEFORE, min)):
+            for name in names:
+                given = filter(None, (getattr(self, name), times.get(name)))
+                limits[name] = tighter(given, default=None)
+        pairs = self.metadata | _pairs(metadata or {})
+        return replace(self, topics=topics, types=types, metadata=pairs, layers=layers, **limits)
 
     def confined(self, topic: str, container: str) -> AccessScope:
         """The access scope of work on behalf of such a token, once it is about `topic` in

@@ -221,8 +221,8 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
     for batch in _batches(await tx.events.changed_later(change_id)):
         histories = Histories(await tx.events.of_items(batch))
         found |= {one.change_id: one.seq for i in batch for one in histories.later(i, change_id)}
-    for batch in _batches(await tx.events.shown(change_id)):
-        hides = await _spans(tx, {one.item_id: one for one in batch})
+    for brought in _batches(await tx.events.brought(change_id)):
+        hides = await _spans(tx, {one.item_id: one for one in brought})
         cited = {
             (row["memory_id"], row["position"])
             for row in await tx.erasures.citations_in(hides)

@@ -72,7 +72,7 @@ class MemoryEvents(BoundTable):
         rows = await self._bound.fetch("items_changed_later", change_id=change_id)
         return [row["item_id"] for row in rows]
 
-    async def shown(self, change_id: str) -> list[MemoryEvent]:
+    async def brought(self, change_id: str) -> list[MemoryEvent]:
         """The events of a change that brought words, or released them."""
         rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)
         return [_event(row) for row in rows]

@@ -4,16 +4,19 @@ from datetime import UTC, datetime, timedelta
 
 from recall_server.application import Application
 from recall_server.cli.timeline import drawing, drawn
+from recall_server.demo.tour import ASKED_FOR, MOVES, WHERE_IVO_LIVES
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, MemoryType
-from recall_server.domain.moments import PRESENT, Past
+from recall_server.domain.moments import PRESENT, Past, past
 from recall_server.domain.permissions import AccessScope
+from recall_server.domain.query import Query
 from recall_server.domain.timeline import Interval, Timeline
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
-from tests.support.conversation import context, drained, enter, memories
+from tests.support.conversation import context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
+from tests.support.paths import ROOT
 from tests.support.runtime import NOON, Clock
 
 WEEK = timedelta(days=7)
@@ -178,3 +181,31 @@ async def test_a_timeline_is_as_it_was_known_at_a_moment_and_of_what_was_true_at
         ]
         assert values(await asked(application, at=Past(as_of=lisbon))) == ["Lisbon"]
         assert values(await asked(application, at=Past(as_of=lisbon, known_at=porto))) == ["Porto"]
+
+
+async def test_the_readme_shows_what_the_command_draws(open_app: Open, clock: Clock) -> None:
+    """The scene of the demo, each text told on its day; then the last one is undone."""
+    async with open_app() as application:
+        await enter(application)
+        for day, text in MOVES:
+            clock.time = datetime.fromisoformat(day).replace(hour=12, tzinfo=UTC)
+            last = await remember(application, text)
+            await drained(application)
+        clock.time = NOON
+        recall, whole = application.services.recall, context(application)
+        before = drawn(await recall.timeline(whole, "Ivo", "lives_in"), clock())
+        homes = []
+        for day in ASKED_FOR:
+            asked_for = Query(WHERE_IVO_LIVES, past=past(day, "", clock()), limit=1)
+            homes += [hit.text for hit in (await recall.search(whole, asked_for)).hits]
+        await application.services.changes.undo(
+            context(application), last.job_id, dry_run=False, with_dependents=False
+        )
+        asked_for = Query(WHERE_IVO_LIVES, limit=1)
+        again = (await recall.search(whole, asked_for)).hits[0].text
+
+    shown = (ROOT / "README.md").read_text("utf-8")
+    drawing_ = "\n".join(before)
+    assert drawing_ in shown, drawing_
+    assert ", ".join(f'"{home}"' for home in homes) in " ".join(shown.split())
+    assert again == homes[1]
