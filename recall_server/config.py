@@ -88,6 +88,11 @@ class Settings(BaseSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
     )
+    mcp_sse: bool = Field(
+        default=False,
+        description="also serve MCP over HTTP with SSE, for clients that speak no newer transport, "
+        "at /mcp/sse",
+    )
     mem0: bool = Field(
         default=False, description="also serve the routes of mem0's servers, under /mem0"
     )

@@ -108,6 +108,8 @@ def _listed(model: type[Arguments], unlisted: frozenset[str]) -> Json:
 
 
 PROTOCOL = "mcp"
+PATH = "/mcp"
+SESSION = "mcp-session-id"
 _ENVELOPE = "recall.envelope"
 _JSON_KINDS = {b"", b"*/*", b"application/*", b"application/json"}
 INSTRUCTIONS = (
@@ -268,7 +270,7 @@ def _client_name(context: Context) -> str | None:
     """
     name = _name_in((context.meta or {}).get("io.modelcontextprotocol/clientInfo"))
     if name is None and context.request is not None:
-        name = _name_of_session(context.request.headers.get(_SESSION, ""))
+        name = _name_of_session(context.request.headers.get(SESSION, ""))
     return name
 
 
@@ -286,7 +288,6 @@ def _printable(name: str) -> str | None:
     return name if name and name.isprintable() else None
 
 
-_SESSION = "mcp-session-id"
 _SESSION_CHARS_MAX = 1_024
 
 
@@ -298,7 +299,7 @@ def _with_session(name: str, send: Send) -> Send:
 
     async def named(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
-            MutableHeaders(scope=message)[_SESSION] = session
+            MutableHeaders(scope=message)[SESSION] = session
         await send(message)
 
     return named

@@ -221,9 +221,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         _route("accessor", "DELETE", "/v1/tokens/{}?children_only=true"),
         _route("accessor", "DELETE", "/v1/tokens/{}"),
     ),
-    "POST /v1/webhooks/{webhook_id}/test": (
-        _route("webhook", "POST", "/v1/webhooks/{}/test", {}),
-    ),
+    "POST /v1/webhooks/{webhook_id}/test": (_route("webhook", "POST", "/v1/webhooks/{}/test", {}),),
     "DELETE /v1/webhooks/{webhook_id}": (_route("webhook", "DELETE", "/v1/webhooks/{}"),),
     "POST /v1/quarantine/{id}/release": (
         _route("suspect", "POST", "/v1/quarantine/{}/release", {}),
@@ -277,6 +275,7 @@ WITHOUT_ID = {
     "GET /v1/whoami",
     "GET /v1/export",
     "GET /v1/quarantine",
+    "GET /metrics",
     "GET /v1/webhooks",
     "POST /v1/webhooks",
 }

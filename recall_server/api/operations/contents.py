@@ -24,6 +24,9 @@ class ExportNamespace(Arguments):
     subject: str | None = None
 
 
+LINES = "application/x-ndjson"
+
+
 async def stats(call: Call, given: InTime) -> Counts:
     return await call.services.recall.stats(call.context, given.past(call))
 
@@ -38,7 +41,7 @@ async def export(call: Call, given: ExportNamespace) -> Download:
     # An error must come before the answer has begun.
     first = await anext(pieces)
     name = f"{call.caller.namespace}.jsonl"
-    return Download(name, "application/x-ndjson", first, pieces, reader)
+    return Download(name, LINES, first, pieces, reader)
 
 
 class MemoryStats(InTime):
@@ -88,7 +91,7 @@ EXPORT_NAMESPACE = Operation(
     ExportNamespace,
     export,
     whole_namespace=True,
-    http=(Http("GET", "/v1/export"),),
+    http=(Http("GET", "/v1/export", media_type=LINES),),
     cli="recall export",
 )
 IMPORT_NAMESPACE = Operation(
