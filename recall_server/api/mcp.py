@@ -81,7 +81,10 @@ def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
         # where it says no more than that: it costs every client more than the rest.
         output_schema={
             "type": "object",
-            "properties": {"data": {"required": list(returns)}},
+            "properties": {
+                "status": {"enum": ["ok", "error"]},
+                "data": {"required": list(returns)},
+            },
         }
         if returns
         else None,
