@@ -107,23 +107,23 @@ class SseServer:
 
     async def _answer(self, request: Request, stream: _Stream, body: bytes) -> None:
         message = request.scope.get("recall.json")
-        asked = _Asked(body)
-        await self._mcp(_as_mcp(request.scope, stream.headers), asked.receive, asked.send)
-        answer = asked.answer
+        forwarded = _Forwarded(body)
+        await self._mcp(_as_mcp(request.scope, stream.headers), forwarded.receive, forwarded.send)
+        answer = forwarded.answer
         if answer is None:
             return
         if "jsonrpc" not in answer:  # a problem: clients of this transport know no such answer
             about = message.get("id") if isinstance(message, dict) else None
             error = {"code": _INVALID_REQUEST, "message": str(answer.get("detail", ""))}
-            asked.body = json.dumps({"jsonrpc": "2.0", "id": about, "error": error}).encode()
+            forwarded.body = json.dumps({"jsonrpc": "2.0", "id": about, "error": error}).encode()
         result = answer.get("result")
         if isinstance(result, dict) and "protocolVersion" in result:
             stream.headers |= {_VERSION: str(result["protocolVersion"])}
-            stream.headers |= {SESSION: asked.session} if asked.session else {}
-        stream.put(asked.body)
+            stream.headers |= {SESSION: forwarded.session} if forwarded.session else {}
+        stream.put(forwarded.body)
 
 
-class _Asked:
+class _Forwarded:
     """One request of `/mcp`, with its answer."""
 
     def __init__(self, body: bytes) -> None:
