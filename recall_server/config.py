@@ -88,6 +88,11 @@ class Settings(BaseSettings):
     mcp_toolsets: Annotated[tuple[Literal["reviews", "engram"], ...], NoDecode] = Field(
         (), description="further tools that MCP lists, separated by commas: reviews, engram"
     )
+    mcp_sse: bool = Field(
+        default=False,
+        description="also serve MCP over HTTP with SSE, for clients that speak no newer transport, "
+        "at /mcp/sse",
+    )
     mem0: bool = Field(
         default=False, description="also serve the routes of mem0's servers, under /mem0"
     )

@@ -24,6 +24,7 @@ from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.http.endpoint import routes as routes_of
 from recall_server.api.http.openapi import OPENAPI_PATH
 from recall_server.api.mcp import McpServer
+from recall_server.api.mcp_sse import SseServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
 from recall_server.api.middleware.limits import (
     AddressThrottle,
@@ -96,6 +97,12 @@ def create_app(
         async with mcp.manager.run(), _beside(keep("rates", rates.run)):
             yield
 
+    streams = Streams(
+        services.access.still_valid,
+        application.supervisor,
+        each=settings.streams_per_namespace,
+        refusal=refusal,
+    )
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
     if settings.mem0:
         endpoints += [Endpoint(calls, one, route) for one, route in mem0.routes()]
@@ -103,8 +110,11 @@ def create_app(
     protocols = [
         Route("/mcp", mcp),
         Route("/mcp/", mcp),
-        *_routes(application, calls, card, endpoints),
+        *_routes(application, calls, card, endpoints, streams),
     ]
+    if settings.mcp_sse:
+        events = services.tasks.transitions.events
+        protocols += SseServer(mcp, card.base, streams, lambda: events.closed).routes()
     about = openapi.routes(endpoints, operations, settings.public_url)
     app = Starlette(
         routes=[*protocols, *card.routes(), *challenges.routes(), *about],
@@ -121,15 +131,15 @@ def create_app(
 
 
 def _routes(
-    application: Application, calls: Calls, card: Card, endpoints: Sequence[Endpoint]
+    application: Application,
+    calls: Calls,
+    card: Card,
+    endpoints: Sequence[Endpoint],
+    streams: Streams,
 ) -> list[BaseRoute]:
     """The routes of the registry, of A2A and of the health checks; they are tried in this order."""
     settings = application.settings
     handler = a2a.A2AHandler(calls, card_for=card.for_address, wait_s=settings.task_wait_s)
-    stands = application.services.access.still_valid
-    streams = Streams(
-        stands, application.supervisor, each=settings.streams_per_namespace, refusal=refusal
-    )
     [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
     plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]
     return [

@@ -91,7 +91,10 @@ def _described(
         # where it says no more than that: it costs every client more than the rest.
         output_schema={
             "type": "object",
-            "properties": {"data": {"required": list(returns)}},
+            "properties": {
+                "status": {"enum": ["ok", "error"]},
+                "data": {"required": list(returns)},
+            },
         }
         if returns
         else None,
@@ -118,6 +121,8 @@ def _listed(model: type[Arguments], unlisted: frozenset[str]) -> Json:
 
 
 PROTOCOL = "mcp"
+PATH = "/mcp"
+SESSION = "mcp-session-id"
 _ENVELOPE = "recall.envelope"
 _JSON_KINDS = {b"", b"*/*", b"application/*", b"application/json"}
 INSTRUCTIONS = (
@@ -284,7 +289,7 @@ def _client_name(context: Context) -> str | None:
     """
     name = _name_in((context.meta or {}).get("io.modelcontextprotocol/clientInfo"))
     if name is None and context.request is not None:
-        name = _name_of_session(context.request.headers.get(_SESSION, ""))
+        name = _name_of_session(context.request.headers.get(SESSION, ""))
     return name
 
 
@@ -302,7 +307,6 @@ def _printable(name: str) -> str | None:
     return name if name and name.isprintable() else None
 
 
-_SESSION = "mcp-session-id"
 _SESSION_CHARS_MAX = 1_024
 
 
@@ -314,7 +318,7 @@ def _with_session(name: str, send: Send) -> Send:
 
     async def named(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
-            MutableHeaders(scope=message)[_SESSION] = session
+            MutableHeaders(scope=message)[SESSION] = session
         await send(message)
 
     return named

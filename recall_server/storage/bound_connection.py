@@ -211,7 +211,7 @@ class Noted(NamedTuple):
     dropped: Sequence[tuple[int, str, int, int]] | None
 
 
-class Told(NamedTuple):
+class Announced(NamedTuple):
     """What happened to a task, a conflict, a text or an erasure."""
 
     kind: WebhookKind
@@ -240,7 +240,7 @@ class BoundConnection:
     # The events of this transaction, by item, kind and reason.
     noted: dict[NotedKey, Noted] = field(default_factory=dict)
     # What webhooks are told of besides.
-    told: dict[Told, None] = field(default_factory=dict)
+    announced: dict[Announced, None] = field(default_factory=dict)
     # When the first job is due that this transaction adds or puts back, of pushes and of others.
     due: dict[bool, datetime] = field(default_factory=dict)
 
@@ -265,7 +265,7 @@ class BoundConnection:
         """Have the webhooks told, if this transaction commits. It holds the lock of the
         namespace.
         """
-        self.told[Told(kind, item_id, at)] = None
+        self.announced[Announced(kind, item_id, at)] = None
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

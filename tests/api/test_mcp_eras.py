@@ -89,6 +89,7 @@ async def test_answers_keep_to_the_output_schema_and_the_text_says_the_same(
         assert isinstance(schema, dict)
         jsonschema.validate(envelope, schema)
         assert schema["properties"]["data"]["required"]
+        assert envelope["status"] in schema["properties"]["status"]["enum"]
         told_of_errors = {"code", "message"} if result.is_error else {"data"}
         assert set(envelope) == {"status"} | told_of_errors
         assert [presenters.compact(envelope)] == [

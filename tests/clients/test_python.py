@@ -35,6 +35,7 @@ LEFT_TO_OTHERS = {
     "get_push_config",
     "delete_push_config",
     "get_extended_card",
+    "read_metrics",  # Prometheus reads it
     "answer_hook",  # hosts and `recall hook` call it
 }
 

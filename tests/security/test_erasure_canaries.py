@@ -15,11 +15,12 @@ from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.storage.tables import registry
 from tests.support.a2a_bindings import Wire
-from tests.support.conversation import context, memories
+from tests.support.conversation import ALICE, context, memories
 from tests.support.erasure import CONFIRM, select
 from tests.support.mcp_clients import LEGACY, told
 from tests.support.server import Running, Serve, serve
 from tests.support.transfer import Json, many, records, sealed, taken_in
+from tests.support.webhooks import planted
 
 __all__ = ["serve"]
 
@@ -99,6 +100,7 @@ async def plant_labels(running: Running, token: str, canary: str) -> None:
     text = f"{canary}: I prefer tea."
     async with running.client(issued.json()["token"], LEGACY, name=canary) as client:
         await told(client, "store_memory", text=text, **labels)
+    await planted(running.application, ALICE, url=HOOK.format(canary))
     await store(running, token, text="Bea: I own a boat.", idempotency_key=f"of {canary}")
     await store(running, token, text="Bea: I own a piano.", session_id=f"with {canary}")
 

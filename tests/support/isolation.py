@@ -275,6 +275,7 @@ WITHOUT_ID = {
     "GET /v1/whoami",
     "GET /v1/export",
     "GET /v1/quarantine",
+    "GET /metrics",
     "GET /v1/webhooks",
     "POST /v1/webhooks",
 }

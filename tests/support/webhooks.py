@@ -44,14 +44,19 @@ async def register(
     return dict(answer.json())
 
 
-async def planted(application: Application, namespace: Namespace, accessor: str = "") -> str:
+async def planted(
+    application: Application,
+    namespace: Namespace,
+    accessor: str = "",
+    url: str = "https://93.184.215.14/hook",
+) -> str:
     """The id of a webhook, of a token or of the operator, whose secret nothing opens: it is told
     nothing.
     """
     webhook_id = application.runtime.new_id("hook")
     async with application.store.transaction(namespace) as tx:
         await tx.lock()
-        url, now = "https://93.184.215.14/hook", application.runtime.now()
+        now = application.runtime.now()
         await tx.webhooks.add(
             Registration(
                 id=webhook_id,

@@ -16,7 +16,14 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.operations.operation import Caller, Download, Http, Operation, caller_of
+from recall_server.api.operations.operation import (
+    Caller,
+    Download,
+    Http,
+    Operation,
+    Plain,
+    caller_of,
+)
 from recall_server.api.perform import Calls
 from recall_server.api.problems import MethodNotAllowed, Problem, problem
 from recall_server.domain.errors import Invalid, NotFound, RecallError
@@ -103,12 +110,15 @@ class Endpoint:
         except RecallError as error:
             response = problem(error)
         else:
-            response = (
-                DownloadResponse(data)
-                if isinstance(data, Download)
-                else JSONResponse(data, self.route.status, headers=_NOT_CACHED)
-            )
+            response = self._answer(data)
         await response(scope, receive, send)
+
+    def _answer(self, data: Any) -> Response:
+        if isinstance(data, Download):
+            return DownloadResponse(data)
+        if isinstance(data, Plain):
+            return Response(data.body, headers=_NOT_CACHED, media_type=data.media_type)
+        return JSONResponse(data, self.route.status, headers=_NOT_CACHED)
 
     async def _holder(self, scope: Scope) -> Caller:
         assert self.route.holder is not None

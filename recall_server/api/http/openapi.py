@@ -146,11 +146,12 @@ def _places(endpoint: Endpoint, schema: Json) -> tuple[list[Json], Json]:
 def _answer(endpoint: Endpoint) -> Json:
     operation, route = endpoint.operation, endpoint.route
     returns = operation.returns if route.returns is None else route.returns
-    content: Json = {"application/x-ndjson": {"schema": {"type": "string"}}}
-    if returns:
-        content = {"application/json": {"schema": {"type": "object", "required": [*returns]}}}
-    elif operation.returns or route.returns is not None:  # JSON of another form, or of any
-        content = {"application/json": {"schema": {}}}
+    schema: Json = {}  # JSON of another form, or of any
+    if route.media_type:
+        schema = {"type": "string"}
+    elif returns:
+        schema = {"type": "object", "required": [*returns]}
+    content = {route.media_type or "application/json": {"schema": schema}}
     return {"description": HTTPStatus(route.status).phrase, "content": content}
 
 

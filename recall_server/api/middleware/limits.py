@@ -32,13 +32,14 @@ _TURN = "recall.turn"
 
 class Turn:
     """The place of a call among those that are worked on. It ends as the answer begins, or before,
-    where the call only waits for something to happen.
+    where the call only waits for something to happen; or after it, where the work `outlasts` it.
     """
 
     def __init__(self, turns: FairSemaphore, namespace: Namespace) -> None:
         self._turns = turns
         self._namespace = namespace
         self._over = False
+        self.outlasts = False
 
     def end(self) -> None:
         if not self._over:
@@ -99,7 +100,8 @@ class CallsAtOnce:
         turn = scope[_TURN] = Turn(self._turns, caller.namespace)
 
         async def ending(message: Message) -> None:
-            turn.end()
+            if not turn.outlasts:
+                turn.end()
             await send(message)
 
         try:
@@ -175,7 +177,9 @@ def again(error: RecallError) -> dict[str, str]:
 
 
 LOOK_S = 1.0
-# Of A2A 1.0 and 0.3. MCP is served without streams.
+# MCP is served without streams, but for clients of its first transport.
+SSE_PATH = "/mcp/sse"
+# Of A2A 1.0 and 0.3.
 _METHODS = frozenset(
     {"SendStreamingMessage", "SubscribeToTask", "message/stream", "tasks/resubscribe"}
 )
@@ -268,7 +272,7 @@ class Streams:
 
 
 class StreamLimit:
-    """Middleware of the routes that can open streams: only A2A has them."""
+    """Middleware of the routes that can open streams."""
 
     def __init__(self, app: ASGIApp, streams: Streams) -> None:
         self._app = app
@@ -281,6 +285,8 @@ class StreamLimit:
 def opens_stream(scope: Scope) -> bool:
     """Whether the request asks for an answer without an end."""
     path: str = scope["path"].rstrip("/")
+    if path == SSE_PATH:
+        return True
     if path == JSONRPC_PATH:
         body = scope.get("recall.json")
         method = body.get("method") if isinstance(body, dict) else None

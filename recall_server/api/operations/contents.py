@@ -25,6 +25,9 @@ class ExportNamespace(Arguments):
     subject: str | None = None
 
 
+LINES = "application/x-ndjson"
+
+
 class GetMemoryStats(InTime):
     by_status: bool = False
 
@@ -60,7 +63,7 @@ async def export(call: Call, given: ExportNamespace) -> Download:
     # An error must come before the answer has begun.
     first = await anext(pieces)
     name = f"{call.caller.namespace}.jsonl"
-    return Download(name, "application/x-ndjson", first, pieces, reader)
+    return Download(name, LINES, first, pieces, reader)
 
 
 GET_MEMORY_STATS = Operation(
@@ -117,7 +120,7 @@ EXPORT_NAMESPACE = Operation(
     ExportNamespace,
     export,
     whole_namespace=True,
-    http=(Http("GET", "/v1/export"),),
+    http=(Http("GET", "/v1/export", media_type=LINES),),
     cli="recall export",
 )
 IMPORT_NAMESPACE = Operation(

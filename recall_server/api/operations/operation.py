@@ -120,12 +120,21 @@ class Download:
 
 
 @dataclass(frozen=True)
+class Plain:
+    """The answer of an operation that is no JSON, whole."""
+
+    media_type: str
+    body: bytes
+
+
+@dataclass(frozen=True)
 class Http:
     """A route. Arguments stand in the path, the rest of them in the JSON body of a POST or a PATCH,
     or in the query of any other method, and in `headers` by the names of their arguments.
 
     `arguments`, `present` and `returns` are given where they differ from those of the operation;
-    `holder` finds the caller of a request that needs no token. `besides` are answers of another
+    `media_type` is that of an answer which is no JSON. `holder` finds the caller of a request that
+    needs no token. `besides` are answers of another
     protocol at the same path, by their statuses.
     """
 
@@ -136,6 +145,7 @@ class Http:
     present: Presenter | None = None
     returns: tuple[str, ...] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = ""
     holder: Callable[[Services, Any], Awaitable[Caller]] | None = None
     besides: Mapping[int, str] = field(default_factory=dict)
 

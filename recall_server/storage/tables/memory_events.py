@@ -23,10 +23,10 @@ class MemoryEvents(BoundTable):
 
     async def write(self, entry: AuditEntry | None) -> None:
         """What was noted in this transaction, as done by the operation of this record."""
-        noted, told = self._bound.noted, self._bound.told
-        if not noted and not told:
+        noted, announced = self._bound.noted, self._bound.announced
+        if not noted and not announced:
             return
-        count = len(noted) + len(told)
+        count = len(noted) + len(announced)
         await self._bound.send("number_events", count=count)
         if noted:
             # A memory is a part of no text.
@@ -42,7 +42,7 @@ class MemoryEvents(BoundTable):
                 if len(noted) > INLINE_MAX
                 else _document(noted),
             )
-        await Webhooks(self._bound).keep(noted, list(told), count, self._bound.now())
+        await Webhooks(self._bound).keep(noted, list(announced), count, self._bound.now())
 
     async def numbered(self, seq: int) -> MemoryEvent | None:
         """The event of this number."""

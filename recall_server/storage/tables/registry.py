@@ -181,11 +181,7 @@ TABLES = (
     Table(
         "webhook_events",
         key=("seq",),
-        goes_with=(
-            (Part.TASK, "item_id"),
-            (Part.MEMORY, "item_id"),
-            (Part.PASSAGE, "item_id"),
-        ),
+        goes_with=tuple((part, "item_id") for part in (Part.TASK, Part.MEMORY, Part.PASSAGE)),
         ends_work=True,
         not_exported="only until they are sent",
         inner=_words("kind item_id at"),

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.webhook import OF_MEMORY, WebhookKind
-from recall_server.storage.bound_connection import BoundTable, Noted, NotedKey, Told
+from recall_server.storage.bound_connection import Announced, BoundTable, Noted, NotedKey
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables.jobs import PUSH
 
@@ -81,7 +81,11 @@ class Webhooks(BoundTable):
         self._bound.tell(kind, item_id, at)
 
     async def keep(
-        self, noted: Mapping[NotedKey, Noted], told: Sequence[Told], count: int, now: datetime
+        self,
+        noted: Mapping[NotedKey, Noted],
+        announced: Sequence[Announced],
+        count: int,
+        now: datetime,
     ) -> None:
         """Keep those of the events of this transaction that a webhook is told of, and queue what
         sends them. They have the last `count` numbers, those of memories first.
@@ -93,7 +97,8 @@ class Webhooks(BoundTable):
             if kind in OF_MEMORY and (kind in _OF_PASSAGES or one.episode_id is None)
         ]
         kept += [
-            (place, one.kind, one.item_id, one.at) for place, one in enumerate(told, len(noted))
+            (place, one.kind, one.item_id, one.at)
+            for place, one in enumerate(announced, len(noted))
         ]
         if not kept:
             return

@@ -2,9 +2,10 @@
 registered them.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import httpx2
 import pytest
@@ -34,7 +35,7 @@ from tests.support.webhooks import (
 )
 
 ALICE = Namespace("alice")
-Act = Callable[[httpx2.AsyncClient, str], Awaitable[object]]
+Act = Callable[[httpx2.AsyncClient, str], Coroutine[Any, Any, None]]
 
 
 async def erase(http: httpx2.AsyncClient, memory_id: str) -> None:

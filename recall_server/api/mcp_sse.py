@@ -1,0 +1,213 @@
+"""MCP over HTTP with SSE, the transport of 2024-11-05, for clients that speak no newer one.
+
+A message that is POSTed is answered as by `/mcp`, within the limits of any call, and the answer is
+sent on the stream. The transport of the SDK would run calls inside the stream, beside these limits.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from recall_server.api.mcp import PATH, SESSION, McpServer
+from recall_server.api.middleware.limits import SSE_PATH, StreamLimit, Streams, turn_of
+from recall_server.api.operations.operation import Json, caller_of
+from recall_server.api.problems import MethodNotAllowed, problem
+from recall_server.domain.errors import NotFound
+
+MESSAGES_PATH = "/mcp/messages"
+# Answers that a client has not read: one more ends its stream.
+UNREAD_MAX = 32
+# Proxies end connections on which nothing comes.
+PING_S = 15
+# How soon a stream ends when the process stops.
+LOOK_S = 1.0
+
+_VERSION = "mcp-protocol-version"
+_INVALID_REQUEST = -32600
+
+
+@dataclass(eq=False)
+class _Stream:
+    """An open stream, and the headers that a client of `/mcp` would send by itself."""
+
+    owner: tuple[str, str]
+    unread: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(UNREAD_MAX))
+    headers: dict[str, str] = field(default_factory=dict)
+    ended: bool = False
+
+    def put(self, data: bytes) -> None:
+        if self.unread.full():
+            self.ended = True
+        else:
+            self.unread.put_nowait(_event("message", data))
+
+
+class SseServer:
+    """The streams of this process. `base` is the address by which a request reached us, `closed`
+    whether the process stops.
+    """
+
+    def __init__(
+        self,
+        mcp: McpServer,
+        base: Callable[[Scope], str],
+        streams: Streams,
+        closed: Callable[[], bool],
+    ) -> None:
+        self._mcp = mcp
+        self._base = base
+        self._limits = streams
+        self._closed = closed
+        self._streams: dict[str, _Stream] = {}
+
+    def routes(self) -> list[Route]:
+        limited = [Middleware(StreamLimit, self._limits)]
+        return [
+            Route(SSE_PATH, self._open, methods=["GET"], middleware=limited),
+            Route(MESSAGES_PATH, self._take, methods=["POST"]),
+        ]
+
+    async def _open(self, request: Request) -> "Response | _Events":
+        if request.method != "GET":
+            return problem(MethodNotAllowed("This path takes GET."), {"Allow": "GET"})
+        caller, session = caller_of(request.scope), token_hex(16)
+        stream = _Stream((caller.namespace, caller.accessor))
+        place = urlsplit(self._base(request.scope)).path.rstrip("/") + MESSAGES_PATH
+        stream.unread.put_nowait(_event("endpoint", f"{place}?session_id={session}".encode()))
+        self._streams[session] = stream
+
+        def over() -> bool:
+            return stream.ended or self._closed()
+
+        return _Events(stream, over, lambda: self._streams.pop(session))
+
+    async def _take(self, request: Request) -> Response:
+        """Accept a message of the client that has opened the stream, and answer it there."""
+        caller = caller_of(request.scope)
+        stream = self._streams.get(request.query_params.get("session_id", ""))
+        if stream is None or stream.owner != (caller.namespace, caller.accessor):
+            return problem(NotFound(f"This stream is not open. Open one with GET {SSE_PATH}."))
+        body = await request.body()
+        # Its place among the calls at once is kept until it is answered.
+        turn_of(request.scope).outlasts = True
+        return Response(
+            status_code=202, background=BackgroundTask(self._answer, request, stream, body)
+        )
+
+    async def _answer(self, request: Request, stream: _Stream, body: bytes) -> None:
+        message = request.scope.get("recall.json")
+        forwarded = _Forwarded(body)
+        await self._mcp(_as_mcp(request.scope, stream.headers), forwarded.receive, forwarded.send)
+        answer = forwarded.answer
+        if answer is None:
+            return
+        if "jsonrpc" not in answer:  # a problem: clients of this transport know no such answer
+            about = message.get("id") if isinstance(message, dict) else None
+            error = {"code": _INVALID_REQUEST, "message": str(answer.get("detail", ""))}
+            forwarded.body = json.dumps({"jsonrpc": "2.0", "id": about, "error": error}).encode()
+        result = answer.get("result")
+        if isinstance(result, dict) and "protocolVersion" in result:
+            stream.headers |= {_VERSION: str(result["protocolVersion"])}
+            stream.headers |= {SESSION: forwarded.session} if forwarded.session else {}
+        stream.put(forwarded.body)
+
+
+class _Forwarded:
+    """One request of `/mcp`, with its answer."""
+
+    def __init__(self, body: bytes) -> None:
+        self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self.body = b""
+        self.session = ""
+
+    @property
+    def answer(self) -> Json | None:
+        """None where a notification was taken."""
+        found = json.loads(self.body) if self.body else None
+        return found if isinstance(found, dict) else None
+
+    async def receive(self) -> Message:
+        if self._request is None:
+            await asyncio.Event().wait()  # nobody hangs up: the client waits at its stream
+        message, self._request = self._request, None
+        assert message is not None
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            self.body += message.get("body", b"")
+            return
+        for name, value in message["headers"]:
+            if name.decode("latin-1").lower() == SESSION:
+                self.session = value.decode("latin-1")
+
+
+class _Events:
+    """The answer that goes on until the client hangs up, or it is over."""
+
+    def __init__(
+        self, stream: _Stream, over: Callable[[], bool], ended: Callable[[], object]
+    ) -> None:
+        self._stream = stream
+        self._over = over
+        self._ended = ended
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._send_all(gone, send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+            self._ended()
+
+    async def _send_all(self, gone: "asyncio.Future[None]", send: Send) -> None:
+        silent = 0.0
+        while not gone.done() and not self._over():
+            event = asyncio.ensure_future(self._stream.unread.get())
+            waited: set[asyncio.Future[Any]] = {gone, event}
+            try:
+                await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                silent = 0.0 if event.done() else silent + LOOK_S
+                if event.done() or silent >= PING_S:
+                    body = event.result() if event.done() else b": ping\n\n"
+                    silent = 0.0
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+            finally:
+                event.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(name: str, data: bytes) -> bytes:
+    return b"event: %s\r\ndata: %s\r\n\r\n" % (name.encode(), data)
+
+
+def _as_mcp(scope: Scope, remembered: dict[str, str]) -> Scope:
+    """The scope of the same message at `/mcp`."""
+    headers = {name: value for name, value in scope["headers"] if name != b"accept"}
+    for name, value in remembered.items():
+        headers.setdefault(name.encode(), value.encode("latin-1"))
+    return {
+        **scope,
+        "path": PATH,
+        "raw_path": PATH.encode(),
+        "query_string": b"",
+        "headers": list(headers.items()),
+    }
