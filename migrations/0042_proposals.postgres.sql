@@ -28,3 +28,6 @@ CREATE POLICY tenant ON proposals TO recall_app
 
 -- Labels of a text, and when it ends, may change; what was said, when and by whom may not.
 GRANT UPDATE (tags, metadata, expired_at, stored_bytes) ON episodes TO recall_app;
+
+-- A keyed digest of what a call was given; records from before it, and those of no call, have none.
+ALTER TABLE tool_call_records ADD COLUMN inputs_hash TEXT;

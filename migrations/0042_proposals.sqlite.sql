@@ -40,3 +40,6 @@ WHEN (NEW.namespace IS NOT OLD.namespace OR NEW.id IS NOT OLD.id OR
 BEGIN
   SELECT RAISE(ABORT, 'episodes are never changed');
 END;
+
+-- A keyed digest of what a call was given; records from before it, and those of no call, have none.
+ALTER TABLE tool_call_records ADD COLUMN inputs_hash TEXT;
