@@ -23,6 +23,7 @@ from recall_server.services.metrics import Metrics
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
+from recall_server.services.tasks.recheck import Recheck
 from recall_server.services.tasks.reviews import Reviews
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
@@ -58,6 +59,7 @@ class Services:
     quarantine: Quarantine
     rebuild: Rebuild
     recall: Recall
+    recheck: Recheck
     reviews: Reviews
     sources: Sources
     tasks: Tasks

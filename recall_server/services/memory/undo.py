@@ -236,6 +236,8 @@ async def _memory(
     dropped = [citation for one in events for citation in one.dropped]
     await tx.memories.undo(memory_id, change_id, state, dropped, now)
     moments = {one.at for one in events}
+    for opened_at in {one.at for one in events if one.kind is EventKind.DISPUTED}:
+        await tx.disputes.withdraw(memory_id, opened_at, now)
     if state and state.status is Status.DISPUTED:
         for closed_at in moments:
             await tx.disputes.reopen(memory_id, closed_at)
