@@ -48,11 +48,13 @@ from recall_client.models import (
     Revoked,
     SearchResult,
     Stats,
+    Status,
     Stored,
     Submitted,
     Suspects,
     Task,
     TaskEvent,
+    Text,
     TextPage,
     Timeline,
     Token,
@@ -317,9 +319,11 @@ class RecallClient:
         type: str | None = None,
         container: str | None = None,
         dry_run: bool | None = None,
+        review: bool | None = None,
         topic: str | None = None,
         confidence: float | None = None,
         evidence: str | None = None,
+        needs_review: bool | None = None,
         session_id: str | None = None,
         agent_id: str | None = None,
         tags: Sequence[str] | None = None,
@@ -328,7 +332,9 @@ class RecallClient:
         trace_id: str | None = None,
         expires_at: Moment | None = None,
     ) -> Submitted:
-        """Remember, correct or forget something at once; the answer says what was decided."""
+        """Remember, correct or forget something at once; the answer says what was decided.
+        With `review` it waits until somebody accepts it.
+        """
         given = {
             "text": text,
             "intent": intent,
@@ -336,9 +342,11 @@ class RecallClient:
             "type": type,
             "container": container,
             "dry_run": dry_run,
+            "review": review,
             "topic": topic,
             "confidence": confidence,
             "evidence": evidence,
+            "needs_review": needs_review,
             "session_id": session_id,
             "agent_id": agent_id,
             "tags": tags,
@@ -349,6 +357,49 @@ class RecallClient:
         }
         return self._ask(Submitted, "submit_memory", **given)
 
+    def propose_change(
+        self,
+        text: str | None = None,
+        *,
+        intent: str | None = None,
+        memory_id: str | None = None,
+        type: str | None = None,
+        container: str | None = None,
+        dry_run: bool | None = None,
+        topic: str | None = None,
+        confidence: float | None = None,
+        evidence: str | None = None,
+        needs_review: bool | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
+        trace_id: str | None = None,
+        expires_at: Moment | None = None,
+    ) -> Submitted:
+        """Propose to remember, correct or forget something: it waits until somebody accepts it."""
+        given = {
+            "text": text,
+            "intent": intent,
+            "memory_id": memory_id,
+            "type": type,
+            "container": container,
+            "dry_run": dry_run,
+            "topic": topic,
+            "confidence": confidence,
+            "evidence": evidence,
+            "needs_review": needs_review,
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "tags": tags,
+            "metadata": metadata,
+            "source": source,
+            "trace_id": trace_id,
+            "expires_at": expires_at,
+        }
+        return self._ask(Submitted, "propose_change", **given)
+
     def update_memory(
         self,
         memory_id: str,
@@ -357,6 +408,7 @@ class RecallClient:
         type: str | None = None,
         confidence: float | None = None,
         dry_run: bool | None = None,
+        review: bool | None = None,
     ) -> Submitted:
         """Change a memory by hand: a new version takes its place."""
         given = {
@@ -365,6 +417,7 @@ class RecallClient:
             "type": type,
             "confidence": confidence,
             "dry_run": dry_run,
+            "review": review,
         }
         return self._ask(Submitted, "update_memory", **given)
 
@@ -399,10 +452,19 @@ class RecallClient:
         return self._ask(Undone, "undo_change", change_id=change_id, **given)
 
     def get_memory_stats(
-        self, *, as_of: Moment | None = None, known_at: Moment | None = None
+        self,
+        *,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
+        by_status: bool | None = None,
     ) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
-        return self._ask(Stats, "get_memory_stats", as_of=as_of, known_at=known_at)
+        given = {"as_of": as_of, "known_at": known_at, "by_status": by_status}
+        return self._ask(Stats, "get_memory_stats", **given)
+
+    def get_status(self) -> Status:
+        """Whether the server is well, with the counts of the namespace."""
+        return self._ask(Status, "get_status")
 
     def get_job(self, job_id: str) -> Job:
         """The state of the job of a stored text, and the memories that came of it."""
@@ -416,6 +478,8 @@ class RecallClient:
         container: str | None = None,
         session_id: str | None = None,
         topic: str | None = None,
+        app: str | None = None,
+        group_id: str | None = None,
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
@@ -429,6 +493,8 @@ class RecallClient:
             "container": container,
             "session_id": session_id,
             "topic": topic,
+            "app": app,
+            "group_id": group_id,
             "tags": tags,
             "metadata": metadata,
             "said_after": said_after,
@@ -436,6 +502,23 @@ class RecallClient:
             "layer": layer,
         }
         return self._ask(TextPage, "list_texts", **given)
+
+    def update_text(
+        self,
+        text_id: str,
+        *,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expires_at: Moment | None = None,
+    ) -> Text:
+        """Change the labels or the end of a text; `expires_at` "never" takes an end away."""
+        given = {
+            "text_id": text_id,
+            "tags": tags,
+            "metadata": metadata,
+            "expires_at": expires_at,
+        }
+        return self._ask(Text, "update_text", **given)
 
     def forget_text(self, text_id: str) -> Forgotten:
         """Forget a text, and the memories that no other text states; each can be restored."""
@@ -565,12 +648,16 @@ class RecallClient:
         """The push configurations of a task."""
         return self._ask(PushConfigs, "list_push_configs", task_id=task_id)
 
+    def recheck_memories(self) -> Stored:
+        """Compare what is believed with itself again, in the background."""
+        return self._ask(Stored, "recheck_memories")
+
     def list_reviews(self, *, kind: str | None = None, limit: int | None = None) -> Reviews:
         """What waits for a decision, the oldest first."""
         return self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
 
     def answer_review(self, id: str, choice: str, *, text: str | None = None) -> ReviewAnswered:
-        """Answer what waits for a decision; `text` goes with the choice merge."""
+        """Answer what waits for a decision; `text` goes with the choices merge and edit."""
         return self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
     def list_conflicts(self) -> Conflicts:
