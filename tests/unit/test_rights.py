@@ -28,11 +28,10 @@ def rights(*scopes: Scope, access_scope: AccessScope = FULL_ACCESS) -> Rights:
     return Rights(frozenset(scopes), access_scope)
 
 
-def test_admin_stands_for_every_scope_and_no_other_stands_for_another() -> None:
+def test_admin_stands_for_every_scope_and_to_write_is_to_propose() -> None:
     for one in Scope:
-        assert {other for other in Scope if rights(one).allows(other)} == (
-            ALL if one is Scope.ADMIN else {one}
-        )
+        also = {Scope.WRITE: {Scope.PROPOSE}, Scope.ADMIN: ALL}.get(one, set())
+        assert {other for other in Scope if rights(one).allows(other)} == {one, *also}
 
 
 def test_rights_without_the_scope_are_refused_and_so_are_those_to_a_part_of_the_whole() -> None:
