@@ -24,7 +24,7 @@ from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Http, Operation
 from recall_server.cli.commands import app
 from recall_server.domain import errors
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.local import installing
 from recall_server.local.clients import CLIENTS, Client
 
@@ -67,7 +67,7 @@ def _scope(needed: Scope | None) -> str:
 
 
 def _resource(route: Http) -> str:
-    return route.path.removeprefix("/v1").split("/")[1]
+    return route.path.removeprefix("/api").removeprefix("/v1").split("/")[1]
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -128,9 +128,11 @@ def _tool(tool: Tool) -> str:
     ]
     scope = scope_of(tool.operation)
     if tool.operation.becomes and "erase" in tool.arguments.model_fields:
-        erasing = tool.operation.becomes(tool.arguments.model_construct(erase=True))
+        erasing = tool.operation.becomes(tool.arguments.model_construct(erase=True), Rights())
         scope += f", with `erase` {scope_of(erasing)}"
     description = offered.description
+    if tool.toolset:
+        description += f" Listed with `RECALL_MCP_TOOLSETS={tool.toolset}`, and taken without it."
     about = f"## {tool.name}\n\n{description}\n\nScope: {scope}. Hints: {', '.join(hints)}.\n"
     schema = schema_of(tool.arguments)
     required = schema.get("required", [])

@@ -28,3 +28,10 @@ CREATE POLICY tenant ON proposals TO recall_app
 
 -- Labels of a text, and when it ends, may change; what was said, when and by whom may not.
 GRANT UPDATE (tags, metadata, expired_at, stored_bytes) ON episodes TO recall_app;
+
+-- A keyed digest of what a call was given; records from before it, and those of no call, have none.
+ALTER TABLE tool_call_records ADD COLUMN inputs_hash TEXT;
+
+-- What was made without the model that is set, until it is made again.
+CREATE INDEX operations_unreconciled ON operations (namespace, kind)
+  WHERE state = 'complete' AND error_code IS NOT NULL;

@@ -40,3 +40,10 @@ WHEN (NEW.namespace IS NOT OLD.namespace OR NEW.id IS NOT OLD.id OR
 BEGIN
   SELECT RAISE(ABORT, 'episodes are never changed');
 END;
+
+-- A keyed digest of what a call was given; records from before it, and those of no call, have none.
+ALTER TABLE tool_call_records ADD COLUMN inputs_hash TEXT;
+
+-- What was made without the model that is set, until it is made again.
+CREATE INDEX operations_unreconciled ON operations (namespace, kind)
+  WHERE state = 'complete' AND error_code IS NOT NULL;

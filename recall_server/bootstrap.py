@@ -56,6 +56,7 @@ from recall_server.services.tasks.ending import END, Ending
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.proposals import Proposals
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
+from recall_server.services.tasks.recheck import RECHECK, Recheck
 from recall_server.services.tasks.reviews import Reviews
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.tasks.transitions import (
@@ -214,8 +215,9 @@ async def open_application(
             settings.task_messages_max,
             settings.answer_bytes_max,
         )
-        ending, intents = (
+        ending, recheck, intents = (
             Ending(store, runtime, transitions),
+            Recheck(store, runtime),
             Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None),
         )
         delegation = Delegation(store, runtime, key, audience, ending.end)
@@ -236,6 +238,7 @@ async def open_application(
                 ),
                 PUSH_END: push.end,
                 PURGE: purge.work,
+                RECHECK: recheck.work,
             },
             runtime,
             audit.begin_job,
@@ -323,6 +326,7 @@ async def open_application(
                     timedelta(days=settings.forget_days),
                     Reranking(reranker, settings.rerank_min_score) if reranker else None,
                 ),
+                recheck=recheck,
                 retention=Retention(
                     store,
                     verification,

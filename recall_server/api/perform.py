@@ -3,6 +3,7 @@ and an error that a client can act on.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,6 +61,8 @@ class Calls:
             if fault is not None:
                 raise fault
             assert operation.handler is not None
+            if arguments is not None:
+                entry.inputs = hashlib.sha256(arguments.model_dump_json().encode()).digest()
             value = await operation.handler(Call(self.services, caller, entry, client), arguments)
             return present(value, arguments)
 

@@ -319,6 +319,7 @@ def counts(one: Counts) -> Json:
         "total": one.total,
         "pending_extractions": one.backlog.pending_extractions,
         "failed_extractions": one.backlog.failed_extractions,
+        "unreconciled": one.backlog.unreconciled,
         "pending_embeddings": one.backlog.pending_embeddings,
     }
 

@@ -15,6 +15,7 @@ from recall_server.cli.shared import (
     begin,
     echo,
     existing,
+    print_done,
     print_json,
     print_table,
     progress,
@@ -54,6 +55,17 @@ async def changes(
     print_table(rows, "Nothing has changed.")
     if found.next_before is not None:
         echo(f"There are more: --before {found.next_before}")
+
+
+@with_application
+async def recheck(built: Application, name: Name, as_json: AsJson = False) -> None:
+    """Compare what is believed with itself again, in the background."""
+    ns = await existing(built, name)
+    job_id = await built.services.recheck.begin(
+        begin(built, ns, operations.recheck.RECHECK_MEMORIES)
+    )
+    said = f"Queued as {job_id}. `recall reviews list` shows what it finds."
+    print_done({"queued": True, "job_id": job_id}, said, as_json=as_json)
 
 
 @with_application

@@ -14,7 +14,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, light, maintenance, tokens
 from recall_server.cli.audit import app as audit
-from recall_server.cli.changes import changes, rebuild, undo
+from recall_server.cli.changes import changes, rebuild, recheck, undo
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
     erase,
@@ -267,6 +267,7 @@ app.command("timeline")(timeline)
 app.command("changes")(changes)
 app.command("undo")(undo)
 app.command("rebuild")(rebuild)
+app.command("recheck")(recheck)
 app.add_typer(quarantine, name="quarantine")
 
 

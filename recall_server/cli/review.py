@@ -44,7 +44,7 @@ async def list_reviews(
     kind: Annotated[ReviewKind | None, typer.Option(help="Only those of this kind.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List questions of tasks, disputes and quarantined turns, the oldest first."""
+    """List questions of tasks, disputes, proposals and quarantined turns, the oldest first."""
     ns = await existing(built, name)
     context = begin(built, ns, operations.reviews.LIST_REVIEWS)
     kinds = set(ReviewKind) if kind is None else {kind}
@@ -76,7 +76,8 @@ async def answer_review(  # noqa: PLR0917  # options, each by its name
         str, typer.Argument(metavar="CHOICE", help="One of those that `list` shows.")
     ],
     text: Annotated[
-        str | None, typer.Option(help="With merge: the text that replaces both.")
+        str | None,
+        typer.Option(help="With merge or edit: the text in the place of what there is."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +95,11 @@ async def answer_review(  # noqa: PLR0917  # options, each by its name
 
 
 def _sides(about: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The sides of a contradiction, the new one last; of a quarantined turn none."""
+    """The sides of a contradiction or a proposal, the new one last; of a quarantined turn none."""
+    if "proposes" in about:
+        ends = "forget" if about["proposes"] == "forget" else "existing"
+        targets = [(ends, one) for one in about["targets"]]
+        return [*targets, *(("new", one) for one in about["new"])]
     if "new" not in about:
         return []
     return [*(("existing", one) for one in about["existing"]), ("new", about["new"])]

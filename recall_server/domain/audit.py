@@ -40,7 +40,8 @@ class AuditEntry:
     `read_only`: the operation changes nothing, so its record is written behind the reply.
     `bearer` is the token of the caller, with which what the operation begins ends.
     `memories_shown` and `turns_shown` are the accesses that a search counts. `part_of` is the job,
-    task or import that it is a part of, and `caused_by` the token that began that.
+    task or import that it is a part of, and `caused_by` the token that began that. `inputs` is a
+    digest of the arguments, of which the record has a keyed one.
     """
 
     id: str
@@ -65,6 +66,7 @@ class AuditEntry:
     turns_shown: list[str] = field(default_factory=list)
     part_of: str | None = None
     caused_by: str | None = None
+    inputs: bytes | None = None
 
     @property
     def change(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from enum import StrEnum
 
 import numpy as np
@@ -22,6 +23,7 @@ from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.text.terms import terms
 
 SAME_STATEMENT = 0.9
+NEAR_DUPLICATE = 0.92
 _NEGATION = re.compile(
     r"\b(?:not|no|never|none|without|neither|nor|cannot|stopped|quit)\b|n['’]t\b", re.IGNORECASE
 )
@@ -73,6 +75,18 @@ def same_statement(one: str, other: str) -> bool:
         return False
     first, second = set(terms(one)), set(terms(other))
     return bool(first) and len(first & second) >= SAME_STATEMENT * len(first | second)
+
+
+def near_duplicates(one: str, other: str) -> bool:
+    """Whether two texts say nearly the same: so much of their characters is the same in the same
+    order, and all numbers and the number of negations agree.
+    """
+    if _numbers(one) != _numbers(other) or negations(one) != negations(other):
+        return False
+    ratio = SequenceMatcher(None, one.lower(), other.lower(), autojunk=False)
+    # Each bound is above the next and cheaper to know.
+    bounds = (ratio.real_quick_ratio, ratio.quick_ratio, ratio.ratio)
+    return all(bound() >= NEAR_DUPLICATE for bound in bounds)
 
 
 def _numbers(text: str) -> list[str]:

@@ -24,6 +24,7 @@ from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
+from recall_server.services.tasks.recheck import Recheck
 from recall_server.services.tasks.reviews import Reviews
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
@@ -61,6 +62,7 @@ class Services:
     rebuild: Rebuild
     recall: Recall
     retention: Retention
+    recheck: Recheck
     reviews: Reviews
     sources: Sources
     tasks: Tasks

@@ -14,12 +14,15 @@ from recall_server.storage.store import Store
 
 @dataclass(frozen=True)
 class Backlog:
-    """How many jobs wait or run, and how many were given up."""
+    """How many jobs wait or run, and how many were given up. `unreconciled` are the texts of which
+    the rules have made memories in place of the model, until it makes them again.
+    """
 
     pending_extractions: int
     failed_extractions: int
     pending_embeddings: int
     failed_embeddings: int
+    unreconciled: int
 
     @classmethod
     def count(cls, jobs: Mapping[tuple[str, JobState], int]) -> Self:
@@ -31,6 +34,7 @@ class Backlog:
             failed_extractions=jobs.get((EXTRACT, JobState.FAILED), 0),
             pending_embeddings=pending(EMBED),
             failed_embeddings=jobs.get((EMBED, JobState.FAILED), 0),
+            unreconciled=jobs.get((EXTRACT, JobState.COMPLETE), 0),
         )
 
 

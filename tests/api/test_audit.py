@@ -1,5 +1,6 @@
 """`GET /v1/audit`: a namespace's own book, filtered and page by page."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -124,3 +125,19 @@ async def test_a_wrong_question_is_refused_by_name(
 async def test_without_a_token_there_is_no_book(running: Running) -> None:
     async with running.http() as http:
         assert (await http.get("/v1/audit")).status_code == 401
+
+
+async def test_a_record_has_a_keyed_digest_of_what_the_call_was_given(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        for query in ("tea", "tea", "coffee"):
+            await http.post("/v1/search", json={"query": query})
+        await http.post("/v1/memories:submit", json={"text": "Ana likes tea."})
+        await http.get("/v1/audit")
+        found = (await http.get("/v1/audit")).json()["records"]
+    searches = [one["inputs_hash"] for one in found if one["operation"] == "search_memories"]
+
+    called = [one["inputs_hash"] for one in found if one["protocol"] == "http"]
+    assert len(called) == 5
+    assert all(re.fullmatch("[0-9a-f]{64}", one) for one in called)
+    # Nobody learns from it that two calls were given the same.
+    assert len(set(searches)) == 3

@@ -107,6 +107,7 @@ TAMPERS = {
     "edit a time": Tamper(_set("at = '2020-01-01T00:00:00.000000+00:00'", 3), 3),
     "edit what was touched": Tamper(_set("""ids = '["ep_2"]'""", 3), 3),
     "edit a duration": Tamper(_set("milliseconds = milliseconds + 0.001", 3), 3),
+    "edit the digest of its arguments": Tamper(_set("inputs_hash = digest", 3), 3),
     "edit a digest": Tamper(_set("digest = prev", 3), 3),
     "edit a code of the key": Tamper(_set("mac = digest", 3), 3),
     "an outcome that there is not": Tamper(_set("outcome = 'fine'", 3), 3),

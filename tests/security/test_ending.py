@@ -403,6 +403,7 @@ JOBS = {
     "embed": "goes on: it makes what is stored findable",
     "discard": "goes on: it removes tasks that have ended",
     "push_end": "goes on: it removes push configurations",
+    "recheck": "ends: it is the token's",
     "purge": "goes on: an erasure that was accepted is completed",
 }
 TABLES = {

@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "timeline": None,
     "changes": None,
     "rebuild": None,
+    "recheck": None,
     "export": None,
 }
 

@@ -199,10 +199,36 @@ CASES: dict[str, tuple[Case, ...]] = {
             {"content": "It is blue.", "memory_id": ..., "dry_run": True},
         ),
     ),
+    "POST /v1/proposals": (
+        _route(
+            "memory",
+            "POST",
+            "/v1/proposals",
+            {"text": "It is blue.", "memory_id": ..., "dry_run": True},
+        ),
+    ),
+    "PATCH /v1/texts/{text_id}": (_route("text", "PATCH", "/v1/texts/{}", {"tags": ["seen"]}),),
+    "PATCH /api/v1/episodes/{episode_id}": (
+        _route("text", "PATCH", "/api/v1/episodes/{}", {"metadata": {"seen": True}}),
+    ),
+    "mcp update_text": (
+        Case("text", _tool("update_text", "text_id", modern=False, tags=["told"])),
+        Case("text", _tool("update_text", "text_id", modern=True, tags=["seen"])),
+    ),
+    "mcp list_texts": (
+        Case("container", _tool("list_texts", "container", modern=False)),
+        Case("container", _tool("list_texts", "container", modern=True)),
+    ),
+    "GET /api/v1/episodes": (_route("container", "GET", "/api/v1/episodes?container={}"),),
+    "mcp answer_review": (
+        Case("proposal", _tool("answer_review", "id", modern=False, choice="reject")),
+        Case("proposal to accept", _tool("answer_review", "id", modern=True, choice="accept")),
+    ),
     "mcp submit_memory": _tools("submit_memory", "memory", intent="forget", dry_run=True),
     "POST /v1/relations": (Case("two memories", lambda ids: _related(*ids.split("/"))),),
     "POST /v1/reviews/{id}": (
         _route("disputed", "POST", "/v1/reviews/{}", {"choice": "keep_both"}),
+        _route("proposal to edit", "POST", "/v1/reviews/{}", {"choice": "edit", "text": "I bike."}),
     ),
     "POST /v1/conflicts": (
         _route("question", "POST", "/v1/conflicts", {"id": ..., "choice": "keep_new"}),
@@ -254,6 +280,12 @@ WITHOUT_ID = {
     "mcp store_memory",
     "mcp search_memories",
     "mcp get_memory_stats",
+    "mcp get_status",
+    "mcp list_reviews",
+    "POST /v1/recheck",
+    "POST /api/v1/episodes",
+    "POST /api/v1/search",
+    "GET /api/v1/status",
     "mcp consolidate_memories",
     "mcp delete_namespace_data",
     "mcp whoami",
@@ -339,6 +371,10 @@ async def furnished(running: Running) -> Alice:
         asked = [one["id"] for one in waiting if one["task_id"] == ids["task"]]
         ids["question"] = asked[0]
         ids["two memories"] = f"{ids['memory']}/{ids['memory to delete']}"
+        for kind in ("proposal", "proposal to accept", "proposal to edit"):
+            given = {"text": f"Ana likes the {kind}.", "review": True}
+            proposed = (await http.post("/v1/memories:submit", json=given)).json()
+            ids[kind] = proposed["changes"][0]["review_id"]
         ids["disputed"] = await disputed(running, http, "alice")
         minted = await http.post("/v1/tokens/children", json={"scopes": ["memory:read"]})
         child = minted.json()

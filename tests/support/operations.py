@@ -19,7 +19,14 @@ from tests.support.server import Running
 Json = dict[str, Any]
 
 PUBLIC = {
-    *("/health", "/ready", "/.well-known/agent-card.json", "/.well-known/jwks.json"),
+    *(
+        "/health",
+        "/ready",
+        "/api/health",
+        "/api/v1/health",
+        "/.well-known/agent-card.json",
+        "/.well-known/jwks.json",
+    ),
     *("/openapi.json", "/docs"),
     "/v1/receipts/{receipt_id}",  # opened by a secret of its own
 }
@@ -30,6 +37,7 @@ BODIES: dict[str, Json] = {
     "/v1/memories": {"text": "x"},
     "/v1/process": {"text": "x"},
     "/ingest": {"user_msg": "x"},
+    "/api/v1/episodes": {"content": "x"},
     "/v1/tokens": {"scopes": ["memory:read"]},
     "/v1/conflicts": {"id": "x", "choice": "keep_new"},
     "/v1/webhooks": {"url": "https://93.184.215.14/hook"},

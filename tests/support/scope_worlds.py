@@ -276,10 +276,12 @@ def reads(limit: Limit) -> Iterator[Step]:
     yield http("list_texts", "GET", "/v1/texts?limit=50")
     yield http("list_texts", "GET", "/v1/texts?topic=general&said_after=2020-01-01")
     yield tool("get_memory_stats")
+    yield http("get_memory_stats", "GET", "/v1/stats?by_status=true")
+    yield http("get_status", "GET", "/api/v1/status")
     yield http("get_memory_stats", "GET", "/v1/stats")
     yield http("whoami", "GET", "/v1/whoami")
     yield http("list_conflicts", "GET", "/v1/conflicts")
-    for query in ("", "?kind=dispute", "?kind=quarantine"):
+    for query in ("", "?kind=dispute", "?kind=quarantine", "?kind=proposal"):
         yield http("list_reviews", "GET", f"/v1/reviews{query}")
     yield http("list_tokens", "GET", "/v1/tokens")
     for kind in ("token", "foreign token"):
@@ -356,8 +358,12 @@ def _writes(limit: Limit) -> Iterator[Step]:
     for kind in ("otter", "otter", "foreign memory", "foreign forgotten", "foreign turn"):
         yield tool("delete_memory", memory_id=f"<{kind}>")
         yield http("delete_memory", "DELETE", f"/v1/memories/<{kind}>")
+    for kind in ("text of heron", "foreign text"):
+        for given in ({"tags": ["red"]}, {"expires_at": "2126-01-01"}):
+            yield http("update_text", "PATCH", f"/v1/texts/<{kind}>", given)
     for kind in ("text of heron", "text of heron", "foreign text"):
         yield http("forget_text", "DELETE", f"/v1/texts/<{kind}>")
+    yield http("recheck_memories", "POST", "/v1/recheck", {})
     yield http("issue_token", "POST", "/v1/tokens", {"scopes": ["memory:read"]})
     yield http("add_webhook", "POST", "/v1/webhooks", {"url": HOOK})
     yield http("delegate_token", "POST", "/v1/tokens/children", {"scopes": ["memory:read"]})
@@ -374,6 +380,9 @@ def _intents(labels: Json) -> Iterator[Step]:
         for type_ in ("", "preference"):
             given = {"text": text, **labels, "type": type_, "dry_run": True}
             yield http("submit_memory", "POST", path, given)
+    given = {"text": "Okonkwo lives in Rome.", **labels, "type": "preference"}
+    yield http("propose_change", "POST", "/v1/proposals", given)
+    yield http("propose_change", "POST", "/v1/proposals", {"text": "Forget about Okonkwo."})
     given = {"text": "Zoe lives in Rome.", **labels, "type": "preference"}
     for _ in range(2):
         yield http("submit_memory", "POST", path, given)

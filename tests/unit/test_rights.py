@@ -28,11 +28,11 @@ def rights(*scopes: Scope, access_scope: AccessScope = FULL_ACCESS) -> Rights:
     return Rights(frozenset(scopes), access_scope)
 
 
-def test_admin_stands_for_every_scope_of_a_namespace_and_no_other_for_another() -> None:
+def test_admin_stands_for_every_scope_of_a_namespace_and_to_write_is_to_propose() -> None:
+    also = {Scope.WRITE: {Scope.PROPOSE}, Scope.ADMIN: ALL - {Scope.METRICS}}
     for one in Scope:
-        assert {other for other in Scope if rights(one).allows(other)} == (
-            ALL - {Scope.METRICS} if one is Scope.ADMIN else {one}
-        )
+        allowed = {other for other in Scope if rights(one).allows(other)}
+        assert allowed == {one, *also.get(one, ())}
 
 
 def test_rights_without_the_scope_are_refused_and_so_are_those_to_a_part_of_the_whole() -> None:

@@ -50,11 +50,13 @@ from recall_client.models import (
     Revoked,
     SearchResult,
     Stats,
+    Status,
     Stored,
     Submitted,
     Suspects,
     Task,
     TaskEvent,
+    Text,
     TextPage,
     Timeline,
     Token,
@@ -348,9 +350,11 @@ class AsyncRecallClient:
         type: str | None = None,
         container: str | None = None,
         dry_run: bool | None = None,
+        review: bool | None = None,
         topic: str | None = None,
         confidence: float | None = None,
         evidence: str | None = None,
+        needs_review: bool | None = None,
         session_id: str | None = None,
         agent_id: str | None = None,
         tags: Sequence[str] | None = None,
@@ -359,7 +363,9 @@ class AsyncRecallClient:
         trace_id: str | None = None,
         expires_at: Moment | None = None,
     ) -> Submitted:
-        """Remember, correct or forget something at once; the answer says what was decided."""
+        """Remember, correct or forget something at once; the answer says what was decided.
+        With `review` it waits until somebody accepts it.
+        """
         given = {
             "text": text,
             "intent": intent,
@@ -367,9 +373,11 @@ class AsyncRecallClient:
             "type": type,
             "container": container,
             "dry_run": dry_run,
+            "review": review,
             "topic": topic,
             "confidence": confidence,
             "evidence": evidence,
+            "needs_review": needs_review,
             "session_id": session_id,
             "agent_id": agent_id,
             "tags": tags,
@@ -380,6 +388,49 @@ class AsyncRecallClient:
         }
         return await self._ask(Submitted, "submit_memory", **given)
 
+    async def propose_change(
+        self,
+        text: str | None = None,
+        *,
+        intent: str | None = None,
+        memory_id: str | None = None,
+        type: str | None = None,
+        container: str | None = None,
+        dry_run: bool | None = None,
+        topic: str | None = None,
+        confidence: float | None = None,
+        evidence: str | None = None,
+        needs_review: bool | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
+        trace_id: str | None = None,
+        expires_at: Moment | None = None,
+    ) -> Submitted:
+        """Propose to remember, correct or forget something: it waits until somebody accepts it."""
+        given = {
+            "text": text,
+            "intent": intent,
+            "memory_id": memory_id,
+            "type": type,
+            "container": container,
+            "dry_run": dry_run,
+            "topic": topic,
+            "confidence": confidence,
+            "evidence": evidence,
+            "needs_review": needs_review,
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "tags": tags,
+            "metadata": metadata,
+            "source": source,
+            "trace_id": trace_id,
+            "expires_at": expires_at,
+        }
+        return await self._ask(Submitted, "propose_change", **given)
+
     async def update_memory(
         self,
         memory_id: str,
@@ -388,6 +439,7 @@ class AsyncRecallClient:
         type: str | None = None,
         confidence: float | None = None,
         dry_run: bool | None = None,
+        review: bool | None = None,
     ) -> Submitted:
         """Change a memory by hand: a new version takes its place."""
         given = {
@@ -396,6 +448,7 @@ class AsyncRecallClient:
             "type": type,
             "confidence": confidence,
             "dry_run": dry_run,
+            "review": review,
         }
         return await self._ask(Submitted, "update_memory", **given)
 
@@ -430,10 +483,19 @@ class AsyncRecallClient:
         return await self._ask(Undone, "undo_change", change_id=change_id, **given)
 
     async def get_memory_stats(
-        self, *, as_of: Moment | None = None, known_at: Moment | None = None
+        self,
+        *,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
+        by_status: bool | None = None,
     ) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
-        return await self._ask(Stats, "get_memory_stats", as_of=as_of, known_at=known_at)
+        given = {"as_of": as_of, "known_at": known_at, "by_status": by_status}
+        return await self._ask(Stats, "get_memory_stats", **given)
+
+    async def get_status(self) -> Status:
+        """Whether the server is well, with the counts of the namespace."""
+        return await self._ask(Status, "get_status")
 
     async def get_job(self, job_id: str) -> Job:
         """The state of the job of a stored text, and the memories that came of it."""
@@ -447,6 +509,8 @@ class AsyncRecallClient:
         container: str | None = None,
         session_id: str | None = None,
         topic: str | None = None,
+        app: str | None = None,
+        group_id: str | None = None,
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
@@ -464,6 +528,8 @@ class AsyncRecallClient:
             "container": container,
             "session_id": session_id,
             "topic": topic,
+            "app": app,
+            "group_id": group_id,
             "tags": tags,
             "metadata": metadata,
             "said_after": said_after,
@@ -475,6 +541,23 @@ class AsyncRecallClient:
             "layer": layer,
         }
         return await self._ask(TextPage, "list_texts", **given)
+
+    async def update_text(
+        self,
+        text_id: str,
+        *,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expires_at: Moment | None = None,
+    ) -> Text:
+        """Change the labels or the end of a text; `expires_at` "never" takes an end away."""
+        given = {
+            "text_id": text_id,
+            "tags": tags,
+            "metadata": metadata,
+            "expires_at": expires_at,
+        }
+        return await self._ask(Text, "update_text", **given)
 
     async def forget_text(self, text_id: str) -> Forgotten:
         """Forget a text, and the memories that no other text states; each can be restored."""
@@ -606,6 +689,10 @@ class AsyncRecallClient:
         """The push configurations of a task."""
         return await self._ask(PushConfigs, "list_push_configs", task_id=task_id)
 
+    async def recheck_memories(self) -> Stored:
+        """Compare what is believed with itself again, in the background."""
+        return await self._ask(Stored, "recheck_memories")
+
     async def list_reviews(self, *, kind: str | None = None, limit: int | None = None) -> Reviews:
         """What waits for a decision, the oldest first."""
         return await self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
@@ -613,7 +700,7 @@ class AsyncRecallClient:
     async def answer_review(
         self, id: str, choice: str, *, text: str | None = None
     ) -> ReviewAnswered:
-        """Answer what waits for a decision; `text` goes with the choice merge."""
+        """Answer what waits for a decision; `text` goes with the choices merge and edit."""
         return await self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
     async def list_conflicts(self) -> Conflicts:

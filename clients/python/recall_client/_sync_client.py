@@ -49,11 +49,13 @@ from recall_client.models import (
     Revoked,
     SearchResult,
     Stats,
+    Status,
     Stored,
     Submitted,
     Suspects,
     Task,
     TaskEvent,
+    Text,
     TextPage,
     Timeline,
     Token,
@@ -314,7 +316,9 @@ class RecallClient:
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
     ) -> Memory:
         """One memory, with the words it cites."""
-        return self._ask(Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at)
+        return self._ask(
+            Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at
+        )
 
     def get_memory_history(
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
@@ -345,9 +349,11 @@ class RecallClient:
         type: str | None = None,
         container: str | None = None,
         dry_run: bool | None = None,
+        review: bool | None = None,
         topic: str | None = None,
         confidence: float | None = None,
         evidence: str | None = None,
+        needs_review: bool | None = None,
         session_id: str | None = None,
         agent_id: str | None = None,
         tags: Sequence[str] | None = None,
@@ -356,7 +362,9 @@ class RecallClient:
         trace_id: str | None = None,
         expires_at: Moment | None = None,
     ) -> Submitted:
-        """Remember, correct or forget something at once; the answer says what was decided."""
+        """Remember, correct or forget something at once; the answer says what was decided.
+        With `review` it waits until somebody accepts it.
+        """
         given = {
             "text": text,
             "intent": intent,
@@ -364,9 +372,11 @@ class RecallClient:
             "type": type,
             "container": container,
             "dry_run": dry_run,
+            "review": review,
             "topic": topic,
             "confidence": confidence,
             "evidence": evidence,
+            "needs_review": needs_review,
             "session_id": session_id,
             "agent_id": agent_id,
             "tags": tags,
@@ -377,6 +387,49 @@ class RecallClient:
         }
         return self._ask(Submitted, "submit_memory", **given)
 
+    def propose_change(
+        self,
+        text: str | None = None,
+        *,
+        intent: str | None = None,
+        memory_id: str | None = None,
+        type: str | None = None,
+        container: str | None = None,
+        dry_run: bool | None = None,
+        topic: str | None = None,
+        confidence: float | None = None,
+        evidence: str | None = None,
+        needs_review: bool | None = None,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
+        trace_id: str | None = None,
+        expires_at: Moment | None = None,
+    ) -> Submitted:
+        """Propose to remember, correct or forget something: it waits until somebody accepts it."""
+        given = {
+            "text": text,
+            "intent": intent,
+            "memory_id": memory_id,
+            "type": type,
+            "container": container,
+            "dry_run": dry_run,
+            "topic": topic,
+            "confidence": confidence,
+            "evidence": evidence,
+            "needs_review": needs_review,
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "tags": tags,
+            "metadata": metadata,
+            "source": source,
+            "trace_id": trace_id,
+            "expires_at": expires_at,
+        }
+        return self._ask(Submitted, "propose_change", **given)
+
     def update_memory(
         self,
         memory_id: str,
@@ -385,6 +438,7 @@ class RecallClient:
         type: str | None = None,
         confidence: float | None = None,
         dry_run: bool | None = None,
+        review: bool | None = None,
     ) -> Submitted:
         """Change a memory by hand: a new version takes its place."""
         given = {
@@ -393,6 +447,7 @@ class RecallClient:
             "type": type,
             "confidence": confidence,
             "dry_run": dry_run,
+            "review": review,
         }
         return self._ask(Submitted, "update_memory", **given)
 
@@ -427,10 +482,19 @@ class RecallClient:
         return self._ask(Undone, "undo_change", change_id=change_id, **given)
 
     def get_memory_stats(
-        self, *, as_of: Moment | None = None, known_at: Moment | None = None
+        self,
+        *,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
+        by_status: bool | None = None,
     ) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
-        return self._ask(Stats, "get_memory_stats", as_of=as_of, known_at=known_at)
+        given = {"as_of": as_of, "known_at": known_at, "by_status": by_status}
+        return self._ask(Stats, "get_memory_stats", **given)
+
+    def get_status(self) -> Status:
+        """Whether the server is well, with the counts of the namespace."""
+        return self._ask(Status, "get_status")
 
     def get_job(self, job_id: str) -> Job:
         """The state of the job of a stored text, and the memories that came of it."""
@@ -444,6 +508,8 @@ class RecallClient:
         container: str | None = None,
         session_id: str | None = None,
         topic: str | None = None,
+        app: str | None = None,
+        group_id: str | None = None,
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         said_after: Moment | None = None,
@@ -461,6 +527,8 @@ class RecallClient:
             "container": container,
             "session_id": session_id,
             "topic": topic,
+            "app": app,
+            "group_id": group_id,
             "tags": tags,
             "metadata": metadata,
             "said_after": said_after,
@@ -472,6 +540,23 @@ class RecallClient:
             "layer": layer,
         }
         return self._ask(TextPage, "list_texts", **given)
+
+    def update_text(
+        self,
+        text_id: str,
+        *,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        expires_at: Moment | None = None,
+    ) -> Text:
+        """Change the labels or the end of a text; `expires_at` "never" takes an end away."""
+        given = {
+            "text_id": text_id,
+            "tags": tags,
+            "metadata": metadata,
+            "expires_at": expires_at,
+        }
+        return self._ask(Text, "update_text", **given)
 
     def forget_text(self, text_id: str) -> Forgotten:
         """Forget a text, and the memories that no other text states; each can be restored."""
@@ -561,7 +646,9 @@ class RecallClient:
         }
         return self._ask(Consolidation, "consolidate_memories", **given)
 
-    def create_task(self, input: Mapping[str, Any], *, skill: str = "consolidate_memories") -> Task:
+    def create_task(
+        self, input: Mapping[str, Any], *, skill: str = "consolidate_memories"
+    ) -> Task:
         """Start a task, without waiting for it. `input`: as `consolidate_memories` takes."""
         return self._ask(Task, "create_task", skill=skill, input=input)
 
@@ -601,12 +688,18 @@ class RecallClient:
         """The push configurations of a task."""
         return self._ask(PushConfigs, "list_push_configs", task_id=task_id)
 
+    def recheck_memories(self) -> Stored:
+        """Compare what is believed with itself again, in the background."""
+        return self._ask(Stored, "recheck_memories")
+
     def list_reviews(self, *, kind: str | None = None, limit: int | None = None) -> Reviews:
         """What waits for a decision, the oldest first."""
         return self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
 
-    def answer_review(self, id: str, choice: str, *, text: str | None = None) -> ReviewAnswered:
-        """Answer what waits for a decision; `text` goes with the choice merge."""
+    def answer_review(
+        self, id: str, choice: str, *, text: str | None = None
+    ) -> ReviewAnswered:
+        """Answer what waits for a decision; `text` goes with the choices merge and edit."""
         return self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
     def list_conflicts(self) -> Conflicts:
@@ -623,7 +716,9 @@ class RecallClient:
         self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
     ) -> NewWebhook:
         """Have a URL told of events of the namespace, of these kinds or all."""
-        return self._ask(NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text)
+        return self._ask(
+            NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text
+        )
 
     def list_webhooks(self) -> Webhooks:
         """The webhooks of the namespace, and whether each takes what it is told."""
@@ -703,7 +798,9 @@ class RecallClient:
 
     def revoke_token(self, accessor: str, *, children_only: bool | None = None) -> Revoked:
         """Revoke a token and all that it issued."""
-        return self._ask(Revoked, "revoke_token", accessor=accessor, children_only=children_only)
+        return self._ask(
+            Revoked, "revoke_token", accessor=accessor, children_only=children_only
+        )
 
     def revoke_own_child(self, jti: str) -> Revoked:
         """Revoke a child of the token that asks."""

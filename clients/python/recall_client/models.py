@@ -160,6 +160,15 @@ class Stats(Answer):
     pending_extractions: int
     failed_extractions: int = 0
     pending_embeddings: int = 0
+    unreconciled: int = 0
+    by_status: dict[str, int] | None = None
+
+
+class Status(Answer):
+    status: str
+    version: str
+    memories: int
+    pending_extractions: int
 
 
 class Deleted(Answer):
@@ -321,6 +330,7 @@ class ReviewAnswered(Answer):
     task_id: str | None = None
     status: str | None = None
     open: int = 0
+    change_id: str | None = None
 
 
 class Conflicts(Answer):

@@ -20,14 +20,13 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Report, Wish
 
 
-class SubmitMemory(Arguments):
+class ProposeChange(Arguments):
     text: str = ""
     intent: Annotated[Intent, Field(strict=False)] = Intent.AUTO
     memory_id: str = Field("", description="to correct or forget; else the best match of text")
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     container: str = ""
     dry_run: bool = False
-    review: bool = False
     topic: str = ""
     confidence: float | None = Field(None, ge=0, le=1)
     evidence: str = ""
@@ -64,10 +63,10 @@ class SubmitMemory(Arguments):
         )
 
 
-class ProposeChange(SubmitMemory):
-    """`submit_memory`, which always waits."""
+class SubmitMemory(ProposeChange):
+    """The same, at once, unless it is to wait for a review."""
 
-    review: Literal[True] = True
+    review: bool = False
 
 
 class SubmitDurable(SubmitMemory):
@@ -109,7 +108,7 @@ class RelateMemories(Arguments):
     confidence: float = Field(1.0, ge=0, le=1)
 
 
-async def submit(call: Call, given: SubmitMemory) -> Report:
+async def submit(call: Call, given: ProposeChange) -> Report:
     return await call.services.intents.submit(call.context, given.wish(call))
 
 
@@ -131,10 +130,12 @@ async def relate(call: Call, given: RelateMemories) -> Relation:
     )
 
 
-def _decided_as(given: SubmitMemory, rights: Rights) -> Operation:
+def _decided_as(given: ProposeChange, rights: Rights) -> Operation:
     text = given.text or (given.content if isinstance(given, SubmitDurable) else "")
     forgets = intended(given.intent, text, given.memory_id) is Intent.FORGET
-    return _or_proposed(DELETE_MEMORY if forgets else SUBMIT_MEMORY, rights, review=given.review)
+    asked = DELETE_MEMORY if forgets else SUBMIT_MEMORY
+    at_once = isinstance(given, SubmitMemory) and not given.review
+    return _or_proposed(asked, rights, review=not at_once)
 
 
 def _updated_as(given: UpdateMemory, rights: Rights) -> Operation:
@@ -149,7 +150,7 @@ def _or_proposed(asked: Operation, rights: Rights, *, review: bool) -> Operation
     return PROPOSE_CHANGE if review or unasked else asked
 
 
-def _may_only_propose(given: SubmitMemory, rights: Rights) -> bool:
+def _may_only_propose(given: ProposeChange, rights: Rights) -> bool:
     return _decided_as(given, rights) is PROPOSE_CHANGE
 
 

@@ -132,6 +132,13 @@ def mac(key: bytes, digest: str) -> str:
     return hmac.digest(key, digest.encode(), "sha256").hex()
 
 
+def inputs_hash(key: bytes, record_id: str, inputs: bytes) -> str:
+    """Return the keyed digest of the arguments of one call. Equal arguments of two calls have
+    different ones, and without the key no guess can be tried.
+    """
+    return hmac.digest(key, b"inputs\0" + record_id.encode() + b"\0" + inputs, "sha256").hex()
+
+
 def detail_digest(salt: bytes, details: Mapping[str, str]) -> str:
     """Return the salted digest of details. The salt is erased with them, so that they cannot be
     guessed.

@@ -291,6 +291,8 @@ class _Reverting:
         await self.tx.memories.undo(self.change_id, reversals, self.now)
         for memory_id, state in states.items():
             moments = {one.at for one in memories[memory_id]}
+            for opened_at in {i.at for i in memories[memory_id] if i.kind is EventKind.DISPUTED}:
+                await self.tx.disputes.withdraw(memory_id, opened_at, self.now)
             if state and state.status is Status.DISPUTED:
                 for closed_at in moments:
                     await self.tx.disputes.reopen(memory_id, closed_at)

@@ -165,11 +165,11 @@ def _proposed(proposal: Proposal, known: dict[str, Memory]) -> Proposed | None:
 def _is_open(proposed: Proposed) -> bool:
     """Whether it can be accepted: nobody has answered, and what it is about is still there."""
     proposal = proposed.proposal
-    lasting = FINDABLE if proposal.kind is ProposalKind.FORGET else BELIEVED
+    standing = FINDABLE if proposal.kind is ProposalKind.FORGET else BELIEVED
     return (
         proposal.closed_at is None
         and all(one.status in _WAITING for one in proposed.new)
-        and all(one.status in lasting for one in proposed.targets)
+        and all(one.status in standing for one in proposed.targets)
     )
 
 

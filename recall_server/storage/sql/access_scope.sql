@@ -41,7 +41,8 @@ FROM (
 SELECT o.kind, o.state, count(*) AS jobs
 FROM operations o JOIN episodes e
   ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'
-WHERE o.namespace = :namespace AND o.state IN ('queued', 'processing', 'failed')
+WHERE o.namespace = :namespace AND (o.state IN ('queued', 'processing', 'failed')
+    OR (o.state = 'complete' AND o.error_code IS NOT NULL))
   AND {{untyped_scope:e}}
 GROUP BY o.kind, o.state
 

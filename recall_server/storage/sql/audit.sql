@@ -64,11 +64,12 @@ SELECT namespace FROM audit_heads WHERE namespace > :after ORDER BY namespace LI
 -- query: record
 INSERT INTO tool_call_records (
   namespace, id, at, door, operation, accessor, request_id, ids, counts, outcome, code,
-  milliseconds, model, input_tokens, output_tokens, cost_usd, seq, prev, digest, mac, detail_digest
+  milliseconds, model, input_tokens, output_tokens, cost_usd, seq, prev, digest, mac, detail_digest,
+  inputs_hash
 ) VALUES (
   :namespace, :id, :at, :door, :operation, :accessor, :request_id, :ids, :counts, :outcome, :code,
   :milliseconds, :model, :input_tokens, :output_tokens, :cost_usd, :seq, :prev, :digest, :mac,
-  :detail_digest
+  :detail_digest, :inputs_hash
 )
 
 -- query: written_records

@@ -27,6 +27,13 @@ WHERE namespace = :namespace AND status = 'disputed' AND id IN (:ids...)
     WHERE d.namespace = :namespace AND d.memory_id = memories.id AND d.closed_at IS NULL)
 RETURNING id
 
+-- query: withdraw_disputes
+-- With all of their sides.
+UPDATE disputes SET closed_at = :now
+WHERE namespace = :namespace AND closed_at IS NULL AND opened_at = :opened_at AND question_id IN (
+  SELECT question_id FROM disputes
+  WHERE namespace = :namespace AND memory_id = :memory_id AND opened_at = :opened_at)
+
 -- query: reopen_disputes
 -- As a whole, with all of its sides.
 UPDATE disputes SET closed_at = NULL

@@ -115,16 +115,19 @@ WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'pr
 RETURNING id
 
 -- query: finish_job
--- Of what it was to do only the text is left: the rest may hold names.
+-- Of what it was to do only the text is left: the rest may hold names. What is to be done again, for
+-- the reason of :code, keeps its limits.
 -- in: sqlite
 UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
   payload = CASE WHEN payload ->> 'episode_id' IS NULL THEN '{}'
+    WHEN :code IS NOT NULL THEN json_remove(payload, '$.next', '$.fault')
     ELSE json_object('episode_id', payload ->> 'episode_id') END
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
 -- in: postgres
 UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
-  payload = jsonb_strip_nulls(jsonb_build_object('episode_id', payload ->> 'episode_id'))
+  payload = CASE WHEN CAST(:code AS text) IS NOT NULL THEN payload - 'next' - 'fault'
+    ELSE jsonb_strip_nulls(jsonb_build_object('episode_id', payload ->> 'episode_id')) END
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
 
@@ -138,7 +141,8 @@ RETURNING id
 -- query: requeue_jobs_without_key
 -- across namespaces: the key is the server's
 UPDATE operations SET state = 'queued', due_at = :now, failures = 0, finished_at = NULL
-WHERE kind = :kind AND state IN ('queued', 'failed') AND error_code = 'MODEL_KEY_REJECTED'
+WHERE kind = :kind AND state IN ('queued', 'failed', 'complete')
+  AND error_code = 'MODEL_KEY_REJECTED'
 
 -- query: end_jobs_of
 -- A holder of one of them is fenced: nothing of what it does for it holds.
@@ -157,11 +161,20 @@ RETURNING id
 SELECT kind, state, count(*) AS jobs FROM operations
 WHERE namespace = :namespace AND state IN ('queued', 'processing', 'failed')
 GROUP BY kind, state
+UNION ALL
+-- Done otherwise than they should be, until they are done again.
+SELECT kind, state, count(*) AS jobs FROM operations
+WHERE namespace = :namespace AND state = 'complete' AND error_code IS NOT NULL
+GROUP BY kind, state
 
 -- query: all_job_counts
 -- across namespaces: the operator's view of the queue
 SELECT kind, state, count(*) AS jobs FROM operations
 WHERE state IN ('queued', 'processing', 'failed')
+GROUP BY kind, state
+UNION ALL
+SELECT kind, state, count(*) AS jobs FROM operations
+WHERE state = 'complete' AND error_code IS NOT NULL
 GROUP BY kind, state
 
 -- query: oldest_due

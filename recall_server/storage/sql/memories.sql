@@ -182,6 +182,15 @@ WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND m.id IN (:ids...)
   AND {{scope:m}}
 
+-- query: believed_memories
+-- Those that last, in the order of their ids.
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.id > :after AND m.retired_at IS NULL
+  AND m.expires_at IS NULL AND {{scope:m}}
+ORDER BY m.id LIMIT :limit
+
 -- query: active_texts
 SELECT id, text FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)

@@ -49,6 +49,7 @@ class AuditRecord:
     usage: Usage
     link: Link | None
     details: Details | None
+    inputs_hash: str | None = None
 
     def exported(self) -> dict[str, Any]:
         """A chained record as it is exported and verified."""
@@ -77,6 +78,9 @@ class AuditRecord:
             "digest": self.link.digest,
             "mac": self.link.mac,
         }
+        if self.inputs_hash is not None:
+            # Left out of records that have none: their digest is that of before there were any.
+            line["inputs_hash"] = self.inputs_hash
         if self.details is not None:
             values = dict(self.details.values)
             line["details"] = {"salt": self.details.salt.hex(), "values": values}
@@ -150,6 +154,9 @@ class Audit:
                 usage=entry.usage,
                 link=link,
                 details=None,
+                inputs_hash=audit_chain.inputs_hash(self._mac_key, entry.id, entry.inputs)
+                if entry.inputs
+                else None,
             )
             head = Head(link.seq, audit_chain.digest(record.exported()))
             records.append(_row(record, head.digest, audit_chain.mac(self._mac_key, head.digest)))
@@ -304,6 +311,7 @@ def _row(record: AuditRecord, digest: str, mac: str) -> dict[str, Any]:
         "digest": digest,
         "mac": mac,
         "detail_digest": record.link.detail_digest,
+        "inputs_hash": record.inputs_hash,
     }
 
 
@@ -335,4 +343,5 @@ def _record(row: Row) -> AuditRecord:
         details=None
         if row["salt"] is None
         else Details(bytes(row["salt"]), document(row["details"])),
+        inputs_hash=row["inputs_hash"],
     )

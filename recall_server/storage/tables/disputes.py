@@ -60,6 +60,12 @@ class Disputes(BoundTable):
                 self._bound.note(row["id"], EventKind.SETTLED, now)
         return bool(rows)
 
+    async def withdraw(self, memory_id: str, opened_at: datetime, now: datetime) -> None:
+        """Close the disputes of a memory that were opened at this moment: they are taken back."""
+        await self._bound.send(
+            "withdraw_disputes", memory_id=memory_id, opened_at=opened_at, now=now
+        )
+
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
         """Open the disputes of a memory again that were closed at this moment."""
         await self._bound.send("reopen_disputes", memory_id=memory_id, closed_at=closed_at)

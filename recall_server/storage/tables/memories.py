@@ -335,6 +335,11 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("active_memories", ids=list(ids))
         return [_memory(row) for row in rows]
 
+    async def believed(self, after: str, limit: int) -> list[Memory]:
+        """A page of the memories that are believed and do not expire, in the order of their ids."""
+        rows = await self._bound.fetch("believed_memories", after=after, limit=limit)
+        return [_memory(row) for row in rows]
+
     async def found(self, ids: Sequence[str]) -> list[Memory]:
         """Those of `ids` that search finds: active and superseded ones."""
         return [one for one in (await self.get(ids)).values() if one.status in FINDABLE]

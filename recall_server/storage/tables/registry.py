@@ -120,7 +120,7 @@ OURS = frozenset(
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
         " vector ids counts content_hash request_digest change_id reason dropped side from_id to_id"
-        " made_by kinds cut_statement"
+        " made_by kinds cut_statement inputs_hash"
     )
 )
 
@@ -439,7 +439,7 @@ TABLES = (
             "at:time door operation accessor request_id ids:document counts:document outcome code"
             " milliseconds model input_tokens output_tokens cost_usd"
         ),
-        inner=_words("seq prev digest mac detail_digest"),
+        inner=_words("seq prev digest mac detail_digest inputs_hash"),
     ),
     Table(
         "audit_heads",

@@ -155,6 +155,32 @@ async def test_rules_take_over_where_that_is_set(start: Start) -> None:
     assert spent == 0
 
 
+async def test_what_the_rules_made_meanwhile_is_made_again_once_a_key_is_taken(
+    start: Start,
+) -> None:
+    async with scripted(error(401)) as model, start(model, model_fallback="rules") as application:
+        await enter(application)
+        stored = await remember(application, TEXT)
+        await drained(application)
+        meanwhile = await application.services.recall.stats(context(application))
+    async with (
+        scripted(completes(ANSWER)) as model,
+        start(model, model_fallback="rules") as application,
+    ):
+        await application.services.model_keys.begin()
+        await drained(application)
+        job = (await job_of(application, stored.job_id)).job
+        made = await memories(application)
+        after = await application.services.recall.stats(context(application))
+
+    assert (meanwhile.backlog.unreconciled, after.backlog.unreconciled) == (1, 0)
+    assert meanwhile.total == 1
+    assert (job.state, job.error_code) == (JobState.COMPLETE, None)
+    assert len(model.requests) == 1
+    # The model states the same of the same words: it is one memory.
+    assert len(made) == 1
+
+
 async def test_an_outage_is_no_reason_for_the_rules(start: Start, clock: Clock) -> None:
     async with (
         scripted(*[error(404)] * 6, completes(ANSWER)) as model,

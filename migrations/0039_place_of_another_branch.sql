@@ -1,2 +1,0 @@
--- Holds the number until the branch that has it is merged.
-SELECT 1;

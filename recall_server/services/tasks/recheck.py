@@ -1,0 +1,131 @@
+"""Recheck: what is believed is compared with itself again, page by page. What contradicts opens a
+dispute, what nearly repeats is stated as a duplicate, and nothing is decided or deleted.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context, Runtime
+from recall_server.domain.ids import derived_id
+from recall_server.domain.memory import Memory
+from recall_server.domain.plan import Dispute, Plan
+from recall_server.domain.relations import Reason, Relation, RelationKind
+from recall_server.domain.similarity import near_duplicates
+from recall_server.domain.task import Job
+from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory.beliefs import similar_items
+from recall_server.storage.store import Store, Transaction
+
+RECHECK = "recheck"
+# Of one job: the next page waits for its turn among the other namespaces.
+PAGE_MEMORIES = 50
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """Begins a recheck, and does a page of one."""
+
+    store: Store
+    runtime: Runtime
+
+    async def begin(self, context: Context) -> str:
+        """Queue the first page. Returns the id of the job, and of the change that all pages are."""
+        job_id = self.runtime.new_id("job")
+        async with self.store.change(context) as tx:
+            await tx.jobs.add(
+                job_id, RECHECK, {"run_id": job_id}, self.runtime.now(), context.entry.began_by
+            )
+            context.entry.ids.append(job_id)
+            context.entry.counts["queued"] = 1
+        self.runtime.wake()
+        return job_id
+
+    async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """Compare a page, and queue the next. Raises `Fenced` if another worker holds the job, and
+        `Stale` where what was found has changed meanwhile.
+        """
+        record, now = entry(RECHECK), self.runtime.now()
+        async with self.store.transaction(job.namespace, write=False) as tx:
+            page = await tx.memories.believed(job.payload.get("after", ""), PAGE_MEMORIES)
+            plan = await _compared(tx, page, now)
+        async with self.store.transaction(job.namespace, entry=record) as tx:
+            await tx.lock()
+            await commit.apply(tx, plan, now)
+            await tx.jobs.finish(job, now)
+            if len(page) == PAGE_MEMORIES:
+                payload = {"run_id": job.payload["run_id"], "after": page[-1].id}
+                await tx.jobs.add(self.runtime.new_id("job"), RECHECK, payload, now, job.accessor)
+            record.ids += plan.ids()
+            record.counts |= {
+                "memories": len(page),
+                **plan.counts(),
+                "duplicates": len(plan.relations),
+            }
+        self.runtime.wake()
+
+
+async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> Plan:
+    disputes, relations = [], list[Relation]()
+    for memory in page:
+        clashing = await _undecided(tx, memory)
+        if clashing:
+            ids = tuple(one.id for one in clashing)
+            question_id = derived_id("q", memory.id, *ids, now.isoformat())
+            disputes.append(Dispute(question_id, memory.id, ids))
+        relations += [
+            Relation(
+                memory.id,
+                one.id,
+                RelationKind.DUPLICATES,
+                Reason.RULE,
+                now,
+                min(memory.confidence, one.confidence),
+            )
+            for one in await _repeated(tx, memory)
+        ]
+    return Plan(tuple(disputes), relations=tuple(relations))
+
+
+async def _undecided(tx: Transaction, memory: Memory) -> list[Memory]:
+    """The older memories that a memory contradicts, about which nobody was asked and nothing was
+    decided. What is to end of itself contradicts nothing that lasts.
+    """
+    rivals = [
+        one
+        for one in await reconcile.rivals(tx, memory)
+        if one.container == memory.container
+        and one.expires_at is None
+        and (one.said_at, one.id) < (memory.said_at, memory.id)
+    ]
+    if not rivals:
+        return []
+    decided = await tx.memories.decisions([memory.id, *(one.id for one in rivals)])
+    mine = {one.question_id for one in decided.get(memory.id, ())}
+    asked = (await tx.disputes.others([memory.id])).get(memory.id, ())
+    return [
+        one
+        for one in rivals
+        if one.id not in asked
+        and mine.isdisjoint(each.question_id for each in decided.get(one.id, ()))
+    ]
+
+
+async def _repeated(tx: Transaction, memory: Memory) -> list[Memory]:
+    """The older memories of the same type and container that a memory nearly repeats."""
+    found = [one for one in await similar_items(tx, memory.text) if one.startswith("mem_")]
+    others = [
+        one
+        for one in await tx.memories.active(found)
+        if (one.type, one.container) == (memory.type, memory.container)
+        and (one.recorded_at, one.id) < (memory.recorded_at, memory.id)
+    ]
+    if not others:
+        return []
+    # Character by character: in a thread, as others are waiting.
+    same = await asyncio.to_thread(
+        lambda: [near_duplicates(memory.text, one.text) for one in others]
+    )
+    return [one for one, repeats in zip(others, same, strict=True) if repeats]

@@ -1,0 +1,110 @@
+"""What is believed is compared with itself again: contradictions are asked about, repetitions are
+stated, and nothing is decided.
+"""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from recall_server.domain.permissions import AccessScope, Rights, Scope
+from recall_server.services.auth.access import TokenRequest
+from recall_server.services.tasks import recheck
+from tests.support.server import Running
+
+Json = dict[str, Any]
+
+
+def of_topic(topic: str) -> TokenRequest:
+    scopes = frozenset({Scope.READ, Scope.WRITE, Scope.CONSOLIDATE})
+    return TokenRequest(Rights(scopes, AccessScope(topics=frozenset({topic}))))
+
+
+async def submit(http: httpx2.AsyncClient, text: str, **given: Any) -> str:
+    answer = await http.post("/v1/memories:submit", json={"text": text, **given})
+    assert answer.status_code == 200, answer.text
+    memory_id: str = answer.json()["changes"][0]["memory_id"]
+    return memory_id
+
+
+async def again(running: Running, http: httpx2.AsyncClient) -> str:
+    answer = await http.post("/v1/recheck", json={})
+    assert answer.status_code == 202, answer.text
+    await running.extract()
+    job_id: str = answer.json()["job_id"]
+    return job_id
+
+
+async def states(http: httpx2.AsyncClient) -> dict[str, str]:
+    found = (await http.get("/v1/memories")).json()["memories"]
+    return {one["text"]: one["status"] for one in found}
+
+
+async def disputes(http: httpx2.AsyncClient) -> list[Json]:
+    found: list[Json] = (await http.get("/v1/reviews?kind=dispute")).json()["reviews"]
+    return found
+
+
+async def test_a_contradiction_that_nobody_was_asked_about_opens_one_dispute(
+    running: Running,
+) -> None:
+    async with (
+        running.http(await running.token()) as http,
+        running.http(await running.token(wanted=of_topic("home"))) as home,
+        running.http(await running.token(wanted=of_topic("work"))) as work,
+    ):
+        # Neither sees what the other was told.
+        await submit(home, "Ana lives in Lisbon.", topic="home")
+        await submit(work, "Ana lives in Porto.", topic="work")
+        await submit(http, "Ana likes tea.")
+        before = await states(http)
+        job_id = await again(running, http)
+        opened, disputed = await disputes(http), await states(http)
+        await again(running, http)
+        twice = await disputes(http)
+        undone = await http.post(f"/v1/changes/{job_id}/undo", json={})
+        back, none = await states(http), await disputes(http)
+        await again(running, http)
+        (review,) = await disputes(http)
+        await http.post(f"/v1/reviews/{review['id']}", json={"choice": "keep_both"})
+        await again(running, http)
+        left, decided = await disputes(http), await states(http)
+
+    assert set(before.values()) == {"active"}
+    assert len(opened) == 1
+    assert sorted(disputed.values()) == ["active", "disputed", "disputed"]
+    assert [one["id"] for one in twice] == [opened[0]["id"]]
+    assert undone.status_code == 200, undone.text
+    assert (back, none) == (before, [])
+    # What somebody has decided is not asked again.
+    assert (left, decided) == ([], before)
+
+
+async def test_what_nearly_repeats_is_stated_as_a_duplicate_and_stays(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recheck, "PAGE_MEMORIES", 1)
+    one = "The quarterly report of the harbour office is due on Friday."
+    async with running.http(await running.token()) as http:
+        first = await submit(http, one, type="fact")
+        second = await submit(http, one.replace("harbour office", "harbor offices"), type="fact")
+        other = await submit(http, one.replace("Friday", "no Friday"), type="fact")
+        job_id = await again(running, http)
+        after = await states(http)
+        shown = (await http.get(f"/v1/memories/{first}")).json()["relations"]
+        unrelated = (await http.get(f"/v1/memories/{other}")).json()["relations"]
+        audit = (await http.get("/v1/audit?operation=recheck")).json()["records"]
+
+    assert len(after) == 3
+    assert {first, second} == {shown[0]["from_id"], shown[0]["to_id"]}
+    assert [edge["relation"] for edge in shown] == ["duplicates"]
+    assert unrelated == []
+    assert sum(one["counts"]["memories"] for one in audit) == 3
+    assert job_id
+
+
+async def test_a_limited_token_begins_no_recheck(running: Running) -> None:
+    async with running.http(await running.token(wanted=of_topic("home"))) as home:
+        answer = await home.post("/v1/recheck", json={})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "OUT_OF_REACH")
