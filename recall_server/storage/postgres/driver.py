@@ -194,9 +194,7 @@ class PostgresDriver:
             # Another replica may be migrating for longer than a statement may normally take.
             await connection.send("SET LOCAL lock_timeout = 0", {})
             await connection.send("SET LOCAL statement_timeout = 0", {})
-            await connection.fetch(
-                "SELECT pg_advisory_xact_lock(%(key)s)", {"key": MIGRATION_LOCK}
-            )
+            await connection.fetch("SELECT pg_advisory_xact_lock(%(key)s)", {"key": MIGRATION_LOCK})
             yield connection
 
     async def purge(self, tables: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from recall_server.domain.task import Job, JobState, TextJob
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 
-
 PUSH = "push"
 """The kind of a delivery of a push."""
 

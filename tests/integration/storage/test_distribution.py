@@ -160,9 +160,8 @@ async def test_a_distribution_that_broke_off_goes_on_where_it_was(citus: str) ->
 async def test_what_cannot_be_done_is_refused_and_changes_nothing(
     citus: str, postgres: Postgres, migrated: str
 ) -> None:
-    with postgres.database(migrated) as url:
-        with pytest.raises(NotDistributable, match="no Citus"):
-            await distribute(url, MIGRATION_LOCK)
+    with postgres.database(migrated) as url, pytest.raises(NotDistributable, match="no Citus"):
+        await distribute(url, MIGRATION_LOCK)
     with psycopg.connect(citus, autocommit=True) as raw:
         raw.execute(
             "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
