@@ -110,7 +110,7 @@ async def _jobs_per_second(database: Path | str, workers: int) -> float:
         for _ in range(workers):
             await stack.enter_async_context(working(database))
         async with asyncio.timeout(DRAINED_S):
-            while await _waiting(built):
+            while await _waiting(built):  # noqa: ASYNC110  # it happens in other processes
                 await asyncio.sleep(_POLL_S)
         return await _rate(built, began)
 
