@@ -17,6 +17,7 @@ from benchmarks import history as history_
 from benchmarks import load as load_
 from benchmarks import past as past_
 from benchmarks import peer as peer_
+from benchmarks import replicas as replicas_
 from benchmarks import request_path
 from benchmarks import retrieval as retrieval_
 from benchmarks import tasks as tasks_
@@ -141,6 +142,29 @@ def fairness(
     """A quiet tenant beside a flooding one; the cost of authentication, audit and limits."""
     run = partial(fairness_.fairness, seconds=seconds, callers=callers, db_url=db_url)
     _print(_on_each(engine, run), engine, file, strict)
+
+
+@app.command()
+def replicas(
+    *,
+    db_url: DbUrl = None,
+    memories: Annotated[int, typer.Option(min=1, help="That are searched.")] = 1_000,
+    texts: Annotated[int, typer.Option(min=10, help="That the workers make memories of.")] = 300,
+    callers: Annotated[int, typer.Option(min=2, help="That search at once.")] = 16,
+    seconds: Seconds = 10.0,
+    file: File = None,
+    strict: Strict = False,
+) -> None:
+    """Two servers and two workers beside one Postgres, to one of each."""
+    run = partial(
+        replicas_.replicas,
+        memories=memories,
+        texts=texts,
+        callers=callers,
+        seconds=seconds,
+        db_url=db_url,
+    )
+    _print(_on_each(Engines.POSTGRES, run), Engines.POSTGRES, file, strict)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from recall_server.domain.errors import Invalid
 
 # The tables that hold a namespace with memories; referenced tables come first.
 COPIED = (
-    *("namespaces", "episodes", "memories", "citations"),
+    *("namespaces", "episodes", "memories", "citations", "memory_counts"),
     *("embeddings", "documents", "postings", "terms"),
 )
 

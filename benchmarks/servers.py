@@ -47,12 +47,11 @@ async def served(module: str, given: Mapping[str, str], *arguments: str) -> Asyn
     """Run `python -m module arguments`, whose first line is its address. The operator's own
     settings are not its: only those given.
     """
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("RECALL_")}
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", module, *arguments),
-            env={**ours, **given},
+            env={**_without_ours(), **given},
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
         )
@@ -77,6 +76,32 @@ def target(
     """The real server, with the settings of production, but for the number of calls a minute and
     `more`, by the names of their variables.
     """
+    return served("benchmarks.target", _given(database, worker_jobs, more), *options)
+
+
+@asynccontextmanager
+async def working(database: Path | str) -> AsyncIterator[None]:
+    """A worker of its own, with the settings of production."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "recall_server", "worker"),
+        env={**_without_ours(), **_given(database, 4, {})},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        async with asyncio.timeout(STOP_S):
+            await process.wait()
+
+
+def _without_ours() -> dict[str, str]:
+    """The environment without the operator's own settings."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("RECALL_")}
+
+
+def _given(database: Path | str, worker_jobs: int, more: Mapping[str, str]) -> dict[str, str]:
     chosen = settings(database)
     given = {
         "RECALL_DB_URL" if isinstance(database, str) else "RECALL_DB_PATH": str(database),
@@ -90,4 +115,4 @@ def target(
     }
     if isinstance(database, str):
         given["RECALL_KEY_FILE"] = str(key_file())
-    return served("benchmarks.target", given, *options)
+    return given

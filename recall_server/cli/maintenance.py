@@ -35,6 +35,7 @@ PENDING = 1
 
 
 def migrate(
+    *,
     check: Annotated[
         bool, typer.Option("--check", help="Show what would be done; exit with 1 if anything.")
     ] = False,

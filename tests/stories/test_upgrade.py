@@ -133,10 +133,10 @@ async def test_servers_of_neighbouring_releases_serve_one_postgres_while_it_is_m
         async with asyncio.TaskGroup() as group:
             for one in range(STORES):
                 group.create_task(here("store_memory", text=f"User: My number {one} is {one}."))
-            migrating = Process(database, "migrate", release=additive)
+            migrating = Process(database, "migrate").of(additive)
             await stack.enter_async_context(migrating)
             group.create_task(until(lambda: over(migrating), START_S, "it is migrated"))
-        new = await stack.enter_async_context(Server(database, release=additive))
+        new = await stack.enter_async_context(Server(database).of(additive))
         there = await stack.enter_async_context(calling(new.address, token))
         for call, other, colour in ((here, there, "teal"), (there, here, "ochre")):
             await call("store_memory", text=f"User: My favourite colour is {colour}.")
@@ -148,7 +148,7 @@ async def test_servers_of_neighbouring_releases_serve_one_postgres_while_it_is_m
         assert f"My number {STORES - 1} is" in json.dumps(found)
         assert await old.stop() == 0
 
-        last = await stack.enter_async_context(Server(database, release=breaking))
+        last = await stack.enter_async_context(Server(database).of(breaking))
         with pytest.raises(AssertionError, match="SCHEMA_TOO_NEW"):
             await old.start()
         assert last.alive

@@ -27,7 +27,7 @@ def forked(
     release, whose it is then.
     """
     process = _context.Process(
-        target=_run, args=(command, environment, Path.cwd(), out, errors, release), daemon=True
+        target=_run, args=(command, environment, Path.cwd(), (out, errors), release), daemon=True
     )
     process.start()
     return process
@@ -37,14 +37,13 @@ def _run(
     command: tuple[str, ...],
     environment: dict[str, str],
     folder: Path,
-    out: Path,
-    errors: Path,
+    written: tuple[Path, Path],
     release: Path | None,
 ) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    for path, stream in ((out, sys.stdout), (errors, sys.stderr)):
+    for path, stream in zip(written, (sys.stdout, sys.stderr), strict=True):
         file = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, stream.fileno())
         os.close(file)

@@ -54,15 +54,17 @@ def free_port() -> int:
 class Process:
     """`recall COMMAND`. What it writes to standard error is in the message of every failure."""
 
-    def __init__(
-        self, database: Database, *command: str, release: Path | None = None, **settings: object
-    ) -> None:
-        """`release`: the folder of another one, where it is not this one's."""
+    def __init__(self, database: Database, *command: str, **settings: object) -> None:
         self._command = command
-        self._release = release
+        self._release: Path | None = None
         self._environment = environment(database, settings)
         self._log = tempfile.NamedTemporaryFile()  # noqa: SIM115  # as long as the process
         self._running: ForkServerProcess | None = None
+
+    def of(self, release: Path) -> Self:
+        """The same of another release, which is in this folder."""
+        self._release = release
+        return self
 
     async def start(self) -> None:
         self._running = forked(
@@ -122,11 +124,9 @@ class Process:
 class Server(Process):
     """`recall serve` on a port that it keeps when it is started again."""
 
-    def __init__(
-        self, database: Database, *, release: Path | None = None, **settings: object
-    ) -> None:
+    def __init__(self, database: Database, **settings: object) -> None:
         port = free_port()
-        super().__init__(database, "serve", release=release, **{"port": port, **settings})
+        super().__init__(database, "serve", **{"port": port, **settings})
         self.address = f"http://127.0.0.1:{port}"
 
     async def start(self) -> None:

@@ -339,6 +339,10 @@ class SchemaTooNew(DatabaseUnusable):
     code = "SCHEMA_TOO_NEW"
 
 
+class NotDistributable(DatabaseUnusable):
+    code = "NOT_DISTRIBUTABLE"
+
+
 class ExportBusy(Unavailable):
     code = "EXPORT_BUSY"
     untouched = True

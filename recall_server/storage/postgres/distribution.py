@@ -18,7 +18,7 @@ from recall_server.storage.driver import Connection
 from recall_server.storage.postgres.connection import translated
 from recall_server.storage.tables import registry
 
-# A real SET LOCAL goes on to the nodes. To a Postgres without Citus it is a name that nobody asks for.
+# A real SET LOCAL goes on to the nodes. To a Postgres without Citus it is a name without a meaning.
 OPTIONS = "-c citus.propagate_set_commands=local"
 # Citus enters its nodes as the role that a transaction takes.
 ROLES = ("recall_app", "recall_eraser", "recall_system")
@@ -132,8 +132,8 @@ async def _spread(raw: Raw, table: registry.Table) -> None:
         await raw.execute(spreading(table))
         if await _count(raw, table) != before:
             raise NotDistributable(
-                f"Citus has not copied all rows of {table.name}. Nothing of it was changed; its log "
-                "says why."
+                f"Citus has not copied all rows of {table.name}, so nothing of it was changed. The "
+                "log of Postgres says why."
             )
         await raw.execute(_changed(table, "FORCE ROW LEVEL SECURITY"))
 

@@ -136,6 +136,21 @@ def _steps_of_a_claim(later: int, due: int) -> int:
     return steps
 
 
+def test_a_look_at_the_queues_takes_one_step_in_the_index_for_each_namespace() -> None:
+    raw = sqlite3.connect(":memory:")
+    for migration in read(shipped("migrations"), "sqlite"):
+        raw.executescript(migration.sql)
+    given = {"pushes": 0, "now": "2026", "after": "m", "but": "[]", "limit": 20}
+    plan = raw.execute("EXPLAIN QUERY PLAN " + load("sqlite")["due_queues"].sql, given)
+    told = [row[3] for row in plan if "queues" in row[3]]
+    raw.close()
+
+    assert told == [
+        "SEARCH queues USING PRIMARY KEY (namespace>?)",
+        "SEARCH queues USING PRIMARY KEY (namespace<?)",
+    ]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_query_that_asks_for_one_limit_of_a_token_asks_for_all(engine: Engine) -> None:
     """None can be forgotten in a new query. What has no type is asked for types in general
