@@ -363,7 +363,7 @@ async def _finalized(
 ) -> Found:
     candidates = await search.finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
-    hits = await search.current_first(tx, ranked, query.limit)
+    hits = search.falling(await search.current_first(tx, ranked, query), query.mode)
     hits = ranking.fit_budget(search.quoted_once(hits), query.max_tokens)
     if query.past == PRESENT:
         candidates.count_accesses(hits)

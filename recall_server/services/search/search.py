@@ -489,9 +489,10 @@ def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
     return found
 
 
-async def current_first(tx: Transaction, hits: Sequence[Hit], limit: int) -> list[Hit]:
+async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
     """The hits with each that was superseded below the memory that holds now: this comes along
-    where it is not a hit by itself.
+    where it is not a hit by itself. Those that change places change their scores, where a score is
+    no formula.
     """
     if not any(hit.item.superseded_by for hit in hits):
         return list(hits)
@@ -509,8 +510,32 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], limit: int) -> lis
             chain.append(current)
         # Of those in between only the hits.
         chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
-        found |= {one.item.id: one for one in reversed(chain) if one.item.id not in found}
-    return list(found.values())[:limit]
+        new = [one for one in reversed(chain) if one.item.id not in found]
+        new = _exchanged(new) if query.mode in DEFAULT_ORDER else new
+        found |= {one.item.id: one for one in new}
+    return list(found.values())[: query.limit]
+
+
+def _exchanged(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits in their order, the first with the best of their scores."""
+    ranked = sorted((hit.scores for hit in hits), key=lambda one: -one.final)
+    return [
+        hit._replace(scores=hit.scores._replace(score=best.score, final=best.final))
+        for hit, best in zip(hits, ranked, strict=True)
+    ]
+
+
+def falling(hits: Sequence[Hit], mode: SearchMode) -> list[Hit]:
+    """The hits, none with a better score than one above it: the order takes more into account than
+    the score does. Not where a mode has a formula of its own.
+    """
+    if mode not in DEFAULT_ORDER:
+        return list(hits)
+    found: list[Hit] = []
+    for hit in hits:
+        least = min(hit.scores.score, found[-1].scores.score if found else hit.scores.score)
+        found.append(hit._replace(scores=hit.scores._replace(score=least)))
+    return found
 
 
 async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:

@@ -115,3 +115,33 @@ async def test_the_weights_tell_how_the_order_came_about(
         signals = found.hits[0].scores.signals
         total = sum(weight * (signals[name] or 0.0) for name, weight in found.weights.items())
         assert found.hits[0].scores.final == pytest.approx(total)
+
+
+@pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.KEYWORD])
+async def test_no_hit_has_a_better_score_than_one_above_it(
+    application: Application, mode: SearchMode
+) -> None:
+    await remember(application, "I live in Rome and I like the river there.")
+    await drained(application)
+    await remember(application, "I moved from Rome to Bern.")
+    await drained(application)
+    for question in ("Where do I live, in Rome?", "Rome", *ANSWERED, *NOT_STORED):
+        found = await answer(application, question, mode=mode, score_threshold=0.0)
+        scores = [hit.scores.score for hit in found.hits]
+
+        assert scores == sorted(scores, reverse=True), question
+
+
+async def test_what_took_the_place_of_a_better_hit_takes_its_score(
+    application: Application,
+) -> None:
+    await remember(application, "I live in Rome.")
+    await drained(application)
+    (old,) = (await answer(application, "Do I live in Rome?", limit=1)).hits
+    await remember(application, "I moved from Rome to Bern.")
+    await drained(application)
+    new, gone = (await answer(application, "Do I live in Rome?", limit=2)).hits
+
+    assert gone.item.superseded_by == new.item.id
+    assert new.scores.score >= gone.scores.score
+    assert new.scores.score == pytest.approx(old.scores.score, abs=0.2)
