@@ -30,6 +30,8 @@ from recall_server.storage.store import Store, Transaction
 TIMELINE_MAX = 200
 # Relations of a memory and its history that are shown at once.
 RELATIONS_MAX = 200
+# Events of a memory and its history, which may have been said again every day.
+EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
 
 
@@ -218,7 +220,7 @@ class Recall:
             decisions = await tx.memories.decisions(ids)
             disputed = await _disputes(tx, _disputed_ids(chain))
             relations = await _relations(tx, chain)
-            events = await tx.events.of_items(ids)
+            events = await tx.events.latest(ids, EVENTS_MAX)
         if not chain:
             raise MemoryNotFound
         context.entry.ids.append(memory_id)
@@ -228,8 +230,6 @@ class Recall:
             chain = _without_others(chain)
             named = {None, *ids}
             events = [one for one in events if not one.state or one.state.superseded_by in named]
-        if past.known_at:
-            events = [one for one in events if one.at <= past.known_at]
         return History(tuple(chain), decisions, disputed, relations, tuple(events))
 
     async def timeline(self, context: Context, entity: str, attribute: str) -> Timeline:

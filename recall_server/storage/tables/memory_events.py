@@ -10,7 +10,11 @@ from recall_server.domain.episode import Citation, Span
 from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.storage.bound_connection import ANY, BoundTable
 from recall_server.storage.driver import Document, Row, document, moment
+from recall_server.storage.tables.limits import EVENT_BYTES, take_quota
 from recall_server.storage.tables.memories import state_of
+
+# What can be done to the same memories for ever, with no new text that would be counted.
+AGAIN = frozenset({EventKind.RESTORED, EventKind.UNDONE})
 
 
 class MemoryEvents(BoundTable):
@@ -21,7 +25,11 @@ class MemoryEvents(BoundTable):
         noted = self._bound.noted
         if not noted:
             return
-        await self._bound.send("number_events", count=len(noted))
+        size = len(noted) * EVENT_BYTES
+        bounded = not AGAIN.isdisjoint(kind for _, kind, _ in noted)
+        await self._bound.send("number_events", count=len(noted), bytes=0 if bounded else size)
+        if bounded:
+            await take_quota(self._bound, size)
         await self._bound.send(
             "add_events",
             count=len(noted),
@@ -39,6 +47,11 @@ class MemoryEvents(BoundTable):
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """The events of these memories, texts, turns or passages, in their order."""
         return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
+
+    async def latest(self, ids: Collection[str], limit: int) -> list[MemoryEvent]:
+        """The last events of these that were known at the moment that is read, in their order."""
+        rows = await self._bound.fetch("latest_events_of_items", ids=sorted(ids), limit=limit)
+        return [_event(row) for row in reversed(rows)]
 
     async def of_change(self, change_id: str) -> list[MemoryEvent]:
         """The events of a job, task, import or call, in their order."""
