@@ -257,6 +257,17 @@ def reads(limit: Limit) -> Iterator[Step]:
     yield tool("inspect_memories", limit=50)
     yield tool("inspect_memories", limit=1, offset=1)
     yield tool("inspect_memories", limit=50, **beyond)
+    then = ("as_of=2026-03-01", "known_at=2026-03-01T12:02:30Z", "as_of=2026-03-01&limit=1")
+    for query in (*then, "status=superseded", "status=disputed", "status=consolidated"):
+        yield http("inspect_memories", "GET", f"/v1/memories?{query}")
+    for query in then[:2]:
+        moment = dict([query.split("=")])
+        yield http("get_memory_stats", "GET", f"/v1/stats?{query}")
+        yield http("get_memory", "GET", f"/v1/memories/<foreign memory>?{query}")
+        yield http("get_memory_history", "GET", f"/v1/memories/<heron>/history?{query}")
+        for words in ("heron otter swan", "zyntrox heron", "merger Okonkwo"):
+            asked = {"query": words, "explain": True, **moment}
+            yield http("search_memories", "POST", "/v1/search", asked)
     for kind in ("heron", "forgotten", "foreign memory", "foreign forgotten"):
         yield tool("inspect_memories", memory_id=f"<{kind}>")
         yield http("get_memory", "GET", f"/v1/memories/<{kind}>")
