@@ -82,6 +82,7 @@ async def furnished(
             text_id = found[0]["source"]["episode_id"]
             world.ids |= {key: found[0]["id"], f"job of {key}": stored["job_id"]}
             world.ids[f"text of {key}"] = text_id
+            world.ids["then"] = f"{clock.time:%Y-%m-%dT%H:%M:%SZ}"
             clock.pass_(timedelta(minutes=1))
         await call(http, "delete_memory", memory_id=world.ids["forgotten"])
         world.ids["task"] = await _asks(running, http, "Ann: I live in Porto.", **limit.within)
@@ -257,7 +258,7 @@ def reads(limit: Limit) -> Iterator[Step]:
     yield tool("inspect_memories", limit=50)
     yield tool("inspect_memories", limit=1, offset=1)
     yield tool("inspect_memories", limit=50, **beyond)
-    then = ("as_of=2026-03-01", "known_at=2026-03-01T12:02:30Z", "as_of=2026-03-01&limit=1")
+    then = ("as_of=<then>", "known_at=<then>", "as_of=<then>&limit=1")
     for query in (*then, "status=superseded", "status=disputed", "status=consolidated"):
         yield http("inspect_memories", "GET", f"/v1/memories?{query}")
     for query in then[:2]:
