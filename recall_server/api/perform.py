@@ -27,6 +27,9 @@ from recall_server.tracing import tracer
 
 log = structlog.get_logger()
 
+# One for each time that a call in a deadlock is tried again.
+DEADLOCK_PAUSES_S = (0.1, 0.5)
+
 T = TypeVar("T")
 
 
@@ -114,7 +117,7 @@ class Calls:
             caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
             audit.check(entry)
             async with asyncio.timeout(self.deadline_s):
-                result = await _twice(work, entry)
+                result = await _undisturbed(work, entry)
                 if not entry.written:
                     await audit.note(entry)
         except TimeoutError:
@@ -159,14 +162,18 @@ class Calls:
             log.exception("audit_write_failed", request_id=entry.request_id)
 
 
-async def _twice(work: Callable[[AuditEntry], Awaitable[T]], entry: AuditEntry) -> T:
-    """`work`, and once more where it was in a deadlock and has changed nothing."""
-    try:
-        return await work(entry)
-    except Deadlocked:
-        if entry.written:
-            raise
-    _empty(entry)
+async def _undisturbed(work: Callable[[AuditEntry], Awaitable[T]], entry: AuditEntry) -> T:
+    """`work`, and again where it was in a deadlock and has changed nothing: after a pause, in which
+    whoever it was in the way of takes the lock that it has given back.
+    """
+    for pause_s in DEADLOCK_PAUSES_S:
+        try:
+            return await work(entry)
+        except Deadlocked:
+            if entry.written:
+                raise
+        _empty(entry)
+        await asyncio.sleep(pause_s)
     return await work(entry)
 
 

@@ -116,12 +116,13 @@ class Supersede:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """Record that a memory which is believed was stated again; `counts` if that is independent
-    evidence. It lasts at least `until`, or for ever. Expects to find it so.
+    """Record that a memory which is believed was stated again, with the words, unless it has enough
+    of them; `counts` if that is independent evidence. It lasts at least `until`, or for ever.
+    Expects to find it so.
     """
 
     memory_id: str
-    citation: Citation
+    citation: Citation | None
     counts: bool = True
     until: datetime | None = None
 
@@ -245,7 +246,7 @@ class Plan:
         for change in self.changes:
             if isinstance(change, Add):
                 cited += [change.memory.citation, *change.also]
-            elif isinstance(change, Reinforce):
+            elif isinstance(change, Reinforce) and change.citation:
                 cited.append(change.citation)
         return cited
 

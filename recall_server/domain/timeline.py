@@ -1,12 +1,16 @@
 """The values of an attribute over time: from when until when each was true, and was known. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.memory import Memory
+
+# Of two hundred values that are all kept there are twenty thousand.
+OVERLAPS_MAX = 200
 
 
 class Interval(NamedTuple):
@@ -66,17 +70,22 @@ class Timeline:
 
     @property
     def overlaps(self) -> tuple[Overlap, ...]:
-        """The intervals in which two values were true, of an attribute that has one at a time."""
-        values = self._values
+        """The intervals in which two values were true, of an attribute that has one at a time: the
+        first `OVERLAPS_MAX`.
+        """
         if not is_single_valued(self.attribute):
             return ()
-        found = []
-        for place, one in enumerate(values):
-            for other in values[place + 1 :]:
-                start, end = true_in(other).start, _earlier(true_in(one).end, true_in(other).end)
-                if end is None or start < end:
-                    found.append(Overlap(Interval(start, end), one.id, other.id))
-        return tuple(found)
+        return tuple(islice(self._overlapping(), OVERLAPS_MAX))
+
+    def _overlapping(self) -> Iterator[Overlap]:
+        values = [(one.id, true_in(one)) for one in self._values]
+        for place, (one_id, one) in enumerate(values):
+            for other_id, other in values[place + 1 :]:
+                if one.end is not None and other.start >= one.end:
+                    break  # and those behind it begin later still
+                end = _earlier(one.end, other.end)
+                if end is None or other.start < end:
+                    yield Overlap(Interval(other.start, end), one_id, other_id)
 
     @property
     def _values(self) -> Sequence[Memory]:

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
+from recall_server.domain.plan import Policy
 from recall_server.integrations.crypto.keys import verified
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Batch, Limits
@@ -127,6 +128,37 @@ async def plant_task(http: httpx2.AsyncClient, canary: str, **given: str) -> Non
     )
 
 
+async def plant_changes(running: Running, token: str, canary: str, **where: object) -> None:
+    """Where it comes to stand by what changes memories: versions, disputes, what is taken back."""
+    async with running.http(token) as http:
+
+        async def asked(method: str, path: str, **body: object) -> Json:
+            answer = await http.request(method, path, json=body)
+            assert answer.status_code == 200, answer.text
+            found: Json = answer.json()
+            return found
+
+        async def said(text: str, **given: object) -> Json:
+            return await asked("POST", "/v1/memories:submit", text=text, **where, **given)
+
+        first = await said(f"Dora owns a {canary}.", evidence=f"{canary} said so")
+        [added] = first["changes"]
+        path = f"/v1/memories/{added['memory_id']}"
+        newer = await asked("PATCH", path, text=f"Dora owns two {canary}.")
+        await asked("POST", f"/v1/changes/{newer['change_id']}/undo")
+        await asked("POST", f"/v1/changes/{first['change_id']}/undo", with_dependents=True)
+        await running.application.services.tasks.set_policy(
+            context(running.application), Policy.ASK
+        )
+        for place in ("Lisbon", canary, "Porto"):
+            await said(f"Dora lives in {place}.")
+        await running.application.services.tasks.set_policy(context(running.application), None)
+        for review in (await http.get("/v1/reviews?kind=dispute")).json()["reviews"]:
+            text = f"Dora lives in Lisbon and {canary}."
+            path = f"/v1/reviews/{review['id']}"
+            await http.post(path, json={"choice": "merge", "text": text})
+
+
 async def plant_import(running: Running, canary: str) -> None:
     """The columns that few protocols fill, or none."""
     lines = records(many(1))
@@ -183,6 +215,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
             await plant_words(running, token, canary)
         elif kind.endswith("container"):
             await plant_words(running, token, canary, container=canary, topic=canary)
+            await plant_changes(running, token, canary, container=canary)
             limited = TokenRequest(
                 Rights(DEFAULT_SCOPES, AccessScope(containers=frozenset({canary})))
             )
@@ -192,6 +225,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
             await store(running, only, text=f"Bea: I own a {canary}.", container=canary)
         else:
             await plant_words(running, token, canary)
+            await plant_changes(running, token, canary)
             await plant_labels(running, token, canary)
             await plant_import(running, canary)
             await holds.place(context(running.application), f"for {canary}")

@@ -36,7 +36,7 @@ class Client:
             verify=False,
             trust_env=False,
         )
-        self._task = ""
+        self._id = ""
 
     def __enter__(self) -> Self:
         return self
@@ -48,11 +48,13 @@ class Client:
         """The status and the text of the answer."""
         if post.in_chunks:
             return await asyncio.to_thread(self._sent_in_chunks, post)
-        path = post.path.replace("{task}", self._task)
-        answer = await asyncio.to_thread(self._http.post, path, content=post.body)
+        path = post.path.replace("{id}", self._id)
+        content = post.body or None
+        answer = await asyncio.to_thread(self._http.request, post.method, path, content=content)
         found = answer.json()
         if isinstance(found, dict):
-            self._task = str(found.get("id", self._task))
+            first = next(iter(found.get("memories", ())), found)
+            self._id = str(first.get("id", self._id))
         return answer.status_code, answer.text
 
     def _sent_in_chunks(self, post: Post) -> tuple[int, str]:

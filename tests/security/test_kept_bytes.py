@@ -10,6 +10,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.errors import ExportDamaged, TextTooLong
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.plan import Policy
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Document
 from recall_server.storage.tables import registry
@@ -118,6 +119,35 @@ async def dry_runs(running: Running, wire: Wire) -> None:
         await drained(running.application)
 
 
+async def forgotten_and_restored(running: Running, wire: Wire, container: str = "") -> None:
+    await stored(running, "User: I like figs with cream and sugar.", container=container)
+    await drained(running.application)
+    memory, *_ = (await wire.http.get("/v1/memories")).json()["memories"]
+    path = f"/v1/memories/{memory['id']}"
+    for _ in range(30):
+        assert (await wire.http.delete(path)).status_code == 200
+        assert (await wire.http.post(f"{path}/restore", json={})).status_code == 200
+
+
+async def taken_back_again_and_again(running: Running, wire: Wire) -> None:
+    await stored(running, TOWNS)
+    await drained(running.application)
+    (change,) = (await wire.http.get("/v1/changes")).json()["changes"]
+    for _ in range(12):
+        answer = await wire.http.post(f"/v1/changes/{change['id']}/undo", json={})
+        assert answer.status_code == 200, answer.text
+        change = {"id": answer.json()["change_id"]}
+
+
+async def contradictions(running: Running, _: Wire) -> None:
+    """Of which the namespace keeps both sides."""
+    async with running.application.store.transaction(ALICE) as tx:
+        await tx.access.set_policy(Policy.ASK)
+    for number in range(60):
+        await stored(running, f"User: I live in Town{number}.")
+    await drained(running.application)
+
+
 HOSTILE: dict[str, Callable[[Running, Wire], Awaitable[None]]] = {
     one.__name__: one
     for one in (
@@ -129,6 +159,9 @@ HOSTILE: dict[str, Callable[[Running, Wire], Awaitable[None]]] = {
         metadata_of_messages,
         unclear_answers,
         dry_runs,
+        forgotten_and_restored,
+        taken_back_again_and_again,
+        contradictions,
     )
 }
 
@@ -260,6 +293,48 @@ async def test_a_full_namespace_can_end_what_it_has_begun(serve: Serve) -> None:
     assert "QUOTA_EXCEEDED" in other.text
     assert "QUOTA_EXCEEDED" in long.text
     assert ended["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_full_namespace_forgets_and_takes_nothing_back(serve: Serve) -> None:
+    """To forget is always possible; to forget and restore the same for ever is not."""
+    async with serve(worker_jobs=0) as running, running.http(await running.token()) as http:
+        await stored(running, "User: I like figs.")
+        await drained(running.application)
+        (memory,) = (await http.get("/v1/memories")).json()["memories"]
+        path = f"/v1/memories/{memory['id']}"
+        await http.delete(path)
+        (forgotten, *_) = (await http.get("/v1/changes")).json()["changes"]
+        there_is_room = await http.post(f"{path}/restore", json={})
+        _, full = await grown(running.application)
+    async with (
+        serve(worker_jobs=0, namespace_bytes_max=full) as running,
+        running.http(await running.token()) as http,
+    ):
+        forgets = await http.delete(path)
+        restored = await http.post(f"{path}/restore", json={})
+        (latest, *_) = (await http.get("/v1/changes")).json()["changes"]
+        undone = await http.post(f"/v1/changes/{latest['id']}/undo", json={})
+
+    assert forgotten["operation"] == latest["operation"] == "delete_memory"
+    assert there_is_room.status_code == forgets.status_code == 200
+    for refused in (restored, undone):
+        assert (refused.status_code, refused.json()["code"]) == (507, "QUOTA_EXCEEDED")
+
+
+async def test_what_is_erased_is_not_counted_any_more(running: Running, wire: Wire) -> None:
+    """With its events, and with the entries by which it was found before."""
+    await stored(running, "User: I own a boat.", container="home")
+    await drained(running.application)
+    _, before = await grown(running.application)
+    await forgotten_and_restored(running, wire, container="red")
+    _, kept = await grown(running.application)
+    erased = await wire.http.post("/v1/erasure", json={"container": "red"})
+    await drained(running.application)
+    _, after = await grown(running.application)
+
+    assert erased.status_code == 200, erased.text
+    assert kept > before
+    assert after == before
 
 
 async def test_a_history_shows_its_newest_messages(running: Running, wire: Wire) -> None:

@@ -336,6 +336,23 @@ def test_what_a_statement_locks_is_read_from_it() -> None:
     assert found == LOCKING
 
 
+# So many changes of memories are answered as if they were in a deadlock.
+DEADLOCKS = """
+DROP SEQUENCE IF EXISTS deadlocks;
+CREATE SEQUENCE deadlocks;
+GRANT USAGE ON SEQUENCE deadlocks TO PUBLIC;
+CREATE OR REPLACE FUNCTION meet_deadlocks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF nextval('deadlocks') <= {} THEN
+    RAISE EXCEPTION 'deadlock detected' USING ERRCODE = 'deadlock_detected';
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER meet_deadlocks BEFORE UPDATE ON memories
+FOR EACH ROW EXECUTE FUNCTION meet_deadlocks();
+"""
+
+
 @on_postgres
 async def test_a_call_that_is_taken_back_for_a_deadlock_is_done_once_more_inside(
     serve: Serve, database: str
@@ -365,6 +382,29 @@ async def test_a_call_that_is_taken_back_for_a_deadlock_is_done_once_more_inside
 
     assert answer.status_code == 200, answer.text
     assert [(one.operation, one.outcome) for one in lines].count(("delete_memory", Outcome.OK)) == 1
+
+
+@on_postgres
+async def test_a_call_may_be_in_two_deadlocks_one_after_the_other(
+    serve: Serve, database: str
+) -> None:
+    """Whoever it met first may meet it again. Control: after three it is told to come again."""
+    async with (
+        serve() as running,
+        await psycopg.AsyncConnection.connect(database, autocommit=True) as other,
+        running.http(await running.token()) as http,
+    ):
+        ids = []
+        for text in ("User: I live in Lisbon.", "User: I own a boat."):
+            assert (await http.post("/v1/memories", json={"text": text})).status_code == 202
+        await running.extract()
+        ids = [one["id"] for one in (await http.get("/v1/memories")).json()["memories"]]
+        found = []
+        for deadlocks, memory_id in zip((2, 3), ids, strict=True):
+            await other.execute(DEADLOCKS.format(deadlocks))
+            found.append(await http.delete(f"/v1/memories/{memory_id}"))
+
+    assert [answer.status_code for answer in found] == [200, 503]
 
 
 @on_postgres

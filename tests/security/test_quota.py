@@ -11,7 +11,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request, TaskState
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage.tables.limits import ITEM_BYTES
+from recall_server.storage.tables.limits import EVENT_BYTES, ITEM_BYTES
 from recall_server.storage.tables.tasks import Filter
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
@@ -99,6 +99,7 @@ async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -
     async with open_app(task_days=1) as application:
         await enter(application)
         await remember(application, text)
+        await drained(application)
         before = await counted(application)
         task = Request(Mode.INGEST, "life", text=text, dry_run=True)
         await application.services.consolidate.start(context(application), task)
@@ -137,7 +138,8 @@ async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
         await remember(application, FACT)
         file = await exported(application)
         full = await counted(application)
-    async with open_app(namespace_bytes_max=full - 1) as application:
+    # What a text leaves of the past is counted, and not refused.
+    async with open_app(namespace_bytes_max=full - EVENT_BYTES - 1) as application:
         with pytest.raises(QuotaExceeded):
             await taken_in(application, file, BOB)
         assert await counted(application, BOB) == 0

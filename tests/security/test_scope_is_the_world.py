@@ -126,6 +126,9 @@ async def test_what_took_the_place_of_a_memory_is_named_within_the_scope_only(
         (shown,) = (await data(http, "inspect_memories", memory_id=known["id"]))["memories"]
         assert (shown["status"], shown["superseded_by"]) == ("superseded", None)
         assert shown["valid_until"] is None
+        for query in ("status=superseded", "as_of=2026-02-28", "known_at=2026-03-01"):
+            listed = (await http.get(f"/v1/memories?{query}")).json()["memories"]
+            assert all(one["superseded_by"] is one["valid_until"] is None for one in listed)
         hits = (await data(http, "search_memories", query="Where does Ann live?"))["results"]
         assert hits
         assert not any({"superseded_by", "valid_until"} & hit.keys() for hit in hits)
@@ -136,6 +139,9 @@ async def test_what_took_the_place_of_a_memory_is_named_within_the_scope_only(
         assert all(hit["superseded_by"] and hit["valid_until"] for hit in hits)
         chain = (await data(owner, "inspect_memories", memory_id=known["id"]))["memories"]
         assert [one["superseded_by"] for one in chain] == [chain[1]["id"], None]
+        path = "/v1/memories?status=superseded&topic=work"
+        (listed,) = (await owner.get(path)).json()["memories"]
+        assert listed["superseded_by"] == chain[1]["id"]
 
 
 async def test_a_decision_about_a_memory_beyond_the_scope_is_not_shown(running: Running) -> None:

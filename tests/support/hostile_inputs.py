@@ -10,10 +10,13 @@ TEXT_CHARS = 250_000
 
 @dataclass(frozen=True)
 class Post:
-    """A POST. `{task}` in its path is the task of the answer before."""
+    """A request with a body, or none. `{id}` in its path is the task of the answer before, or the
+    first memory in it.
+    """
 
     path: str
-    body: bytes
+    body: bytes = b""
+    method: str = "POST"
     in_chunks: bool = False
     """Each byte in a chunk of its own."""
 
@@ -68,6 +71,7 @@ KEYS = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(130_000)) + b"}"
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 CITIES = "User: " + " ".join(f"I live in Town{chr(65 + n % 26)}{n}." for n in range(200))
 FIGS = "User: " + " ".join(f"I like fig{n} with cream and sugar on it." for n in range(100))
+KEPT = {"text": CITIES, "policy": "keep_both"}
 
 INPUTS: dict[str, Input] = {
     "many lists": Input(Post("/mcp", _odd(b"[" + b"[]," * 600_000 + b"0]")), (400,)),
@@ -92,13 +96,26 @@ INPUTS: dict[str, Input] = {
     "a query of months": _searched("Dec " * 500),
     "a text of paragraphs": Input(_stored("\n\n".join("abcdefghij" * 1_000)), (202,)),
     "answers that say nothing": Input(
-        Post("/a2a/{task}/resume", _json(resolution="hm")),
+        Post("/a2a/{id}/resume", _json(resolution="hm")),
         (200, 202),
         before=(
             _stored("User: I live in Lisbon."),
             Post("/a2a", _json(skill="consolidate_memories", input={"text": CITIES})),
         ),
         times=10,
+    ),
+    "a long path of a hook": Input(
+        Post("/v1/hooks/user-prompt-submit", _json(cwd="/a" * 900_000, prompt="tea")), (200,)
+    ),
+    "a timeline of many values that are all kept": Input(
+        Post("/v1/timeline?entity=user&attribute=lives_in", method="GET"),
+        (200,),
+        before=(Post("/a2a", _json(skill="consolidate_memories", input=KEPT)),),
+    ),
+    "forgetting a memory of a long text": Input(
+        Post("/v1/memories/{id}", method="DELETE"),
+        (200,),
+        before=(_stored(LINES[:40_000]), Post("/v1/memories", method="GET")),
     ),
     "one attribute of many values": Input(
         _stored("User: " + " ".join(f"I like fig{n}." for n in range(12))),

@@ -84,6 +84,7 @@ async def furnished(
             text_id = found[0]["source"]["episode_id"]
             world.ids |= {key: found[0]["id"], f"job of {key}": stored["job_id"]}
             world.ids[f"text of {key}"] = text_id
+            world.ids["then"] = f"{clock.time:%Y-%m-%dT%H:%M:%SZ}"
             clock.pass_(timedelta(minutes=1))
         await call(http, "delete_memory", memory_id=world.ids["forgotten"])
         world.ids["task"] = await _asks(running, http, "Ann: I live in Porto.", **limit.within)
@@ -261,6 +262,17 @@ def reads(limit: Limit) -> Iterator[Step]:
     yield tool("inspect_memories", limit=50)
     yield tool("inspect_memories", limit=1, offset=1)
     yield tool("inspect_memories", limit=50, **beyond)
+    then = ("as_of=<then>", "known_at=<then>", "as_of=<then>&limit=1")
+    for query in (*then, "status=superseded", "status=disputed", "status=consolidated"):
+        yield http("inspect_memories", "GET", f"/v1/memories?{query}")
+    for query in then[:2]:
+        moment = dict([query.split("=")])
+        yield http("get_memory_stats", "GET", f"/v1/stats?{query}")
+        yield http("get_memory", "GET", f"/v1/memories/<foreign memory>?{query}")
+        yield http("get_memory_history", "GET", f"/v1/memories/<heron>/history?{query}")
+        for words in ("heron otter swan", "zyntrox heron", "merger Okonkwo"):
+            asked = {"query": words, "explain": True, **moment}
+            yield http("search_memories", "POST", "/v1/search", asked)
     for kind in ("heron", "forgotten", "foreign memory", "foreign forgotten"):
         yield tool("inspect_memories", memory_id=f"<{kind}>")
         yield http("get_memory", "GET", f"/v1/memories/<{kind}>")
@@ -268,6 +280,10 @@ def reads(limit: Limit) -> Iterator[Step]:
     for entity in ("Ann", *FOREIGN_WORDS):
         path = f"/v1/timeline?entity={entity}&attribute=lives_in"
         yield http("get_timeline", "GET", path)
+    yield from _reads_of_the_operator()
+
+
+def _reads_of_the_operator() -> Iterator[Step]:
     for kind in ("job of heron", "foreign job"):
         yield http("get_job", "GET", f"/v1/jobs/<{kind}>")
     yield http("list_changes", "GET", "/v1/changes")

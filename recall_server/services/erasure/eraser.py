@@ -178,12 +178,13 @@ class Named(Lookup):
         texts = [one for one in marked if self._marks[one].labels]
         for episode, turns in await tx.erasures.episodes_of(texts):
             affected.episodes[episode["id"]] = (episode, turns)
-        affected.batch = {*naming, *labelled, *marked}
+        # One that is labelled only in this batch is still to be erased, where it names it too.
+        affected.batch = {*naming, *marked}
         return affected
 
     async def erased(self, tx: Transaction, affected: Affected) -> None:
         self._naming -= affected.batch | affected.memories.keys()
-        self._labelled -= affected.batch | affected.memories.keys()
+        self._labelled -= affected.batch | affected.memories.keys() | affected.labelled
         for episode_id in self._marks.keys() & affected.batch:
             del self._marks[episode_id]
         self._memories.deleted(affected.memories)
@@ -418,7 +419,7 @@ class PartTargets:
         """Erase the next rows. After the last ones it is no longer closed."""
         found = await self.scanner.scan(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
-        if rows or found.batch:
+        if rows or found.batch or found.labelled:
             await self._apply(tx, found)
         return Step(rows, found.last)
 

@@ -20,6 +20,9 @@ from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.memories import RELATED_MAX
 
+# Words that a memory rests on, besides those of what was merged into it: each time that it is said
+# again it is compared with all of them, and to forget it hides all of them.
+CITED_MAX = 100
 SIMILAR_LOOKED_AT = 8
 # The same statement uses the same rare words. Terms with more postings are skipped, as each planned
 # memory asks for them.
@@ -76,11 +79,16 @@ class Beliefs:
         return trust(self._witnesses[memory.id])
 
     def reinforce(self, other: Memory, said: Memory) -> list[Change]:
-        """Return the change when `other` was `said` again; none if it already cites these words."""
+        """Return the change when `other` was `said` again; none if it already cites these words. It
+        cites no more than `CITED_MAX`.
+        """
         (new,) = self._witnesses[said.id]
         before = self._witnesses[other.id]
         if any((one.episode_id, one.span) == (new.episode_id, new.span) for one in before):
             return []
+        if len(before) >= CITED_MAX:
+            # It still lasts as long as what was said last.
+            return [Reinforce(other.id, None, counts=False, until=said.expires_at)]
         self._witnesses[other.id] = [*before, new]
         counts = corroborates(new, before)
         return [Reinforce(other.id, said.citation, counts, said.expires_at)]

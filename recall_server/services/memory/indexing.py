@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
-from recall_server.domain.episode import Citation, episode_of
+from recall_server.domain.episode import Citation, Episode, episode_of
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.storage.index.words import Postings, postings
@@ -12,6 +12,9 @@ from recall_server.storage.store import Store, Transaction
 
 # What is done for each of more items or turns takes long enough for other callers to notice.
 INLINE_MAX = 50
+INLINE_CHARS_MAX = 4_000
+# Texts that are in memory at a time.
+TEXTS_AT_ONCE = 20
 
 
 async def show(tx: Transaction, ids: Collection[str]) -> None:
@@ -100,10 +103,20 @@ async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
 async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, Findable]:
     """The index entries of the passages of these episodes."""
     found: dict[str, Findable] = {}
-    for episode_id in sorted(set(episode_ids)):
-        episode = await tx.episodes.get(episode_id)
-        if episode is not None:
-            found |= findable_passages(episode)
+    wanted = sorted(set(episode_ids))
+    for first in range(0, len(wanted), TEXTS_AT_ONCE):
+        episodes = await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
+        if sum(len(one.text) for one in episodes) > INLINE_CHARS_MAX:
+            found |= await asyncio.to_thread(_passages, episodes)
+        else:
+            found |= _passages(episodes)
+    return found
+
+
+def _passages(episodes: Iterable[Episode]) -> dict[str, Findable]:
+    found: dict[str, Findable] = {}
+    for one in episodes:
+        found |= findable_passages(one)
     return found
 
 

@@ -55,7 +55,8 @@ class Corrected:
     by_hand: bool = False
 
 
-# Memories that a question shows; the answer is about all that are contradicted.
+# Memories that a question shows, whose answer is about all that are contradicted; and those that
+# the record of what was kept beside them names.
 SIDES_MAX = 10
 # A newer claim with so much less confidence does not win.
 SURE = 0.2
@@ -278,6 +279,16 @@ class _Draft:
     ) -> None:
         self.rulings.append(Ruling(memory, rule, tuple(same), tuple(clashing)))
 
+    def named(self, clashing: Sequence[Memory]) -> list[Memory]:
+        """Of what contradicts a claim, what its record names: of more, which each would add a row
+        for each other, the most trusted ones, and of those the newest.
+        """
+        ordered = sorted(
+            clashing, key=lambda one: (self.beliefs.trust(one), one.recorded_at, one.id)
+        )
+        near = {one.id for one in ordered[-SIDES_MAX:]}
+        return [one for one in clashing if one.id in near]
+
     def relate(self, memory: Memory, kind: RelationKind, others: Sequence[Memory]) -> None:
         self.relations += [
             Relation(
@@ -381,8 +392,9 @@ def _decide(
     staying = [one for one in clashing if one not in superseded]
     if staying:
         both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
-        draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
-        draft.relate(memory, RelationKind.CONTRADICTS, staying)
+        named = draft.named(staying)
+        draft.decisions.append(Decision(both, (memory.id, *(other.id for other in named))))
+        draft.relate(memory, RelationKind.CONTRADICTS, named)
     draft.rule(memory, Rule.LESS_TRUSTED if staying else rule, same, clashing)
     outlived = [one for one in same if _lasts(memory, one)]
     draft.relate(memory, RelationKind.DUPLICATES, outlived)
@@ -400,6 +412,7 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
     """
     clashing = sorted(clashing, key=draft.beliefs.trust, reverse=True)
     question_id = _question_id(memory, clashing)
+    named = draft.named(clashing)
     by_policy = draft.settling.policy.choice
     resolution = draft.settling.resolutions.get(question_id)
     # Above 0 if the stored claim is trusted more than the new one.
@@ -416,13 +429,13 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
         resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None and draft.settling.disputes:
         draft.rule(memory, Rule.DISPUTE, clashing=clashing)
-        draft.relate(memory, RelationKind.CONTRADICTS, clashing)
+        draft.relate(memory, RelationKind.CONTRADICTS, named)
         draft.beliefs.add(memory)
         # Each time that these contradict each other it is another one, with its own answer.
         dispute_id = derived_id("q", question_id, draft.now.isoformat())
         return [
             Add(memory, rule=Rule.DISPUTE),
-            Dispute(dispute_id, memory.id, tuple(one.id for one in clashing)),
+            Dispute(dispute_id, memory.id, tuple(one.id for one in named)),
         ]
     if resolution is None:
         if len(draft.questions) < draft.settling.questions_max:
@@ -431,12 +444,12 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
             draft.questions.append(Question(question_id, memory, shown, reason, recommended))
         return []
     changes, also = _chosen(resolution, memory, clashing, draft.beliefs)
-    touched = (memory.id, *(other.id for other in clashing), *also)
+    touched = (memory.id, *(other.id for other in named), *also)
     draft.decisions.append(Decision(resolution, touched))
     by = {"policy": Rule.POLICY, TRUST: Rule.LESS_TRUSTED}
     draft.rule(memory, by.get(resolution.decided_by, Rule.ANSWER), clashing=clashing)
     if resolution.choice is Choice.KEEP_BOTH:
-        draft.relate(memory, RelationKind.CONTRADICTS, clashing)
+        draft.relate(memory, RelationKind.CONTRADICTS, named)
     return changes
 
 

@@ -1,6 +1,6 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,6 +30,8 @@ from recall_server.storage.store import Store, Transaction
 TIMELINE_MAX = 200
 # Relations of a memory and its history that are shown at once.
 RELATIONS_MAX = 200
+# Events of a memory and its history, which may have been said again every day.
+EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
 
 
@@ -160,17 +162,19 @@ class Recall:
         """The hits, without naming what took the place of one beyond the access scope of the
         caller, and when.
         """
-        named = {hit.item.superseded_by for hit in hits} - {None}
-        seen: Collection[str] = ()
-        if named:
-            tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
-            seen = await tx.memories.get(sorted(filter(None, named)))
+        seen = await self._seen(context, (hit.item.superseded_by for hit in hits))
         return tuple(
             hit
-            if hit.item.superseded_by in (None, *seen)
+            if hit.item.superseded_by in seen
             else hit._replace(item=hit.item._replace(superseded_by=None, valid_until=None))
             for hit in hits
         )
+
+    async def _seen(self, context: Context, named: Iterable[str | None]) -> Collection[str | None]:
+        """Those of these memories that are within the access scope of the caller, and None."""
+        ids = sorted({one for one in named if one is not None})
+        tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
+        return {None, *(await tx.memories.get(ids) if ids else ())}
 
     async def inspect(
         self,
@@ -199,6 +203,9 @@ class Recall:
                 total = sum((await tx.memories.counts_then(status=status, **only)).values())
             disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)
+        if not context.caller_scope.everything:
+            seen = await self._seen(context, (one.superseded_by for one in memories))
+            memories = _without_others(memories, seen)
         reached = offset + len(memories)
         return Page(tuple(memories), total, reached if reached < total else None, disputed)
 
@@ -219,18 +226,17 @@ class Recall:
             decisions = await tx.memories.decisions(ids)
             disputed = await _disputes(tx, _disputed_ids(chain))
             relations = await _relations(tx, chain)
-            events = await tx.events.of_items(ids)
+            events = await tx.events.latest(ids, EVENTS_MAX)
         if not chain:
             raise MemoryNotFound
         context.entry.ids.append(memory_id)
         if past.as_of:
             chain = [one for one in chain if one.true_at(past.as_of)]
         if not context.scope.everything:
-            chain = _without_others(chain)
             named = {None, *ids}
+            chain = _without_others(chain, named)
             events = [one for one in events if not one.state or one.state.superseded_by in named]
         if past.known_at:
-            events = [one for one in events if one.at <= past.known_at]
             relations = tuple(one for one in relations if one.made_at <= past.known_at)
             decisions = {
                 memory_id: [one for one in some if one.decided_at <= past.known_at]
@@ -255,7 +261,7 @@ class Recall:
         context.entry.ids += [one.id for one in memories]
         context.entry.counts["memories"] = len(memories)
         if not context.scope.everything:
-            memories = _without_others(memories)
+            memories = _without_others(memories, {None, *(one.id for one in memories)})
         return Timeline(entity, attribute, tuple(memories), cut=cut)
 
     async def stats(
@@ -413,11 +419,10 @@ async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation
     return tuple(sorted(found, key=lambda one: (one.made_at, one.from_id, one.to_id, one.kind)))
 
 
-def _without_others(memories: Sequence[Memory]) -> list[Memory]:
-    """These memories, without naming what took the place of one and is not among them, and when:
-    it may be beyond the access scope.
+def _without_others(memories: Sequence[Memory], seen: Collection[str | None]) -> list[Memory]:
+    """These memories, without naming what took the place of one and is not among the `seen`, and
+    when: it may be beyond the access scope.
     """
-    seen = {None, *(one.id for one in memories)}
     return [
         one
         if one.superseded_by in seen

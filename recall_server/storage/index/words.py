@@ -20,6 +20,7 @@ from recall_server.storage.driver import Document, moment
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.documents import Documents, Slots
 from recall_server.storage.index.vector_cache import Flags
+from recall_server.storage.tables.limits import ITEM_BYTES
 
 # Documents read at a time: half a megabyte of text.
 PAGE = 65_536
@@ -137,7 +138,7 @@ class WordIndex:
         if not added.documents:
             return
         count = added.documents
-        await self._bound.send("count_documents", documents=count, words=added.words, slots=count)
+        await self._count(count, added.words, slots=count)
         now = self._bound.now()
         await self._bound.send("add_documents", entries=added.entries, count=count, now=now)
         await self._bound.send("add_postings", rows=added.numbered, count=count)
@@ -145,13 +146,24 @@ class WordIndex:
 
     async def hide(self, hidden: Postings) -> None:
         """Find these items no more from now on; their entries stay for searches of before."""
-        if not hidden.documents:
-            return
-        await self._bound.send(
-            "count_documents", documents=-hidden.documents, words=-hidden.words, slots=0
-        )
+        if hidden.documents:
+            await self._hide(hidden, kept=hidden.documents)
+
+    async def _hide(self, hidden: Postings, *, kept: int) -> None:
+        """`kept`: how many more entries there are that search does not find."""
+        await self._count(-hidden.documents, -hidden.words, hidden=kept)
         await self._bound.send("hide_documents", ids=list(hidden.ids), now=self._bound.now())
         await self._bound.send("uncount_terms", counts=hidden.counts)
+
+    async def _count(self, documents: int, words: int, *, slots: int = 0, hidden: int = 0) -> None:
+        """Count so many more. What is hidden is kept, and counts towards the quota as before."""
+        await self._bound.send(
+            "count_documents",
+            documents=documents,
+            words=words,
+            slots=slots,
+            hidden_bytes=hidden * ITEM_BYTES,
+        )
 
     async def erase(self, ids: Collection[str], words: Postings) -> None:
         """Take all entries of these items out, also those of before. `words` are those of the
@@ -161,11 +173,13 @@ class WordIndex:
         if not ids:
             return
         wanted = sorted(ids)
-        if await self._bound.fetch("hidden_among", ids=wanted):
+        (hidden,) = await self._bound.fetch("hidden_among", ids=wanted)
+        if hidden["documents"]:
             await self._bound.send("erase_postings_of_all_terms", ids=wanted)
         elif words.documents:
             await self._bound.send("erase_postings", rows=Document(words.rows))
-        await self.hide(words)
+        if hidden["documents"] or words.documents:
+            await self._hide(words, kept=-hidden["documents"])
         await self._bound.send("erase_documents", ids=wanted)
         await self._bound.send("drop_unused_terms")
 

@@ -4,9 +4,9 @@
 SELECT id, job_id, request_digest FROM episodes
 WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 
--- query: episode
+-- query: episodes_by_id
 -- any scope: for jobs, which work for the namespace and not for a caller
-SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
+SELECT * FROM episodes WHERE namespace = :namespace AND id IN (:ids...) ORDER BY id
 
 -- query: page_of_texts
 -- Those that can be read, newest first.
@@ -57,9 +57,6 @@ INSERT INTO turns (
   :namespace, :id, :episode_id, :position, :span_start, :span_end, :speaker, :session, :said_at,
   :importance, :state
 )
-
--- query: turns_of_episode
-SELECT * FROM turns WHERE namespace = :namespace AND episode_id = :episode_id ORDER BY position
 
 -- query: forgotten_words
 -- any scope: of texts that were read by their access scope before

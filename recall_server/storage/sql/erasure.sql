@@ -153,7 +153,7 @@ WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 SELECT * FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: turns_of_episodes
-SELECT id, episode_id, position, span_start, span_end, speaker, session, state FROM turns
+SELECT * FROM turns
 WHERE namespace = :namespace AND episode_id IN (:ids...) ORDER BY episode_id, position
 
 -- query: turn_by_id

@@ -2,7 +2,8 @@
 -- First of all changes of the index: it is also the lock that keeps two of them from waiting for
 -- each other's terms, and makes the versions of a namespace become visible in their order.
 UPDATE namespaces SET documents = documents + :documents, words = words + :words,
-  last_slot = last_slot + :slots, index_version = index_version + 1
+  last_slot = last_slot + :slots, index_version = index_version + 1,
+  stored_bytes = stored_bytes + :hidden_bytes
 WHERE namespace = :namespace
 
 -- query: add_documents
@@ -59,8 +60,8 @@ WHERE d.namespace = :namespace AND d.item_id = r ->> 1
   AND p.namespace = :namespace AND p.term = r ->> 0 AND p.slot = d.slot
 
 -- query: hidden_among
-SELECT item_id FROM documents
-WHERE namespace = :namespace AND item_id IN (:ids...) AND NOT findable LIMIT 1
+SELECT count(*) AS documents FROM documents
+WHERE namespace = :namespace AND item_id IN (:ids...) AND NOT findable
 
 -- query: erase_postings_of_all_terms
 -- Which words hidden entries had, nothing tells but their postings: by all words of the namespace.

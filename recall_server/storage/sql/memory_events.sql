@@ -1,6 +1,7 @@
 -- query: number_events
 -- Under the lock of the namespace, so that the numbers are in the order of the changes.
-UPDATE namespaces SET last_event = last_event + :count WHERE namespace = :namespace
+UPDATE namespaces SET last_event = last_event + :count, stored_bytes = stored_bytes + :bytes
+WHERE namespace = :namespace
 
 -- query: add_events
 -- any scope: of what the transaction has changed
@@ -64,6 +65,11 @@ WHERE namespace = :namespace AND memories = 0 AND (type, topic) IN (
 -- Sorted by itself: in the order of the key SQLite would go through all events of the namespace.
 SELECT * FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...) ORDER BY +seq
 
+-- query: latest_events_of_items
+SELECT * FROM memory_events
+WHERE namespace = :namespace AND item_id IN (:ids...) AND (NOT :past OR at <= :as_of)
+ORDER BY +seq DESC LIMIT :limit
+
 -- query: states_at
 -- The last one of each of these memories before or at :as_of.
 SELECT * FROM memory_events e
@@ -108,6 +114,16 @@ SELECT * FROM memory_events WHERE namespace = :namespace AND seq = :seq
 -- query: page_of_events
 SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before
 ORDER BY seq DESC LIMIT :limit
+
+-- query: count_events_of_memory
+SELECT count(*) AS events FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...)
+
+-- query: count_events_of_passage
+SELECT count(*) AS events FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...)
+
+-- query: count_events_of_episode
+SELECT count(*) AS events FROM memory_events
+WHERE namespace = :namespace AND episode_id IN (:ids...)
 
 -- query: unlink_events
 UPDATE memory_events SET superseded_by = NULL

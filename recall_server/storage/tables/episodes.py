@@ -119,14 +119,22 @@ class Episodes(BoundTable):
         )
 
     async def get(self, episode_id: str) -> Episode | None:
-        rows = await self._bound.fetch("episode", id=episode_id)
+        found = await self.several([episode_id])
+        return found[0] if found else None
+
+    async def several(self, episode_ids: Sequence[str]) -> list[Episode]:
+        """Those of these episodes that there are, in the order of their ids."""
+        rows = await self._bound.fetch("episodes_by_id", ids=list(episode_ids))
         if not rows:
-            return None
-        turns = await self._bound.fetch("turns_of_episode", episode_id=episode_id)
-        forgotten = await self.forgotten_words([episode_id])
-        return _episode(
-            rows[0], tuple(_turn(turn) for turn in turns), forgotten.get(episode_id, ())
-        )
+            return []
+        turns: dict[str, list[Turn]] = {}
+        for row in await self._bound.fetch("turns_of_episodes", ids=list(episode_ids)):
+            turns.setdefault(row["episode_id"], []).append(_turn(row))
+        forgotten = await self.forgotten_words(episode_ids)
+        return [
+            _episode(row, tuple(turns.get(row["id"], ())), forgotten.get(row["id"], ()))
+            for row in rows
+        ]
 
     async def page(
         self,

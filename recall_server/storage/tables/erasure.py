@@ -15,7 +15,7 @@ from recall_server.domain.permissions import TokenInfo
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.limits import return_quota
+from recall_server.storage.tables.limits import EVENT_BYTES, return_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.registry import Part
 
@@ -235,7 +235,11 @@ class Erasures(BoundTable):
         """Delete the rows of all tables of these memories, episodes, passages or tasks."""
         wanted = sorted(ids)
         if wanted:
-            for table in registry.with_part(part):
+            tables = registry.with_part(part)
+            if "memory_events" in tables:
+                (row,) = await self._bound.fetch(f"count_events_of_{part}", ids=wanted)
+                await return_quota(self._bound, int(row["events"]) * EVENT_BYTES)
+            for table in tables:
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 
     async def remove_details(self, record_ids: Iterable[str]) -> None:

@@ -33,6 +33,8 @@ DAYS_KEPT = 31
 
 # What an item that search finds counts beside the text that it is in: it has rows and a vector.
 ITEM_BYTES = 256
+# What an event counts.
+EVENT_BYTES = 96
 
 
 def bytes_of(values: Iterable[object]) -> int:

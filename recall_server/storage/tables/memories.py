@@ -133,15 +133,15 @@ class Memories(BoundTable):
     async def reinforce(
         self,
         memory_id: str,
-        citation: Citation,
+        citation: Citation | None,
         now: datetime,
         *,
         counts: bool,
         until: datetime | None,
         reason: str = "",
     ) -> bool:
-        """Cite one more witness, and count it, if it `counts`. It lets the memory last at least
-        `until`; None is for ever. False where the memory is no longer active.
+        """Cite one more witness, if there is one, and count it, if it `counts`. It lets the memory
+        last at least `until`; None is for ever. False where the memory is no longer active.
         """
         if not await self._bound.touched(
             "reinforce_memory",
@@ -151,7 +151,8 @@ class Memories(BoundTable):
             upto=until or LATEST,
         ):
             return False
-        await self.cite(memory_id, citation)
+        if citation is not None:
+            await self.cite(memory_id, citation)
         self._bound.note(memory_id, EventKind.REINFORCED, now, reason=reason)
         return True
 

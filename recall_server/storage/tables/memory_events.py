@@ -11,11 +11,15 @@ from recall_server.domain.episode import Citation, Span
 from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment
+from recall_server.storage.tables.limits import EVENT_BYTES, take_quota
 from recall_server.storage.tables.memories import state_of
 from recall_server.storage.tables.webhooks import Webhooks
 
 # Writing more of them takes long enough for other callers to notice.
 INLINE_MAX = 200
+
+# What can be done to the same memories for ever, with no new text that would be counted.
+AGAIN = frozenset({EventKind.RESTORED, EventKind.UNDONE})
 
 
 class MemoryEvents(BoundTable):
@@ -27,7 +31,11 @@ class MemoryEvents(BoundTable):
         if not noted and not announced:
             return
         count = len(noted) + len(announced)
-        await self._bound.send("number_events", count=count)
+        size = len(noted) * EVENT_BYTES
+        bounded = not AGAIN.isdisjoint(kind for _, kind, _ in noted)
+        await self._bound.send("number_events", count=count, bytes=0 if bounded else size)
+        if bounded:
+            await take_quota(self._bound, size)
         if noted:
             # A memory is a part of no text.
             memories = {item_id for (item_id, _, _), one in noted.items() if one.episode_id is None}
@@ -61,6 +69,11 @@ class MemoryEvents(BoundTable):
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """The events of these memories, texts, turns or passages, in their order."""
         return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
+
+    async def latest(self, ids: Collection[str], limit: int) -> list[MemoryEvent]:
+        """The last events of these that were known at the moment that is read, in their order."""
+        rows = await self._bound.fetch("latest_events_of_items", ids=sorted(ids), limit=limit)
+        return [_event(row) for row in reversed(rows)]
 
     async def items(self, change_id: str) -> list[str]:
         """The items of a change, in the order of its events."""

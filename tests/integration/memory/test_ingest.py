@@ -24,6 +24,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import JobState
 from recall_server.domain.text.transcript import chunk
+from recall_server.services.memory.beliefs import CITED_MAX
 from recall_server.services.memory.ingest import EXTRACT, Accepted, Submission
 from recall_server.storage.postgres import driver
 from tests.support.application import Open
@@ -173,6 +174,24 @@ async def test_values_of_a_multi_valued_attribute_stand_side_by_side(open_app: O
         await drained(application)
 
         assert len(await memories(application)) == 2
+
+
+async def test_a_memory_rests_on_so_many_words_however_often_it_is_said(open_app: Open) -> None:
+    """Else each time would be compared with all before it, and to forget it would take as long."""
+    async with open_app() as application:
+        await enter(application)
+        for _ in range(CITED_MAX + 5):
+            await remember(application, "User: I live in Lisbon.")
+        await drained(application)
+        (memory,) = await memories(application)
+        async with application.store.transaction(ALICE, write=False) as tx:
+            cited = await tx.memories.citations([memory.id])
+            events = await tx.events.of_items([memory.id])
+            latest = await tx.events.latest([memory.id], 7)
+
+    assert len(cited) == CITED_MAX
+    assert [one.kind for one in events] == ["added", *["reinforced"] * (CITED_MAX + 4)]
+    assert latest == events[-7:]
 
 
 async def test_what_is_said_again_is_cited_and_adds_nothing(open_app: Open) -> None:

@@ -1,5 +1,6 @@
 """The values of an attribute over time, on both axes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from recall_server.application import Application
@@ -11,12 +12,13 @@ from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.moments import PRESENT, Past, past
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Query
-from recall_server.domain.timeline import Interval, Timeline
+from recall_server.domain.timeline import OVERLAPS_MAX, Interval, Timeline
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
 from tests.support.paths import ROOT
+from tests.support.rows import a_memory
 from tests.support.runtime import NOON, Clock
 
 WEEK = timedelta(days=7)
@@ -44,6 +46,16 @@ async def said(
     )
     await application.services.ingest.remember(context(application), submission)
     await drained(application)
+
+
+def test_of_values_that_all_overlap_it_names_so_many() -> None:
+    """Of two hundred there are twenty thousand pairs. Control: of some it names all."""
+    memories = [
+        replace(a_memory(f"mem_{number}"), valid_from=NOON + number * WEEK) for number in range(200)
+    ]
+
+    assert len(Timeline("Alice", "lives_in", tuple(memories)).overlaps) == OVERLAPS_MAX
+    assert len(Timeline("Alice", "lives_in", tuple(memories[:5])).overlaps) == 10
 
 
 async def asked(

@@ -4,6 +4,7 @@ right by whoever looks in vain.
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ TOLD_BY = {
     "import_extraction": "ExportTable.add_episode",
     "promise_again": "ExportTable.promise",
     "promise_pushes": "Pushes.promise",
+    "promise_webhooks": "Webhooks.keep",
     "promise_push_end": "Pushes.promise_end",
     # Later than before, or not changed.
     "claim_job": "",
@@ -36,7 +38,7 @@ TOLD_BY = {
 }
 
 
-async def add(store: Store, job_id: str, namespace: Namespace = ALICE, **given: datetime) -> None:
+async def add(store: Store, job_id: str, namespace: Namespace = ALICE, **given: Any) -> None:
     async with store.transaction(namespace) as tx:
         await tx.jobs.add(job_id, "extract", {}, NOON, **given)
 

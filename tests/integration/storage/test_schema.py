@@ -19,6 +19,7 @@ from recall_server.storage.driver import Driver
 from recall_server.storage.index.vector_cache import code
 from recall_server.storage.migrations import migrate, pending, read
 from recall_server.storage.tables import registry
+from recall_server.storage.tables.limits import EVENT_BYTES
 from recall_server.storage.tables.registry import Part, Table
 from tests.support.engines import ENGINES, Postgres
 from tests.support.runtime import NOON
@@ -379,7 +380,9 @@ async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_
         async with driver.transaction(namespace=None, write=False) as raw:
             found = await raw.fetch("SELECT namespace, stored_bytes FROM namespaces", {})
 
-    assert {row["namespace"]: row["stored_bytes"] for row in found} == {"a": 9, "b": 3, "c": 0}
+    # Since there are events, each text has one.
+    counted = {"a": 9 + 2 * EVENT_BYTES, "b": 3 + EVENT_BYTES, "c": 0}
+    assert {row["namespace"]: row["stored_bytes"] for row in found} == counted
 
 
 async def test_what_an_older_release_has_erased_is_known(empty: Path | str, tmp_path: Path) -> None:
