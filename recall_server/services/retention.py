@@ -33,8 +33,8 @@ CUT_AUDIT = "cut_audit"
 REMOVE_TOKENS = "remove_tokens"
 # Of one archive, so that no namespace keeps the others waiting; a longer past takes several.
 ARCHIVE_RECORDS_MAX = 50_000
-# Rows that one transaction deletes, and jobs that one looks at.
-BATCH_ROWS = 500
+# Rows that one transaction reads or deletes: few, as calls are answered in between.
+BATCH_ROWS = 100
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,9 @@ class Retention:
         batch: list[dict[str, Any]] = []
         after = writing.verifier.start.seq
         last = after + self.records_max
-        async for record in self.verification.records(namespace, after, to=last):
+        async for record in self.verification.records(
+            namespace, after, to=last, batch=self.batch_rows
+        ):
             if "at" in record and datetime.fromisoformat(record["at"]) >= before:
                 break
             batch.append({name: value for name, value in record.items() if name != "details"})

@@ -137,6 +137,7 @@ def test_the_chain_verifies_from_the_cut_on_and_with_archives_from_the_beginning
     assert f"records {ends[0] + 1} to" in part.out
     assert "records 1 to" in offline.out
     assert f"records {ends[0] + 1} to {ends[1]} are intact" in by_itself.out
+    assert "erased" not in by_itself.out
 
 
 def test_an_archive_holds_no_details_so_that_no_erasure_has_to_reach_it(

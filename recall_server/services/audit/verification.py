@@ -211,11 +211,16 @@ class Verification:
         return State(head, unchained, cut, statement, fault)
 
     async def records(
-        self, namespace: Namespace, after: int, *, to: int | None = None
+        self,
+        namespace: Namespace,
+        after: int,
+        *,
+        to: int | None = None,
+        batch: int = RECORDS_BATCH,
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the records after `after`, up to `to`."""
+        """Yield the records after `after`, up to `to`; `batch`: how many are read at once."""
         while to is None or after < to:
-            limit = RECORDS_BATCH if to is None else min(RECORDS_BATCH, to - after)
+            limit = batch if to is None else min(batch, to - after)
             async with self.store.transaction(namespace, write=False) as tx:
                 found = await tx.audit.chained(after, limit)
             for record in found:
@@ -283,6 +288,7 @@ def verified_export(
     confirmed_up_to = verifier.confirmed_up_to
     if manifest.get("archive"):
         sealed(seal, verifier, start, lines.sha256, public)
+        verifier.details_erased = 0  # they were left out
     else:
         verifier.confirm(_opened(seal, verifier, public))
     return _verified(verifier, manifest.get("unchained", 0), confirmed_up_to)
