@@ -151,13 +151,7 @@ class Delivery:
     async def _send(self, job: Job, one: Registration, event: WebhookEvent, body: bytes) -> None:
         async def before() -> None:
             # Name servers and receivers may be slow: long enough for an erasure or a revocation.
-            async with self.store.transaction(job.namespace, write=False) as tx:
-                same = await tx.webhooks.get(one.id) == one
-            if not (
-                same
-                and await self._composed(job.namespace, one, event) == body
-                and await self._stands(job.namespace, one)
-            ):
+            if not await self._due(job.namespace, one, event, body):
                 raise _Changed
 
         secret = self.sealer.open(one.secret, place(job.namespace, one.id, one.url))["secret"]
@@ -171,6 +165,17 @@ class Delivery:
             raise PushFailed(
                 f"The receiver answered {answer.status}.", retry_after_s=answer.retry_after_s
             )
+
+    async def _due(
+        self, namespace: Namespace, one: Registration, event: WebhookEvent, body: bytes
+    ) -> bool:
+        """Whether webhook and event are as they were, and its token may be told."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            if await tx.webhooks.get(one.id) != one:
+                return False
+        return await self._composed(namespace, one, event) == body and await self._stands(
+            namespace, one
+        )
 
     async def _passed(
         self, job: Job, one: Registration, event: WebhookEvent, record: AuditEntry | None
