@@ -1,6 +1,6 @@
 """`recall webhooks`: have a URL told of the events of a namespace."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,7 +69,13 @@ async def list_(built: Application, name: Name, as_json: AsJson = False) -> None
     if as_json:
         print_json(rows)
         return
-    print_table([{**row, "kinds": ",".join(row["kinds"])} for row in rows], "No webhooks yet.")
+    print_table([_row(row) for row in rows], "No webhooks yet.")
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    kinds = "all" if len(row["kinds"]) == len(WebhookKind) else ",".join(row["kinds"])
+    shown = ("id", "url", "state", "code", "failures", "pending")
+    return {**{name: row[name] for name in shown}, "kinds": kinds}
 
 
 @app.command()

@@ -209,6 +209,24 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "webhook-told-without-a-look",
+        "that a webhook, its event and its token are looked at again before it is told",
+        "recall_server.services.webhooks.delivery:Delivery._due",
+        Body("return True"),
+        (
+            "tests/integration/webhooks/test_what_is_not_told.py::test_what_is_taken_back_while_the_name_of_a_receiver_is_looked_up_is_not_sent",
+        ),
+    ),
+    Breakage(
+        "webhook-outlives-its-token",
+        "that a webhook ends with the token that registered it",
+        "recall_server.services.webhooks.delivery:Delivery._stands",
+        Body("return True"),
+        (
+            "tests/integration/webhooks/test_what_is_not_told.py::test_a_webhook_ends_with_the_token_that_registered_it",
+        ),
+    ),
+    Breakage(
         "expired-let-in",
         "that a token ends",
         "recall_server.domain.permissions:TokenInfo.refusal",

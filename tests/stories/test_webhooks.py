@@ -5,14 +5,17 @@ import json
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.support.cli import Said, recall
+from tests.support.models import Manner, Reply
 from tests.support.paths import ROOT
-from tests.support.processes import Server, free_port, new_token
+from tests.support.processes import Server, free_port, new_token, until
+from tests.support.receivers import Receiver, loopback
 from tests.support.webhooks import SECRET_KEY
 
 WITHIN_S = 30.0
@@ -64,6 +67,35 @@ async def test_the_receiver_of_the_page_takes_what_is_signed_and_nothing_else(
     assert message_id.startswith(f"{hook['id']}_")
     assert "Porto" in json.loads(body)["data"]["text"]
     assert forged.status_code == 401
+
+
+@pytest.mark.slow
+async def test_an_event_is_told_although_the_server_was_killed_as_it_told_it(
+    database: Path | str,
+) -> None:
+    settings = {"secret_key": SECRET_KEY, "push_allowed_hosts": "127.0.0.0/8", "embedder": "none"}
+    async with (
+        Receiver(Reply(manner=Manner.HANG), host=loopback()) as receiver,
+        Server(database, **settings) as server,
+    ):
+        token = (await new_token(database, "alice", "--scope", "admin"))["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(headers=headers, base_url=server.address) as http:
+            given = {"url": receiver.url, "kinds": ["memory.added"]}
+            assert (await http.post("/v1/webhooks", json=given)).status_code == 201
+            await http.post("/v1/memories", json={"text": "User: I live in Porto."})
+
+            async def asked(times: int) -> bool:
+                return len(receiver.requests) >= times
+
+            await until(partial(asked, 1), WITHIN_S, "it is told")
+            await server.kill()
+            await server.start()
+            await until(partial(asked, 2), WITHIN_S, "it is told again")
+
+    first, second = receiver.requests
+    assert first.body == second.body
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
 def test_an_operator_adds_lists_tests_and_removes_a_webhook(tmp_path: Path) -> None:

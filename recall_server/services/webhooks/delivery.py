@@ -15,6 +15,8 @@ from recall_server.domain.context import Runtime
 from recall_server.domain.errors import (
     PushFailed,
     PushUrlRefused,
+    PushWaits,
+    RecallError,
     SecretKeyMissing,
     SecretUnreadable,
 )
@@ -63,7 +65,8 @@ class Delivery:
 
     async def deliver(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Send one webhook what waits for it, in order. An event may arrive twice, if the answer
-        was lost, and has the same id then. Raises `Fenced` if another worker holds the job.
+        was lost, and has the same id then. Raises `PushWaits` where it pauses after a failure, and
+        `Fenced` if another worker holds the job.
         """
         for _ in range(EVENTS_AT_ONCE):
             one, event = await self._next(job)
@@ -71,7 +74,7 @@ class Delivery:
                 if await self._finished(job):
                     return
             elif (dead := await self._why_dead(job.namespace, one)) is not None:
-                await self._failed(job, one, dead, dead=True)
+                await self._die(job, one, dead)
                 return
             elif not await self._handled(job, one, event, entry):
                 return
@@ -118,7 +121,7 @@ class Delivery:
         event: WebhookEvent,
         entry: Callable[[str], AuditEntry],
     ) -> bool:
-        """Send an event, or pass over one whose matter is gone; False where the job waits now."""
+        """Send an event, or pass over one whose matter is gone; False where the webhook is dead."""
         body = await self._composed(job.namespace, one, event)
         if body is None:
             await self._passed(job, one, event, None)
@@ -128,10 +131,13 @@ class Delivery:
         except _Changed:
             return True  # it is looked at anew
         except (PushFailed, PushUrlRefused, SecretKeyMissing, SecretUnreadable) as error:
-            await self._failed(job, one, error.code, wait=pause(PAUSES, one.failures, error))
+            if one.failures + 1 < TRIES_MAX:
+                await self._pause(job, one, error)
+                raise PushWaits from None
+            await self._die(job, one, error.code)
             return False
         except _Gone:
-            await self._failed(job, one, GONE, dead=True)
+            await self._die(job, one, GONE)
             return False
         await self._passed(job, one, event, entry(WEBHOOK))
         return True
@@ -145,13 +151,7 @@ class Delivery:
     async def _send(self, job: Job, one: Registration, event: WebhookEvent, body: bytes) -> None:
         async def before() -> None:
             # Name servers and receivers may be slow: long enough for an erasure or a revocation.
-            async with self.store.transaction(job.namespace, write=False) as tx:
-                same = await tx.webhooks.get(one.id) == one
-            if not (
-                same
-                and await self._composed(job.namespace, one, event) == body
-                and await self._stands(job.namespace, one)
-            ):
+            if not await self._due(job.namespace, one, event, body):
                 raise _Changed
 
         secret = self.sealer.open(one.secret, place(job.namespace, one.id, one.url))["secret"]
@@ -166,6 +166,17 @@ class Delivery:
                 f"The receiver answered {answer.status}.", retry_after_s=answer.retry_after_s
             )
 
+    async def _due(
+        self, namespace: Namespace, one: Registration, event: WebhookEvent, body: bytes
+    ) -> bool:
+        """Whether webhook and event are as they were, and its token may be told."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            if await tx.webhooks.get(one.id) != one:
+                return False
+        return await self._composed(namespace, one, event) == body and await self._stands(
+            namespace, one
+        )
+
     async def _passed(
         self, job: Job, one: Registration, event: WebhookEvent, record: AuditEntry | None
     ) -> None:
@@ -179,23 +190,19 @@ class Delivery:
                 record.ids += [job.id, event.item_id]
                 record.counts["seq"] = event.seq
 
-    async def _failed(
-        self,
-        job: Job,
-        one: Registration,
-        code: str,
-        *,
-        wait: timedelta = timedelta(),
-        dead: bool = False,
-    ) -> None:
-        """Try again later, or never."""
-        dead = dead or one.failures + 1 >= TRIES_MAX
-        log.warning("webhook_dead" if dead else "webhook_failed", webhook=one.id, code=code)
+    async def _pause(self, job: Job, one: Registration, error: RecallError) -> None:
+        """Have the job wait, as it does whatever happens meanwhile."""
+        log.warning("webhook_failed", webhook=one.id, code=error.code)
+        due_at = self.runtime.now() + pause(PAUSES, one.failures, error)
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
-            there = await tx.webhooks.failed(one.id, code, dead=dead)
-            if there and not dead:
-                await tx.jobs.release(job, self.runtime.now() + wait, code, failed=False)
-            else:
-                await tx.jobs.finish(job, self.runtime.now(), code)
-                await tx.webhooks.drop_sent()
+            await tx.webhooks.failed(one.id, error.code, dead=False)
+            await tx.jobs.release(job, due_at, error.code, failed=False)
+
+    async def _die(self, job: Job, one: Registration, code: str) -> None:
+        log.warning("webhook_dead", webhook=one.id, code=code)
+        async with self.store.transaction(job.namespace) as tx:
+            await tx.lock()
+            await tx.webhooks.failed(one.id, code, dead=True)
+            await tx.jobs.finish(job, self.runtime.now(), code)
+            await tx.webhooks.drop_sent()

@@ -83,7 +83,6 @@ RETURNING id
 UPDATE webhooks SET failures = failures + 1, error_code = :code,
   state = CASE WHEN :dead = 1 THEN 'dead' ELSE state END
 WHERE namespace = :namespace AND id = :id
-RETURNING id
 
 -- query: revive_webhook
 -- What happened while it was dead is not kept.

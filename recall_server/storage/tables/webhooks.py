@@ -138,9 +138,9 @@ class Webhooks(BoundTable):
             "webhook_delivered", id=webhook_id, seq=seq, delivered_at=at
         )
 
-    async def failed(self, webhook_id: str, code: str, *, dead: bool) -> bool:
-        """False where there is none."""
-        return await self._bound.touched("webhook_failed", id=webhook_id, code=code, dead=int(dead))
+    async def failed(self, webhook_id: str, code: str, *, dead: bool) -> None:
+        """It was not told, and if it is `dead`, will not be."""
+        await self._bound.send("webhook_failed", id=webhook_id, code=code, dead=int(dead))
 
     async def revive(self, webhook_id: str) -> None:
         """Tell a dead one of what happens from now on."""
