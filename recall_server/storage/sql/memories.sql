@@ -86,7 +86,8 @@ WHERE m.namespace = :namespace AND m.entity_key = :entity_key
 ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 
 -- query: memories_of_fact
--- All that was said of this attribute of this entity and was not forgotten, recorded last first.
+-- All that was said of this attribute of this entity and was neither forgotten nor held back, recorded
+-- last first.
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
 FROM memories m
@@ -95,7 +96,7 @@ JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
-  AND m.attribute_key = :attribute_key AND m.status <> 'forgotten'
+  AND m.attribute_key = :attribute_key AND m.status NOT IN ('forgotten', 'quarantined')
   AND {{scope:m}}
 ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit
