@@ -110,6 +110,7 @@ class Texts:
             await indexing.hide(tx, memories)
             for memory_id in memories:
                 await tx.memories.forget(memory_id, now)
+            await tx.proposals.withdraw_text(text_id, now)
             whole = Citation(text_id, Span(0, len(episode.text)))
             await indexing.forget_words(tx, text_id, [whole], now)
             forgotten = [text_id, *memories]

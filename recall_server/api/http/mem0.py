@@ -131,6 +131,7 @@ class Update(One):
     type: ClassVar[MemoryType | None] = None
     confidence: ClassVar[float | None] = None
     dry_run: ClassVar[bool] = False
+    review: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _one_text(self) -> "Update":

@@ -87,7 +87,8 @@ WHERE m.namespace = :namespace AND m.entity_key = :entity_key
 ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 
 -- query: memories_of_fact
--- All that was said of this attribute of this entity and was not forgotten, recorded last first.
+-- All that was said of this attribute of this entity and was neither forgotten nor held back, recorded
+-- last first.
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
 FROM memories m

@@ -16,6 +16,13 @@ WHERE namespace = :namespace AND closed_at IS NULL AND id IN (
   SELECT id FROM proposals
   WHERE namespace = :namespace AND memory_id IN (:ids...) AND side = 'new')
 
+-- query: withdraw_proposals_of_text
+UPDATE proposals SET closed_at = :now
+WHERE namespace = :namespace AND closed_at IS NULL AND id IN (
+  SELECT p.id FROM citations c JOIN proposals p
+    ON p.namespace = :namespace AND p.memory_id = c.memory_id AND p.side = 'new'
+  WHERE c.namespace = :namespace AND c.episode_id = :episode_id)
+
 -- query: reopen_proposals
 UPDATE proposals SET closed_at = NULL, choice = NULL, decided_by = NULL
 WHERE namespace = :namespace AND closed_at = :closed_at AND id IN (

@@ -42,6 +42,10 @@ class Proposals(BoundTable):
         """Close the open proposals that would add these memories, without an answer."""
         await self._bound.send("withdraw_proposals", ids=memory_ids, now=now)
 
+    async def withdraw_text(self, episode_id: str, now: datetime) -> None:
+        """Close the open proposals that rest on a text, without an answer."""
+        await self._bound.send("withdraw_proposals_of_text", episode_id=episode_id, now=now)
+
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
         """Open the proposals about a memory again that were closed at this moment."""
         await self._bound.send("reopen_proposals", memory_id=memory_id, closed_at=closed_at)

@@ -7,6 +7,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Span
+from recall_server.domain.errors import NotWaiting
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, MemoryType, Status
 from recall_server.domain.plan import Policy
@@ -90,3 +91,22 @@ async def test_an_accepted_one_is_found_and_a_rejected_one_leaves_its_words(
     assert other.text not in tea
     assert any("I like tea." in text for text in tea)
     assert left == []
+
+
+async def test_what_waits_is_in_no_timeline_and_ends_with_its_text(open_app: Open) -> None:
+    extractor = Scripted(**{"move to Porto": PORTO})
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        services = application.services
+        await services.tasks.set_policy(context(application), Policy.ASK)
+        stored = await remember(application, SAID)
+        await drained(application)
+        before = await services.recall.timeline(context(application), "Ana", "plans")
+        asked = await waiting(application)
+        await services.texts.forget(context(application), stored.episode_id)
+        left = await waiting(application)
+        with pytest.raises(NotWaiting):
+            await services.reviews.answer(context(application), asked[0].id, Verdict.ACCEPT)
+
+    assert before.memories == ()
+    assert (len(asked), left) == (1, [])
