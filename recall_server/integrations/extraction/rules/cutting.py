@@ -110,7 +110,9 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
         return Piece(first + mark.end(), last, Kind.HEADING, level=len(mark["hashes"]))
     bold = _BOLD.match(line)
     if bold:
-        return Piece(first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=BOLD)
+        return Piece(
+            first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=BOLD
+        )
     header = _HEADER.match(line)
     role = next((one for one in _HEADS if header and titles(one).fullmatch(header["name"])), None)
     if header and role:
@@ -153,7 +155,7 @@ def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
     """Whether the lines end where the next word had no room, and not where a note ends."""
     width = max((end - start for start, end in lines), default=0)
     return all(
-        line[1] - line[0] + 1 + len(text[after[0] : after[1]].split()[0]) > width
+        line[1] - line[0] + 1 + len(text[after[0] : after[1]].split(maxsplit=1)[0]) > width
         for line, after in pairwise(lines)
         if text[line[0] : line[1]].rstrip()[-1:] not in _STOPS
     )

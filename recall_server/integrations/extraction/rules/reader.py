@@ -690,8 +690,10 @@ def _value(text: str) -> tuple[str, str]:
 def _speaks(value: str, language: Table) -> bool:
     """Whether a value is what somebody says of themselves, as "I'll ask" is, and "me" is not."""
     first = language.search("words.first", value)
-    return first is not None and not (language.name == "en" and value.startswith("me ")) and (
-        not language.spaced or re.match(r"['’ ]\w", value[first.end() :]) is not None
+    return (
+        first is not None
+        and not (language.name == "en" and value.startswith("me "))
+        and (not language.spaced or re.match(r"['’ ]\w", value[first.end() :]) is not None)
     )
 
 
