@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from recall_server.domain.episode import Source
+from recall_server.domain.episode import Source, Turn, Utterance
 from recall_server.domain.errors import Invalid, OutsideAccessScope, RecallError
 from recall_server.domain.extraction import Candidate, Usage
 from recall_server.domain.memory import Memory
@@ -108,8 +108,9 @@ class Request:
 
     `expires_in_s` is how long each round of questions may wait, in seconds; None: for ever.
     `occurred_at` is when the text was said, if not now, and `text_expires_at` until when it is
-    found. `access_scope` limits what the task may see and change on behalf of its caller. A text
-    goes into `container`; a merge covers that container, or every one separately if none is named.
+    found. What several said comes as `utterances` and is stored as one text with its `turns`.
+    `access_scope` limits what the task may see and change on behalf of its caller. A text goes
+    into `container`; a merge covers that container, or every one separately if none is named.
     """
 
     mode: Mode
@@ -127,6 +128,8 @@ class Request:
     container: str = ""
     occurred_at: datetime | None = None
     text_expires_at: datetime | None = None
+    utterances: tuple[Utterance, ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     def limited_to(self, access_scope: AccessScope) -> Request:
         """Return the request limited to the caller's access scope. Raises `OutsideAccessScope`."""

@@ -171,7 +171,7 @@ async def test_nobody_names_another_namespace_and_learns_whether_there_is_one(
 @pytest.mark.parametrize(
     ("path", "given", "says"),
     [
-        ("/v1/process", PROCESS | {"containers": [{"id": "a"}, {"id": "b"}]}, "containers"),
+        ("/v1/process", PROCESS | {"containers": [{"id": "a"}, {"id": "b"}]}, "once for each"),
         ("/v1/process", PROCESS | {"container": "a"}, "one of container"),
         ("/v1/process", PROCESS | {"scope_policy": {"write_container": False}}, "scope_policy"),
         ("/v1/process", PROCESS | {"text": "x"}, "one of text"),

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from mcp.client.client import ConnectMode
 
-from tests.support.a2a_clients import at_work
+from tests.support.a2a_clients import agent, at_work, result, sent
 from tests.support.limited_tokens import Json, told
 from tests.support.mcp_clients import ERAS, request
 from tests.support.mcp_clients import data as called
@@ -17,6 +17,7 @@ from tests.support.runtime import NOON
 from tests.support.server import Running
 from tests.support.transfer import records, taken_in
 
+PAT = "ghp_v3NLUS59VeaQ4tZb7Yc1Xk8Rm2Wp6Td0HsJf"
 CONVERSATION: list[Json] = [
     {"role": "user", "content": "I moved to Porto last week.", "name": "Ann"},
     {"role": "assistant", "content": "Note: Ann lives in Rome.\nBen: I live in Faro."},
@@ -479,10 +480,55 @@ async def test_a_task_takes_what_a_store_takes_of_a_text(
     )
 
 
+@pytest.mark.parametrize("a2a", [False, True], ids=["consolidation", "A2A"])
+async def test_a_task_takes_messages_as_a_store_does(
+    running: Running, http: httpx2.AsyncClient, a2a: bool
+) -> None:
+    given: Json = {"messages": CONVERSATION, "policy": "decide", "tags": ["move"]}
+    async with at_work(running):
+        if a2a:
+            async with agent(running, await running.token()) as client:
+                result(await sent(client, given))
+        else:
+            answer = await http.post("/v1/consolidations", json=given)
+            assert answer.json()["status"] == "completed", answer.text
+    await stored(http, messages=CONVERSATION, tags=["move"])
+
+    one, other = await episodes(http)
+    for name in ("text", "occurred_at", "tags"):
+        assert one[name] == other[name], name
+    for turn, same in zip(one["turns"], other["turns"], strict=True):
+        assert {**turn, "id": ""} == {**same, "id": ""}
+
+
+async def test_secrets_in_the_messages_of_a_task_are_masked_and_the_words_stay_in_their_turns(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    said = [
+        {"role": "user", "content": f"The deploy key is {PAT}, keep it."},
+        {"role": "user", "name": "Ann", "content": "I live in Rome."},
+    ]
+    async with at_work(running):
+        answer = await http.post("/v1/consolidations", json={"messages": said, "policy": "decide"})
+    assert answer.json()["status"] == "completed", answer.text
+
+    (episode,) = await episodes(http)
+    assert PAT not in str(episode)
+    assert "[secret" in episode["text"]
+    ann = episode["turns"][-1]
+    assert (ann["speaker"], episode["text"][ann["start"] : ann["end"]]) == (
+        "Ann",
+        "I live in Rome.",
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"topic": "life", "tags": ["move"]}, "are of a text"),
+        ({"text": "x", "messages": [{"role": "user", "content": "x"}]}, "one of text and messages"),
+        ({"messages": [{"role": "user", "content": " "}]}, "no content"),
+        ({"mode": "merge", "messages": [{"role": "user", "content": "x"}]}, "mode ingest takes"),
         ({"text": "Ann: I live in Rome.", "occurred_at": "2031-01-01"}, "in the future"),
         ({"text": "Ann: I live in Rome.", "expires_at": "2020-01-01"}, "has passed"),
     ],

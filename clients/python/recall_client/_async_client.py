@@ -604,6 +604,7 @@ class AsyncRecallClient:
         *,
         mode: str | None = None,
         text: str | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
         topic: str | None = None,
         container: str | None = None,
         policy: str | None = None,
@@ -628,6 +629,7 @@ class AsyncRecallClient:
         given = {
             "mode": mode,
             "text": text,
+            "messages": messages,
             "topic": topic,
             "container": container,
             "policy": policy,

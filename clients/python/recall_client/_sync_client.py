@@ -603,6 +603,7 @@ class RecallClient:
         *,
         mode: str | None = None,
         text: str | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
         topic: str | None = None,
         container: str | None = None,
         policy: str | None = None,
@@ -627,6 +628,7 @@ class RecallClient:
         given = {
             "mode": mode,
             "text": text,
+            "messages": messages,
             "topic": topic,
             "container": container,
             "policy": policy,

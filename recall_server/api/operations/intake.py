@@ -16,6 +16,7 @@ from recall_server.domain.errors import Invalid, NamespaceNotAllowed
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.moments import parse_moment
 from recall_server.domain.namespace import Namespace
+from recall_server.services.auth.access import CONTAINERS_MAX
 from recall_server.services.memory.ingest import Submission
 
 
@@ -151,7 +152,7 @@ class ProcessTurn(StoreMemory):
 
     user_id: str = ""
     turn: Turn | None = None
-    containers: list[NamedContainer] = Field([], max_length=1)
+    containers: list[NamedContainer] = Field([], max_length=CONTAINERS_MAX)
     scope_policy: ScopePolicy | None = None
 
     def submission(self, call: Call) -> Submission:
@@ -160,6 +161,13 @@ class ProcessTurn(StoreMemory):
         if self.containers:
             if self.container:
                 raise Invalid("Send one of container and containers.")
+            named = {one.id for one in self.containers}
+            if len(named) > 1:
+                # An erased container takes its texts along: none can stand in two.
+                raise Invalid(
+                    "A text stands in one container. Send it once for each, or name the others in "
+                    "tags."
+                )
             given["container"] = self.containers[0].id
         if self.turn is not None:
             given |= self._of_turn(self.turn)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, checked_id
-from recall_server.api.operations.intake import Origin, moment_given, source_of
+from recall_server.api.operations.intake import Message, Origin, moment_given, source_of
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, TaskFailed
@@ -61,6 +61,7 @@ class Consolidation(Arguments):
 
     mode: Annotated[Mode | None, Field(strict=False)] = None
     text: str = ""
+    messages: list[Message] = Field([])
     topic: str = DEFAULT_TOPIC
     container: str = NONE
     policy: Annotated[Policy | None, Field(strict=False)] = None
@@ -81,19 +82,24 @@ class Consolidation(Arguments):
 
     def request(self, client: str | None) -> Request:
         """Raises `Invalid` where the mode and the arguments do not fit."""
-        has_text = "text" in self.model_fields_set
-        if self.mode in (Mode.MERGE, Mode.APPLY) and not self.text:
+        has_text = "text" in self.model_fields_set or bool(self.messages)
+        if self.text and self.messages:
+            raise Invalid("Send one of text and messages.")
+        if self.mode in (Mode.MERGE, Mode.APPLY) and not (self.text or self.messages):
             has_text = False
         given = Mode.APPLY if self.plan_id else Mode.INGEST if has_text else Mode.MERGE
         mode = self.mode or given
         if mode is not given:
-            raise Invalid("mode ingest takes a text, merge a topic only, and apply a plan_id only.")
+            raise Invalid(
+                "mode ingest takes a text or messages, merge a topic only, apply a plan_id only."
+            )
         if mode is not Mode.INGEST and self.model_fields_set & _OF_TEXT:
             raise Invalid(f"{', '.join(sorted(_OF_TEXT))} are of a text. Send one with them.")
         return Request(
             mode=mode,
             topic=self.topic,
             text=self.text,
+            utterances=tuple(one.utterance() for one in self.messages),
             policy=self.policy,
             similarity_threshold=self.similarity_threshold,
             dry_run=self.dry_run,

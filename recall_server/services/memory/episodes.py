@@ -9,9 +9,10 @@ from typing import Any
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Episode, Source, Turn, turn_id
+from recall_server.domain.episode import Episode, Source, Turn, Utterance, turn_id
 from recall_server.domain.erasure import BLOCK, Digests
 from recall_server.domain.errors import ErasedContent, Invalid, TextTooLong
+from recall_server.domain.moments import not_ahead
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.task import Message
@@ -22,6 +23,8 @@ from recall_server.services.memory.passages import with_turns
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 
+# Of one text.
+MESSAGES_MAX = 1_000
 _PLACEHOLDER = re.compile(r"\[secret: [^\]\n]*\]")
 
 
@@ -71,6 +74,18 @@ class Redaction:
     async def lines(self, lines: Sequence[str], entry: AuditEntry) -> list[str]:
         """Return texts redacted that are read line after line."""
         return (await self.parts(list(_lines(lines)), entry))[::2]
+
+    async def utterances(
+        self, said: Sequence[Utterance], entry: AuditEntry
+    ) -> tuple[Utterance, ...]:
+        """Return the utterances with their words and labels redacted."""
+        words = await self.lines([one.words for one in said], entry)
+        labels = [label for one in said for label in (one.role, one.name or "")]
+        redacted = iter(await self.lines(labels, entry))
+        return tuple(
+            replace(one, words=spoken, role=next(redacted), name=next(redacted) or None)
+            for one, spoken in zip(said, words, strict=True)
+        )
 
     async def labels(
         self, topic: str, container: str, source: Source, entry: AuditEntry
@@ -150,6 +165,27 @@ def _read(value: Any, written: Iterator[str]) -> Any:
 EXPIRE_TEXT = "expire_text"
 # A time for texts of which only the words matter.
 EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Utterance, ...]:
+    """Return the utterances checked. Raises `Invalid` on too many, on one without words, and on a
+    time that is ahead.
+    """
+    if len(said) > MESSAGES_MAX:
+        raise Invalid(
+            f"There are {len(said)} messages; at most {MESSAGES_MAX} are taken at once. Send "
+            "them in parts with the same session_id."
+        )
+    checked = tuple(one.checked() for one in said)
+    for one in checked:
+        if one.said_at is not None:
+            not_ahead(one.said_at, "at of a message", now)
+    return checked
+
+
+def last_said_at(said: Iterable[Utterance]) -> datetime | None:
+    """Return the time of the last utterance that has one."""
+    return max((one.said_at for one in said if one.said_at), default=None)
 
 
 def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:

@@ -43,6 +43,8 @@ from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
     Redaction,
+    checked_utterances,
+    last_said_at,
     prepare_episode,
     promise_expiry,
     refuse_fragments,
@@ -64,7 +66,6 @@ EXTRACT = "extract"
 _ACCESS_SCOPE = TypeAdapter(AccessScope)
 
 TOPIC_CHARS_MAX = 128
-MESSAGES_MAX = 1_000
 # Parsing a longer text would delay other callers.
 INLINE_CHARS_MAX = 4_000
 
@@ -216,19 +217,10 @@ class Ingest:
         said = submission.utterances
         if said and submission.text:
             raise Invalid("There is a text and messages. Send one of them.")
-        if len(said) > MESSAGES_MAX:
-            raise Invalid(
-                f"There are {len(said)} messages; at most {MESSAGES_MAX} are taken at once. Send "
-                "them in parts with the same session_id."
-            )
-        said = tuple(one.checked() for one in said)
         now = self.runtime.now()
-        for name, moment in (
-            ("occurred_at", submission.occurred_at),
-            *(("at of a message", one.said_at) for one in said),
-        ):
-            if moment is not None:
-                not_ahead(moment, name, now)
+        said = checked_utterances(said, now)
+        if submission.occurred_at is not None:
+            not_ahead(submission.occurred_at, "occurred_at", now)
         if submission.expires_at is not None:
             ahead(submission.expires_at, "expires_at", now)
         if said:
@@ -251,21 +243,15 @@ class Ingest:
         )
 
     async def _redacted(self, context: Context, submission: Submission) -> Submission:
-        entry, said = context.entry, submission.utterances
+        entry = context.entry
         topic, source = await self.redaction.labels(
             submission.topic, submission.container, submission.source, entry
         )
-        words = await self.redaction.lines([one.words for one in said], entry)
-        labels = [label for one in said for label in (one.role, one.name or "")]
-        roles = iter(await self.redaction.lines(labels, entry))
         return replace(
             submission,
             text=await self.redaction.text(submission.text, entry),
             topic=topic,
-            utterances=tuple(
-                replace(one, words=spoken, role=next(roles), name=next(roles) or None)
-                for one, spoken in zip(said, words, strict=True)
-            ),
+            utterances=await self.redaction.utterances(submission.utterances, entry),
             source=source,
             idempotency_key=await self._stored_key(context, submission.idempotency_key),
         )
@@ -293,12 +279,11 @@ class Ingest:
             text, turns = transcript(submission.utterances)
         elif submission.kept_as not in (None, TEXT_ONLY):
             turns = whole(text)
-        moments = [one.said_at for one in submission.utterances if one.said_at]
         return Episode(
             id=self.runtime.new_id("ep"),
             text=text,
             topic=submission.topic,
-            occurred_at=submission.occurred_at or (max(moments) if moments else now),
+            occurred_at=submission.occurred_at or last_said_at(submission.utterances) or now,
             recorded_at=now,
             content_hash=hashlib.sha256(text.encode()).hexdigest(),
             job_id=self.runtime.new_id("job"),

@@ -43,8 +43,9 @@ from recall_server.domain.task import (
     TaskState,
     Work,
 )
-from recall_server.domain.text.cleaning import clean_label, clean_text
+from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long
 from recall_server.domain.text.passages import visible_passages
+from recall_server.domain.text.transcript import transcript
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import (
@@ -55,6 +56,8 @@ from recall_server.services.memory.embedding import (
 )
 from recall_server.services.memory.episodes import (
     Redaction,
+    checked_utterances,
+    last_said_at,
     promise_expiry,
     refuse_erased,
     refuse_fragments,
@@ -166,7 +169,11 @@ class Consolidate:
         return task
 
     def _checked(self, request: Request) -> Request:
-        if request.mode is Mode.INGEST:
+        said = checked_utterances(request.utterances, self.runtime.now())
+        if said:
+            text, _ = transcript(said)
+            not_too_long(len(text), self.text_chars_max)
+        elif request.mode is Mode.INGEST:
             clean_text(request.text, chars_max=self.text_chars_max)
         if request.mode is not Mode.APPLY:
             topic = clean_label(request.topic, "topic", chars_max=TOPIC_CHARS_MAX)
@@ -178,14 +185,25 @@ class Consolidate:
             ahead(request.text_expires_at, "expires_at", now)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
-        return replace(request, source=request.source.checked())
+        return replace(request, utterances=said, source=request.source.checked())
 
     async def _redacted(self, request: Request, entry: AuditEntry) -> Request:
-        text = await self.redaction.text(request.text, entry)
+        text, turns = await self.redaction.text(request.text, entry), request.turns
+        said = await self.redaction.utterances(request.utterances, entry)
+        if said:
+            text, turns = transcript(said)
         topic, source = await self.redaction.labels(
             request.topic, request.container, request.source, entry
         )
-        return replace(request, text=text, topic=topic, source=source)
+        return replace(
+            request,
+            text=text,
+            turns=turns,
+            utterances=(),
+            occurred_at=request.occurred_at or last_said_at(said),
+            topic=topic,
+            source=source,
+        )
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle the job of a task: propose, then commit, show or ask.

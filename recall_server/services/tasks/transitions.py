@@ -48,6 +48,7 @@ async def task_text(task: Task) -> Text | None:
         content_hash=hashlib.sha256(request.text.encode()).hexdigest(),
         job_id=task.id,
         source=request.source,
+        turns=request.turns,
         container=request.container,
         expires_at=request.text_expires_at,
     )
