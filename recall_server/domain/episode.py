@@ -199,7 +199,7 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Metadata as they are. Raises `Invalid` on too many bytes or levels, and `InvalidText`."""
     if _levels(value) > METADATA_LEVELS_MAX:
         raise Invalid(f"metadata has more than {METADATA_LEVELS_MAX} levels. Send less deep ones.")
-    for text in _texts(value):
+    for text in texts_in(value):
         storable(text)
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if len(written.encode()) > METADATA_BYTES_MAX:
@@ -215,14 +215,14 @@ def _levels(value: Any) -> int:
     return 0 if inner is None else 1 + max(map(_levels, inner), default=0)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
     """All texts of a JSON value, with the names in its objects."""
     if isinstance(value, str):
         yield value
     if isinstance(value, Mapping):
         yield from value
     for one in _inner(value) or ():
-        yield from _texts(one)
+        yield from texts_in(one)
 
 
 def _inner(value: Any) -> Iterable[Any] | None:

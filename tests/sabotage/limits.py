@@ -15,6 +15,15 @@ from tests.sabotage.changes import (
 
 BREAKAGES = (
     Breakage(
+        "what-repeats-is-free",
+        "that what can be taken back for ever ends at the quota",
+        "recall_server.storage.tables.memory_events:MemoryEvents.write",
+        Without("take_quota"),
+        (
+            "tests/security/test_kept_bytes.py::test_a_full_namespace_forgets_and_takes_nothing_back[sqlite]",
+        ),
+    ),
+    Breakage(
         "lost-jobs-wait",
         "that the jobs of a process that is gone are taken up at once",
         "recall_server.worker:Worker.take_back",

@@ -53,7 +53,7 @@ BREAKAGES = (
     Breakage(
         "hidden-stays-near",
         "that what is hidden leaves the search by vectors",
-        "recall_server.storage.index.words:WordIndex.hide",
+        "recall_server.storage.index.words:WordIndex._hide",
         Without("send", "hide_documents"),
         (
             "tests/integration/search/test_search.py::test_what_was_forgotten_takes_no_place_among_the_nearest[sqlite]",

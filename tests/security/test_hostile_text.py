@@ -129,13 +129,14 @@ async def test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of(open_app
         assert any("Lisbon" in memory.text for memory in await memories(application))
 
 
-@pytest.mark.parametrize("label", ["topic", "session_id", "agent_id", "tags"])
+@pytest.mark.parametrize("label", ["topic", "session_id", "agent_id", "tags", "metadata"])
 async def test_an_order_in_a_label_holds_the_text_back(open_app: Open, label: str) -> None:
     """It stands beside each hit, and before the extractor. Control: another label does not."""
     async with open_app() as application:
         await enter(application)
         for order, words in ((ORDER, "I like jam."), ("life", "I like tea.")):
-            value: Any = (order[:60],) if label == "tags" else order
+            values: dict[str, Any] = {"tags": (order[:60],), "metadata": {"evidence": [order]}}
+            value = values.get(label, order)
             source = Source() if label == "topic" else Source(**{label: value})
             topic = order if label == "topic" else "life"
             submission = Submission(f"Ana: {words}", topic, source=source)

@@ -73,6 +73,24 @@ async def test_an_order_in_a_file_is_in_quarantine_until_a_person_lets_it_out(
         assert ORDER in await found(application, "passphrase instructions")
 
 
+@pytest.mark.parametrize("label", ["session_id", "tags", "metadata"])
+async def test_an_order_in_a_label_of_a_file_holds_its_text_back(
+    open_app: Open, label: str
+) -> None:
+    """And leaves out a memory that has it. Control: the same file without it is taken in."""
+    order: object = {"tags": [ORDER[:60]], "metadata": {"evidence": ORDER}}.get(label, ORDER)
+    async with open_app() as application:
+        lines = with_text(records(many(1)), HERON)
+        episode_of(lines)[label] = order
+        memory_of(lines)[label] = order
+        report = await imported(application, lines)
+        assert (report.held, report.unfit) == (1, 1)
+        assert await found(application, "heron pond") == []
+        plain = with_text(records(many(1)), HERON)
+        control = await taken_in(application, sealed(*plain[:-1]), BOB)
+    assert (control.held, control.unfit) == (0, 0)
+
+
 async def test_a_memory_in_a_file_that_reads_as_an_order_is_left_out(open_app: Open) -> None:
     async with open_app() as application:
         lines = with_text(records(many(2)), HERON)

@@ -262,17 +262,7 @@ def reads(limit: Limit) -> Iterator[Step]:
     yield tool("inspect_memories", limit=50)
     yield tool("inspect_memories", limit=1, offset=1)
     yield tool("inspect_memories", limit=50, **beyond)
-    then = ("as_of=<then>", "known_at=<then>", "as_of=<then>&limit=1")
-    for query in (*then, "status=superseded", "status=disputed", "status=consolidated"):
-        yield http("inspect_memories", "GET", f"/v1/memories?{query}")
-    for query in then[:2]:
-        moment = dict([query.split("=")])
-        yield http("get_memory_stats", "GET", f"/v1/stats?{query}")
-        yield http("get_memory", "GET", f"/v1/memories/<foreign memory>?{query}")
-        yield http("get_memory_history", "GET", f"/v1/memories/<heron>/history?{query}")
-        for words in ("heron otter swan", "zyntrox heron", "merger Okonkwo"):
-            asked = {"query": words, "explain": True, **moment}
-            yield http("search_memories", "POST", "/v1/search", asked)
+    yield from _reads_of_the_past()
     for kind in ("heron", "forgotten", "foreign memory", "foreign forgotten"):
         yield tool("inspect_memories", memory_id=f"<{kind}>")
         yield http("get_memory", "GET", f"/v1/memories/<{kind}>")
@@ -311,6 +301,20 @@ def _reads_of_the_operator() -> Iterator[Step]:
     yield http("export_namespace", "GET", "/v1/export")
     yield http("collect_receipt", "GET", "/v1/receipts/<foreign receipt>")
     yield a2a("get_extended_card", "GetExtendedAgentCard")
+
+
+def _reads_of_the_past() -> Iterator[Step]:
+    then = ("as_of=<then>", "known_at=<then>", "as_of=<then>&limit=1")
+    for query in (*then, "status=superseded", "status=disputed", "status=consolidated"):
+        yield http("inspect_memories", "GET", f"/v1/memories?{query}")
+    for query in then[:2]:
+        moment = dict([query.split("=")])
+        yield http("get_memory_stats", "GET", f"/v1/stats?{query}")
+        yield http("get_memory", "GET", f"/v1/memories/<foreign memory>?{query}")
+        yield http("get_memory_history", "GET", f"/v1/memories/<heron>/history?{query}")
+        for words in ("heron otter swan", "zyntrox heron", "merger Okonkwo"):
+            asked = {"query": words, "explain": True, **moment}
+            yield http("search_memories", "POST", "/v1/search", asked)
 
 
 def _tasks(limit: Limit) -> Iterator[Step]:

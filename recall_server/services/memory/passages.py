@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from recall_server.domain.episode import Episode, Span, Turn
+from recall_server.domain.episode import Episode, Source, Span, Turn, texts_in
 from recall_server.domain.errors import RecallError
 from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import MemoryType, importance
@@ -35,7 +35,7 @@ def with_turns(episode: Episode) -> Episode:
         for turn in turns
     ]
     found = suspects(said)
-    if reasons := suspicions("\n".join(_labels(episode))):
+    if reasons := suspicions("\n".join(labels(episode.topic, episode.container, episode.source))):
         # They stand beside each of them, in an answer and before a model.
         found = dict.fromkeys(range(len(turns)), tuple(f"{one}, in a label" for one in reasons))
     if found:
@@ -46,10 +46,10 @@ def with_turns(episode: Episode) -> Episode:
     return replace(episode, turns=turns)
 
 
-def _labels(episode: Episode) -> list[str]:
-    source = episode.source
-    labels = [episode.topic, episode.container, source.session_id, source.agent_id, *source.tags]
-    return [label for label in labels if label]
+def labels(topic: str, container: str, source: Source) -> list[str]:
+    """Return what stands beside words in an answer, and before a model."""
+    found = [topic, container, source.session_id, source.agent_id, *source.tags]
+    return [label for label in (*found, *texts_in(source.metadata)) if label]
 
 
 def passages(

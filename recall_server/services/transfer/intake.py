@@ -17,7 +17,12 @@ from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_label, not_too_long
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
-from recall_server.services.memory.passages import TEXT_CHARS_MAX, WORDS_CHARS_MAX, with_turns
+from recall_server.services.memory.passages import (
+    TEXT_CHARS_MAX,
+    WORDS_CHARS_MAX,
+    labels,
+    with_turns,
+)
 from recall_server.storage.tables import registry
 
 # Stands for who has decided on another server, where that may be anybody's name.
@@ -72,7 +77,9 @@ def prepared(line: Line) -> Prepared:
     if not _fits(line):
         return Prepared(line, unfit=UNFIT)
     if isinstance(line, export_format.Memory):
-        said = "\n".join(filter(None, (line.text, line.entity, line.attribute, line.value)))
+        words = (line.text, line.entity, line.attribute, line.value)
+        beside = labels(line.topic, line.container, _source(line))
+        said = "\n".join(filter(None, (*words, *beside)))
         bad = orders(line.text) or suspicions(said)
         made: dict[str, Any] = {
             "decisions": [
@@ -96,7 +103,16 @@ def _name(by: str) -> str:
 def _screened(line: export_format.Episode) -> Prepared:
     turns = tuple(Turn(one.position, Span(one.start, one.end), one.speaker) for one in line.turns)
     text = Episode(
-        line.id, line.text, line.topic, line.occurred_at, line.recorded_at, "", "", turns=turns
+        line.id,
+        line.text,
+        line.topic,
+        line.occurred_at,
+        line.recorded_at,
+        "",
+        "",
+        _source(line),
+        turns,
+        line.container,
     )
     found = {t.index: t.suspicions for t in with_turns(text).turns if t.suspicions} if turns else {}
     held = {turn_id(line.id, position): reasons for position, reasons in found.items()}
