@@ -35,14 +35,14 @@ def verified_cut(token: str, public: Jwk) -> Cut:
 
 
 def _cut(header: dict[str, Any], claims: dict[str, Any]) -> Cut:
-    if header["typ"] != TYP:
+    if header["typ"] != TYP or not all(isinstance(claims[one], int) for one in ("first", "last")):
         raise ValueError
     restored = tuple(Restored(int(one["seq"]), str(one["at"])) for one in claims["restored"])
     return Cut(
         str(claims["namespace"]),
-        int(claims["first"]),
+        claims["first"],
         str(claims["prev"]),
-        int(claims["last"]),
+        claims["last"],
         str(claims["digest"]),
         str(claims["sha256"]),
         restored,

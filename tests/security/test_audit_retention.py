@@ -7,7 +7,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnusable, Invalid, Unavailable
 from recall_server.domain.security.audit_chain import Cut
+from recall_server.integrations import checkpoints
 from recall_server.integrations.archives import ArchiveFolder, signed_cut, verified_cut
 from recall_server.integrations.crypto.keys import ServerKey
 from tests.support.audit import (
@@ -520,5 +521,6 @@ def test_a_statement_is_not_taken_for_something_else(database: Database, tmp_pat
     one = Cut(ALICE, 1, "0" * 64, 2, "f" * 64, "e" * 64)
 
     assert verified_cut(signed_cut(key, one), key.public) == one
-    with pytest.raises(Invalid, match="not a statement of a cut"):
-        verified_cut(checkpoint, key.public)
+    for token in (checkpoint, key.sign(asdict(one), checkpoints.TYP), "junk"):
+        with pytest.raises(Invalid, match="not a statement of a cut"):
+            verified_cut(token, key.public)
