@@ -24,6 +24,9 @@ from recall_server.domain.text.terms import terms
 
 SAME_STATEMENT = 0.9
 NEAR_DUPLICATE = 0.92
+SPELLED_ALIKE = 0.75
+# The comparison is quadratic.
+COMPARED_CHARS_MAX = 300
 _NEGATION = re.compile(
     r"\b(?:not|no|never|none|without|neither|nor|cannot|stopped|quit)\b|n['’]t\b", re.IGNORECASE
 )
@@ -78,15 +81,30 @@ def same_statement(one: str, other: str) -> bool:
 
 
 def near_duplicates(one: str, other: str) -> bool:
-    """Whether two texts say nearly the same: so much of their characters is the same in the same
-    order, and all numbers and the number of negations agree.
+    """Whether two texts say nearly the same: so much of their characters, or words where they are
+    long, is the same in the same order, words that differ are spelled alike, and all numbers and
+    the number of negations agree.
     """
     if _numbers(one) != _numbers(other) or negations(one) != negations(other):
         return False
-    ratio = SequenceMatcher(None, one.lower(), other.lower(), autojunk=False)
+    first, second = one.lower(), other.lower()
+    mine, others = first.split(), second.split()
+    words = SequenceMatcher(None, mine, others)
+    if max(len(first), len(second)) > COMPARED_CHARS_MAX:
+        alike = _alike(words, NEAR_DUPLICATE)
+    else:
+        alike = _alike(SequenceMatcher(None, first, second, autojunk=False), NEAR_DUPLICATE)
+    return alike and all(
+        _alike(SequenceMatcher(None, " ".join(mine[i:j]), " ".join(others[k:m])), SPELLED_ALIKE)
+        for what, i, j, k, m in words.get_opcodes()
+        if what == "replace"
+    )
+
+
+def _alike(compared: SequenceMatcher[str], least: float) -> bool:
     # Each bound is above the next and cheaper to know.
-    bounds = (ratio.real_quick_ratio, ratio.quick_ratio, ratio.ratio)
-    return all(bound() >= NEAR_DUPLICATE for bound in bounds)
+    bounds = (compared.real_quick_ratio, compared.quick_ratio, compared.ratio)
+    return all(bound() >= least for bound in bounds)
 
 
 def _numbers(text: str) -> list[str]:

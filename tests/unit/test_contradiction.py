@@ -5,7 +5,7 @@ import pytest
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, Memory, MemoryType
-from recall_server.domain.similarity import Verdict, compare, same_statement
+from recall_server.domain.similarity import Verdict, compare, near_duplicates, same_statement
 from tests.support.runtime import NOON
 
 
@@ -74,3 +74,31 @@ def test_two_texts_say_the_same_only_with_the_same_numbers_and_negations(
     one: str, other: str, same: bool
 ) -> None:
     assert same_statement(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("The report is due on Friday.", "The reports is due on Friday.", True),
+        ("The report is due on Friday.", "The report is due on Monday.", False),
+        (
+            "The quarterly report of the harbour office is due on Friday.",
+            "The quarterly report of the harbour office is due on Monday.",
+            False,
+        ),
+        (
+            "The quarterly report of the harbour office is due on Friday.",
+            "The quarterly report of the harbor offices is due on Friday.",
+            True,
+        ),
+        ("The report is due on day 5.", "The report is due on day 6.", False),
+        ("The report is due on Friday.", "The report is not due on Friday.", False),
+        ("A long report. " * 40, "A long report. " * 40 + "Indeed.", True),
+        ("A long report. " * 40, "A short report. " * 40, False),
+    ],
+)
+def test_near_duplicates_differ_in_little_but_numbers_and_negations(
+    one: str, other: str, same: bool
+) -> None:
+    assert near_duplicates(one, other) is same
+    assert near_duplicates(other, one) is same
