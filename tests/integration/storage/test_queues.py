@@ -4,7 +4,6 @@ right by whoever looks in vain.
 
 import re
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -38,9 +37,11 @@ TOLD_BY = {
 }
 
 
-async def add(store: Store, job_id: str, namespace: Namespace = ALICE, **given: Any) -> None:
+async def add(
+    store: Store, job_id: str, namespace: Namespace = ALICE, due_at: datetime = NOON
+) -> None:
     async with store.transaction(namespace) as tx:
-        await tx.jobs.add(job_id, "extract", {}, NOON, **given)
+        await tx.jobs.add(job_id, "extract", {}, NOON, due_at=due_at)
 
 
 async def claim(store: Store, after: str = "", at: datetime = NOON) -> Job | None:

@@ -15,6 +15,7 @@ from recall_server.worker import FAILURES_MAX
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
+from tests.support.processes import until
 from tests.support.runtime import Clock
 
 BOB = Namespace("bob")
@@ -54,6 +55,23 @@ async def test_a_job_that_lost_its_worker_once_is_done_by_the_next(
 
         assert await state_of(application, accepted.job_id) is JobState.COMPLETE
         assert len(await memories(application)) == 1
+
+
+async def test_a_worker_finds_a_job_that_no_queue_tells_of(open_app: Open) -> None:
+    """It repairs the queues when it begins, and every minute from then on."""
+    extractor = Scripted(**{"I like tea": TEA})
+    async with open_app(extractor=extractor, worker_poll_s=0.05) as application:
+        await enter(application)
+        accepted = await remember(application, "Alice: I like tea.")
+        async with application.store.transaction(None) as tx:
+            await tx.bound.connection.fetch("DELETE FROM queues", {})
+        assert not await application.worker.run_once()
+
+        async def is_done() -> bool:
+            return await state_of(application, accepted.job_id) is JobState.COMPLETE
+
+        async with working(application):
+            await until(is_done, 30.0, "the job is done")
 
 
 async def test_a_worker_that_was_overtaken_leaves_no_trace(open_app: Open, clock: Clock) -> None:
