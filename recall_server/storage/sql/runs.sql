@@ -103,7 +103,7 @@ WHERE d.namespace = :namespace AND d.memory_id IN (:ids...)
     SELECT 1 FROM decisions o JOIN memories m ON m.namespace = o.namespace AND m.id = o.memory_id
     WHERE o.namespace = :namespace AND o.question_id = d.question_id
       AND NOT COALESCE(({{scope:m}}), FALSE)))
-ORDER BY d.memory_id, d.decided_at, d.question_id
+ORDER BY d.decided_at DESC, d.question_id DESC LIMIT :limit
 
 -- query: asking
 -- The paused run that asks a question; few runs wait, and their index leads to them.

@@ -34,6 +34,8 @@ from recall_server.storage.tables.episodes import Episodes, metadata, tags, true
 
 # Active memories that one claim is compared with: all of its value, or the newest of its attribute.
 RELATED_MAX = 200
+# Of a memory that is trusted more, one for each claim against it.
+DECISIONS_MAX = 500
 PAGE = 500
 LINEAGE_DEPTH = 100
 
@@ -110,9 +112,10 @@ class Memories(BoundTable):
         )
 
     async def decisions(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
-        """The decisions about each of these memories, oldest first."""
+        """The last `DECISIONS_MAX` decisions about these memories, of each the oldest first."""
         found: dict[str, list[Resolution]] = {}
-        for row in await self._bound.fetch("decisions", ids=list(ids)):
+        rows = await self._bound.fetch("decisions", ids=list(ids), limit=DECISIONS_MAX)
+        for row in reversed(rows):
             found.setdefault(row["memory_id"], []).append(
                 Resolution(
                     row["question_id"],
