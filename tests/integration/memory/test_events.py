@@ -242,7 +242,7 @@ TOLD_BY = {
     "restore_memory": {"memories.py"},
     "reinforce_memory": {"memories.py"},
     "undo_memory": {"memories.py"},
-    "undo_added_memory": {"memories.py"},
+    "undo_added_memories": {"memories.py"},
     "undo_citations": {"memories.py"},
     "undo_dropped_citation": {"memories.py"},
     "believe_again": {"erasure.py"},
