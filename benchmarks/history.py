@@ -54,6 +54,7 @@ async def history(
             rows.append(await _timed("mend", events, partial(rebuild.mend, again)))
             say("importing")
             change = await _imported(built, owner, other)
+            settle(database)
             events = await _events(built, other)
             changes = replace(built.services.changes, events_max=events)
             for name in ("undo", "undo of that"):

@@ -55,9 +55,9 @@ WHERE m.namespace = :namespace AND m.id > :after AND e.seq = (
   SELECT max(l.seq) FROM memory_events l WHERE l.namespace = :namespace AND l.item_id = m.id)
 ORDER BY m.id LIMIT :limit
 
--- query: undo_added_memory
+-- query: undo_added_memories
 UPDATE memories SET status = 'forgotten', retired_at = :now
-WHERE namespace = :namespace AND id = :id
+WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: undo_citations
 DELETE FROM citations

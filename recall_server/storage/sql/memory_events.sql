@@ -86,8 +86,9 @@ WITH own AS (
   SELECT item_id, max(seq) AS last FROM memory_events
   WHERE namespace = :namespace AND change_id = :change_id GROUP BY item_id
 )
-SELECT item_id FROM own WHERE EXISTS (SELECT 1 FROM memory_events l
-  WHERE l.namespace = :namespace AND l.item_id = own.item_id AND l.seq > own.last)
+-- Of EXISTS PostgreSQL would make a join of all with all, as long as it has no statistics.
+SELECT item_id FROM own WHERE last < (SELECT max(l.seq) FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = own.item_id)
 ORDER BY item_id
 
 -- query: words_shown_by_change

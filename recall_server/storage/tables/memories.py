@@ -229,9 +229,10 @@ class Memories(BoundTable):
         """Set memories to the states before a change, with the citations that they lost in it. What
         the change had added is forgotten, and keeps its words.
         """
-        added = [{"id": one.memory_id, "now": now} for one in reversals if one.state is None]
+        added = [one.memory_id for one in reversals if one.state is None]
         states = {one.memory_id: one.state for one in reversals if one.state is not None}
-        await self._bound.many("undo_added_memory", added)
+        if added:
+            await self._bound.send("undo_added_memories", ids=added, now=now)
         await self._bound.many(
             "undo_memory", [{"id": one, **_stored(state)} for one, state in states.items()]
         )

@@ -243,7 +243,7 @@ TOLD_BY = {
     "reinforce_memory": {"memories.py"},
     "relabel_memories": {"episodes.py"},
     "undo_memory": {"memories.py"},
-    "undo_added_memory": {"memories.py"},
+    "undo_added_memories": {"memories.py"},
     "undo_citations": {"memories.py"},
     "undo_dropped_citation": {"memories.py"},
     "believe_again": {"erasure.py"},
