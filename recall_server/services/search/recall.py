@@ -22,6 +22,7 @@ from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.search import search
+from recall_server.services.search.hits import falling, quoted_once
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
@@ -369,8 +370,8 @@ async def _finalized(
 ) -> Found:
     candidates = await search.finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
-    hits = search.falling(await search.current_first(tx, ranked, query), query.mode)
-    hits = ranking.fit_budget(search.quoted_once(hits), query.max_tokens)
+    hits = falling(await search.current_first(tx, ranked, query), query.mode)
+    hits = ranking.fit_budget(quoted_once(hits), query.max_tokens)
     if query.past == PRESENT:
         candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}

@@ -17,7 +17,6 @@ from recall_server.domain.query import (
     DEFAULT_ORDER,
     Hit,
     Item,
-    ItemKind,
     Query,
     Scores,
     SearchMode,
@@ -32,6 +31,7 @@ from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.rerankers import Passage, Reranker, RerankQuery
+from recall_server.services.search.hits import exchanged, hit_of
 from recall_server.storage.index.documents import Documents, Slots
 from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
@@ -51,8 +51,6 @@ RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # The best candidates, for each hit wanted, of which a diverse answer is chosen.
 DIVERSE_PER_HIT = 2
-# Between passages of one message that do not stand side by side.
-GAP = " … "
 # Memories that took each other's place.
 CHAIN_MAX = 100
 
@@ -460,35 +458,6 @@ async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:
     return [found[i] for i in ids if i in found]
 
 
-def hit_of(items: Sequence[Item], scores: Scores) -> Hit:
-    """One hit of a memory, or else of a message, with the passages that go with it."""
-    passages = [item for item in items if item.kind is ItemKind.PASSAGE]
-    memory = next((item for item in items if item.kind is ItemKind.MEMORY), None)
-    if memory is None:
-        first, *more = passages
-        return Hit(first, scores, GAP.join([first.text, *(one.citation.quote for one in more)]))
-    cited = memory.citation.span
-    more = [one for one in passages if not one.citation.span.overlaps(cited)]
-    quotes = [memory.quote, *(one.citation.quote for one in more)]
-    return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)))
-
-
-def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits with each passage quoted as a whole once: of further memories that came from it, the
-    words that they cite.
-    """
-    seen: set[tuple[str, str]] = set()
-    found = []
-    for hit in hits:
-        cited, quote = hit.item.citation, hit.quote
-        passage = (cited.episode_id, hit.item.quote)
-        if quote and passage in seen:
-            quote = quote.replace(hit.item.quote, cited.quote, 1)
-        seen.add(passage)
-        found.append(hit._replace(quote=quote))
-    return found
-
-
 async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
     """The hits with each that was superseded below the memory that holds now: this comes along
     where it is not a hit by itself. Those that change places change their scores, where a score is
@@ -511,31 +480,9 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> l
         # Of those in between only the hits.
         chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
         new = [one for one in reversed(chain) if one.item.id not in found]
-        new = _exchanged(new) if query.mode in DEFAULT_ORDER else new
+        new = exchanged(new) if query.mode in DEFAULT_ORDER else new
         found |= {one.item.id: one for one in new}
     return list(found.values())[: query.limit]
-
-
-def _exchanged(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits in their order, the first with the best of their scores."""
-    ranked = sorted((hit.scores for hit in hits), key=lambda one: -one.final)
-    return [
-        hit._replace(scores=hit.scores._replace(score=best.score, final=best.final))
-        for hit, best in zip(hits, ranked, strict=True)
-    ]
-
-
-def falling(hits: Sequence[Hit], mode: SearchMode) -> list[Hit]:
-    """The hits, none with a better score than one above it: the order takes more into account than
-    the score does. Not where a mode has a formula of its own.
-    """
-    if mode not in DEFAULT_ORDER:
-        return list(hits)
-    found: list[Hit] = []
-    for hit in hits:
-        least = min(hit.scores.score, found[-1].scores.score if found else hit.scores.score)
-        found.append(hit._replace(scores=hit.scores._replace(score=least)))
-    return found
 
 
 async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:

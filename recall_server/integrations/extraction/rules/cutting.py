@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -139,6 +139,12 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
     return None
 
 
+def is_plain_pair(text: str, piece: Piece) -> bool:
+    """Whether it is a `Key: value` line without the mark of a list item."""
+    before = text[: piece.start].rpartition("\n")[2]
+    return piece.kind is Kind.PAIR and not before.strip()
+
+
 def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterator[Piece]:
     """Yield the sentences of lines: each has its own, unless the lines are hard-wrapped prose."""
     wrapped, prose = _is_wrapped(text, lines), lines[:1]
@@ -152,7 +158,7 @@ def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
 
 
 def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
-    """Whether the lines end where the next word had no room, and not where a note ends."""
+    """Whether the lines end where the next word did not fit, and not where a note ends."""
     width = max((end - start for start, end in lines), default=0)
     return all(
         line[1] - line[0] + 1 + len(text[after[0] : after[1]].split(maxsplit=1)[0]) > width
@@ -266,3 +272,30 @@ def coordinated(clause: Clause, speaker: Speaker, language: Table) -> Iterator[C
             yield replace(clause, start=clause.start + cut.end(), text=said, found=two)
             return
     yield clause
+
+
+def with_steps(text: str, found: Sequence[Piece], heading: str, language: Table) -> Iterator[Piece]:
+    """Join numbered items that are steps: most begin with an order or a command, or the heading
+    says how something is done.
+    """
+    at = 0
+    while at < len(found):
+        piece, end = found[at], at + 1
+        if piece.kind is Kind.HEADING:
+            heading = text[piece.start : piece.end]
+        while end < len(found) and found[end].number >= piece.number == 1:
+            end += 1
+        numbered = found[at:end]
+        steps = sum(_is_step(text[one.start : one.end], language) for one in numbered) * 2
+        joins = steps >= len(numbered) and not language.has("keep.rules", heading)
+        if len(numbered) > 1 and (joins or language.has("keep.howto", heading)):
+            start = text.rfind("\n", 0, piece.start) + 1
+            yield replace(piece, start=start, end=found[end - 1].end, kind=Kind.STEPS)
+        else:
+            yield from numbered
+        at = end
+
+
+def _is_step(item: str, language: Table) -> bool:
+    orders = any(language.starts(cue, item) for cue in ("keep.order", "keep.step"))
+    return orders or item.startswith(("`", "$ "))

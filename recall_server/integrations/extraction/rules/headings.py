@@ -1,11 +1,20 @@
-"""The headings that a piece of a text stands under, and the sender of a mail."""
+"""The headings that a piece of a text stands under, also those without a mark, and the sender of a
+mail.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from recall_server.integrations.extraction.rules.cutting import Kind, Piece
+from recall_server.integrations.extraction.rules.cutting import (
+    HEADING_CHARS_MAX,
+    LEAD_IN,
+    Kind,
+    Piece,
+)
+from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
 from recall_server.integrations.extraction.rules.wording import cleaned
 
@@ -14,6 +23,10 @@ _KEY = 6
 # Not behind "St." and "Dr.".
 _SENTENCE = re.compile(r"(?<=\w{3})[.!?] ")
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
+_NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
+_DATE_CHARS_MAX = 24
+_BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
+_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・]|\d{1,2}[.)])[ \t]+")
 
 
 @dataclass
@@ -58,3 +71,86 @@ def has_date(heading: str, language: Table) -> bool:
     months = "|".join([*written, *short])
     day = rf"\d.*(?:{months}|月)|(?:{months}).*\d|\d-\d\d-\d|\d[./]\d{{1,2}}[./]\d"
     return re.search(day, heading, re.IGNORECASE) is not None
+
+
+def breaks(text: str, start: int, end: int) -> bool:
+    """Whether a ruled line stands there: what is above it names nothing below."""
+    return _BREAK.search(text, start, end) is not None
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """The pieces of a paragraph of a document. `opens`: nothing stands before it, or a ruled line
+    does.
+    """
+
+    text: str
+    language: Table
+    opens: bool
+
+    def named(self, found: list[Piece]) -> list[Piece]:
+        """Return the pieces with headings made of the lines that have no mark of one."""
+        named = list(found)
+        for at, (piece, after) in enumerate(pairwise(found)):
+            if _TO_BULLET.fullmatch(self.text, piece.end, after.start) and self._is_name(piece):
+                named[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
+        first = named[0]
+        if self._is_title(first):
+            named[0] = replace(first, kind=Kind.HEADING, level=1)
+        elif len(named) > 1 and (self._is_day(first) or self._is_caption(first, named[1])):
+            named[0] = replace(first, kind=Kind.HEADING, level=LEAD_IN)
+        return named
+
+    def _is_title(self, piece: Piece) -> bool:
+        """Whether the first line of a text, or one in capitals, only names what follows."""
+        line = self._line(piece)
+        return bool(line) and (
+            line.isupper()
+            or (self.opens and not line[0].islower() and len(self.text) > piece.end + 1)
+        )
+
+    def _is_day(self, piece: Piece) -> bool:
+        """Whether the first line of a paragraph says of which day the others are, as in a log."""
+        line = self._line(piece)
+        weekdays = self.language.data["weekdays"].replace(" ", "|")
+        dated = line[:1].isdigit() or re.match(rf"(?:{weekdays})\b", line, re.IGNORECASE)
+        return bool(dated) and has_date(line[:_DATE_CHARS_MAX], self.language)
+
+    def _is_name(self, piece: Piece) -> bool:
+        """Whether a line only names the list below it: "Priya", of whom its items are."""
+        line = self._line(piece)
+        return line[:1].isupper() and len(line.split()) <= _NAME_WORDS_MAX
+
+    def _is_caption(self, piece: Piece, after: Piece) -> bool:
+        """Whether the first line of a paragraph names what its sentences are about."""
+        line, said = self._line(piece), self.text[after.start : after.end]
+        return (
+            line[:1].isupper()
+            and len(line.split()) <= _CAPTION_WORDS_MAX
+            and after.kind is Kind.SENTENCE
+            and said.endswith(".")
+            and size(said, self.language) > _CAPTION_WORDS_MAX
+        )
+
+    def _line(self, piece: Piece) -> str:
+        """Return a line that may be a heading; nothing where a piece is none."""
+        text = self.text
+        line = text[piece.start : piece.end]
+        alone = text[piece.end : piece.end + 1] in ("\n", "")
+        may_be = (
+            piece.kind is Kind.SENTENCE
+            and alone
+            and len(line) <= HEADING_CHARS_MAX
+            and line[-1:] not in ".!?。！？"
+            and not self.language.starts("drop.greeting", line)
+        )
+        return line if may_be else ""
+
+
+def has_subject(text: str, language: Table) -> bool:
+    """Whether a sentence of a document begins with a name or the speaker."""
+    first = text.split(" ", maxsplit=1)[0]
+    return bool(
+        language.starts("words.first", text)
+        or (language.name == "en" and len(re.findall(r"[A-Z]", first)) > 1 and len(first) > 3)
+    )

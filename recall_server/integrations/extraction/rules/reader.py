@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
@@ -15,14 +14,15 @@ from recall_server.domain.text.transcript import read_moment
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules.cutting import (
     BOLD,
-    HEADING_CHARS_MAX,
     LEAD_IN,
     Clause,
     Kind,
     Piece,
     coordinated,
+    is_plain_pair,
     listed,
     pieces,
+    with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
     Found,
@@ -31,7 +31,13 @@ from recall_server.integrations.extraction.rules.facts import (
     find_fact,
     of_pair,
 )
-from recall_server.integrations.extraction.rules.headings import Headings, has_date
+from recall_server.integrations.extraction.rules.headings import (
+    Headings,
+    Paragraph,
+    breaks,
+    has_date,
+    has_subject,
+)
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
     Verdict,
@@ -47,7 +53,7 @@ from recall_server.integrations.extraction.rules.language import (
     table,
     titles,
 )
-from recall_server.integrations.extraction.rules.speakers import labels, speaker_of
+from recall_server.integrations.extraction.rules.speakers import labels, speaker_of, speaks
 from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
 
 TEXT_CHARS_MAX = 500
@@ -60,10 +66,6 @@ _VALUE_WORDS_MAX = 24
 _NAMES_MAX = 50
 _SURE = 0.55
 _OWN_WORDS_MIN = 4
-_NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
-_DATE_CHARS_MAX = 24
-_BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
-_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・]|\d{1,2}[.)])[ \t]+")
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
 _AROUND = " ,.!:–—-。！，"
@@ -156,21 +158,20 @@ class _Reader:
         self.language = table(name) if name and sure >= _SURE else self.main
         if name is None and sure >= _SURE:
             return
-        if _BREAK.search(text, self.read_to, span.end):
-            # What is above a ruled line names nothing below it.
+        if breaks(text, self.read_to, span.end):
             self.headings.by_level.clear()
             self.opens = True
         self.read_to = span.end
         found = list(pieces(text, span.start, span.end, self.language))
         if not found:
             return
-        if found[0].kind is Kind.SENTENCE or self._is_plain_pair(found[0]):
+        if found[0].kind is Kind.SENTENCE or is_plain_pair(text, found[0]):
             self.headings.by_level.pop(LEAD_IN, None)
             if self.listed:
                 self.headings.by_level.pop(BOLD, None)
         self.listed = found[-1].kind in (Kind.ITEM, Kind.PAIR)
         if self.document:
-            self._find_headings(found)
+            found = Paragraph(text, self.language, self.opens).named(found)
         self.opens = False
         labels = [at for at, one in enumerate(found) if one.key in self.labels]
         for first, end in zip([0, *labels], [*labels, len(found)], strict=True):
@@ -181,68 +182,6 @@ class _Reader:
                 part[:1] = pieces(text, said_from, part[0].end, self.language)
             if part:
                 self._utterance(part, label, turn)
-
-    def _is_plain_pair(self, piece: Piece) -> bool:
-        """Whether it is a `Key: value` line without the mark of a list item."""
-        before = self.passage.text[: piece.start].rpartition("\n")[2]
-        return piece.kind is Kind.PAIR and not before.strip()
-
-    def _find_headings(self, found: list[Piece]) -> None:
-        """Make headings of the lines of a paragraph that have no mark of one."""
-        text = self.passage.text
-        for at, (piece, after) in enumerate(pairwise(found)):
-            if _TO_BULLET.fullmatch(text, piece.end, after.start) and self._is_name(piece):
-                found[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
-        first = found[0]
-        if self._is_title(first):
-            found[0] = replace(first, kind=Kind.HEADING, level=1)
-        elif len(found) > 1 and (self._is_day(first) or self._is_caption(first, found[1])):
-            found[0] = replace(first, kind=Kind.HEADING, level=LEAD_IN)
-
-    def _is_title(self, piece: Piece) -> bool:
-        """Whether the first line of a text, or one in capitals, only names what follows."""
-        line = self._line(piece)
-        return bool(line) and (
-            line.isupper()
-            or (self.opens and not line[0].islower() and len(self.passage.text) > piece.end + 1)
-        )
-
-    def _is_day(self, piece: Piece) -> bool:
-        """Whether the first line of a paragraph says of which day the others are, as in a log."""
-        line = self._line(piece)
-        weekdays = self.language.data["weekdays"].replace(" ", "|")
-        dated = line[:1].isdigit() or re.match(rf"(?:{weekdays})\b", line, re.IGNORECASE)
-        return bool(dated) and has_date(line[:_DATE_CHARS_MAX], self.language)
-
-    def _is_name(self, piece: Piece) -> bool:
-        """Whether a line only names the list below it: "Priya", of whom its items are."""
-        line = self._line(piece)
-        return line[:1].isupper() and len(line.split()) <= _NAME_WORDS_MAX
-
-    def _is_caption(self, piece: Piece, after: Piece) -> bool:
-        """Whether the first line of a paragraph names what its sentences are about."""
-        line, said = self._line(piece), self.passage.text[after.start : after.end]
-        return (
-            line[:1].isupper()
-            and len(line.split()) <= _CAPTION_WORDS_MAX
-            and after.kind is Kind.SENTENCE
-            and said.endswith(".")
-            and size(said, self.language) > _CAPTION_WORDS_MAX
-        )
-
-    def _line(self, piece: Piece) -> str:
-        """Return a line that may be a heading; nothing where a piece is none."""
-        text = self.passage.text
-        line = text[piece.start : piece.end]
-        alone = text[piece.end : piece.end + 1] in ("\n", "")
-        may_be = (
-            piece.kind is Kind.SENTENCE
-            and alone
-            and len(line) <= HEADING_CHARS_MAX
-            and line[-1:] not in ".!?。！？"
-            and not self.language.starts("drop.greeting", line)
-        )
-        return line if may_be else ""
 
     def _utterance(self, part: list[Piece], label: str | None, turn: Turn) -> None:
         text, speaker = self.passage.text, self._speaker(label, turn)
@@ -258,7 +197,7 @@ class _Reader:
             points = Verdict(5.0, MemoryType.FACT)
             self._keep(clause, points, _Voice(user, turn), heading=user.shown, found=pair)
             return
-        for piece in self._with_steps(part):
+        for piece in with_steps(text, part, self.headings.text, self.language):
             if self._head(piece):
                 self.before = None
             elif speaker is not None:
@@ -273,32 +212,6 @@ class _Reader:
     def _remember(self, speaker: Speaker | None) -> None:
         if self.before is not None and speaker is not None:
             self.said_by[speaker.shown] = self.before
-
-    def _with_steps(self, found: list[Piece]) -> Iterator[Piece]:
-        """Join numbered items that are steps: most begin with an order or a command, or the
-        heading says how something is done.
-        """
-        at = 0
-        heading = self.headings.text
-        while at < len(found):
-            piece, end = found[at], at + 1
-            if piece.kind is Kind.HEADING:
-                heading = self.passage.text[piece.start : piece.end]
-            while end < len(found) and found[end].number >= piece.number == 1:
-                end += 1
-            steps = sum(map(self._is_step, found[at:end])) * 2 >= end - at
-            rules = self.language.has("keep.rules", heading)
-            if end - at > 1 and (self.language.has("keep.howto", heading) or (steps and not rules)):
-                start = self.passage.text.rfind("\n", 0, piece.start) + 1
-                yield replace(piece, start=start, end=found[end - 1].end, kind=Kind.STEPS)
-            else:
-                yield from found[at:end]
-            at = end
-
-    def _is_step(self, piece: Piece) -> bool:
-        text = self.passage.text[piece.start : piece.end]
-        orders = any(self.language.starts(cue, text) for cue in ("keep.order", "keep.step"))
-        return orders or text.startswith(("`", "$ "))
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         start = turn.span.start
@@ -413,7 +326,7 @@ class _Reader:
         if verdict.kept and (before or not leans or heading):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
-            elif not listed and (voice.turn.speaker or _has_subject(text, language)):
+            elif not listed and (voice.turn.speaker or has_subject(text, language)):
                 heading = ""
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
         addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
@@ -512,7 +425,7 @@ class _Reader:
             self.headings = before
             return
         said = f"{key}: {value}"
-        if key.istitle() and " " not in key and _speaks(value, language):
+        if key.istitle() and " " not in key and speaks(value, language):
             # In minutes the name before the colon is who speaks.
             voice, said = replace(voice, speaker=Speaker(key, key)), value
         heading = self.headings.text
@@ -685,22 +598,3 @@ def _value(text: str) -> tuple[str, str]:
     """Return the key and the value of a `Key: value` line."""
     key, value = re.split(r"[ ]?[:：=]\*{0,2}\s*", text, maxsplit=1)
     return key, value
-
-
-def _speaks(value: str, language: Table) -> bool:
-    """Whether a value is what somebody says of themselves, as "I'll ask" is, and "me" is not."""
-    first = language.search("words.first", value)
-    return (
-        first is not None
-        and not (language.name == "en" and value.startswith("me "))
-        and (not language.spaced or re.match(r"['’ ]\w", value[first.end() :]) is not None)
-    )
-
-
-def _has_subject(text: str, language: Table) -> bool:
-    """Whether a sentence of a document begins with a name or the speaker."""
-    first = text.split(" ", maxsplit=1)[0]
-    return bool(
-        language.starts("words.first", text)
-        or (language.name == "en" and len(re.findall(r"[A-Z]", first)) > 1 and len(first) > 3)
-    )

@@ -40,3 +40,13 @@ def labels(text: str, speakers: set[str]) -> frozenset[str]:
     named = frozenset(one for one in found if found[one] >= least or one in roles) - speakers
     spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
     return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
+
+
+def speaks(value: str, language: Table) -> bool:
+    """Whether a value is what somebody says of themselves, as "I'll ask" is, and "me" is not."""
+    first = language.search("words.first", value)
+    return (
+        first is not None
+        and not (language.name == "en" and value.startswith("me "))
+        and (not language.spaced or re.match(r"['’ ]\w", value[first.end() :]) is not None)
+    )
