@@ -53,6 +53,15 @@ Porto, April\\n\\n**Must do**\\n- Port tasting at Graham's on Thursday\\n\\nHele
   fact | Porto, April: Helen gets seasick, so no boat trip on the Douro.
 Protokoll Ruderclub\\n\\nTOP 1 Bootshaus\\nDas Dach wird im März von der Firma Sörensen erneuert.
   fact | Protokoll Ruderclub, TOP 1 Bootshaus: Das Dach wird im März von der Firma Sörensen erneuert.
+# A label is of its own sentence; a house number ends none.
+Wifi at the cabin: network Lakeview, password trout-44-blue. Our plumber is Jonas, 0171 555 0101. The boiler was serviced in May.
+  fact | Wifi at the cabin: network Lakeview, password trout-44-blue.
+  fact | The user: Our plumber is Jonas, 0171 555 0101.
+  fact | The boiler was serviced in May.
+Dentist on 3 December at 9:30, Dr. Meyer, Karl-Marx-Str. 12. Bring the insurance card.
+  fact | Dentist on 3 December at 9:30, Dr. Meyer, Karl-Marx-Str. 12.
+Wir wohnen jetzt in der Hauptstr. 5 in Bonn.
+  fact | Wir wohnen jetzt in der Hauptstr. 5 in Bonn.
 # A relative date counts from the day of a mail.
 From: Ruth <ruth@lets.example>\\nDate: Tue, 13 Oct 2020 09:14\\nSubject: Bins\\n\\nRecycling moves to Thursdays tomorrow.
   fact | Bins: Recycling moves to Thursdays tomorrow (14 October 2020).

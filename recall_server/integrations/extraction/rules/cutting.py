@@ -57,6 +57,8 @@ _PAIR = re.compile(
     r"(?P<key>\*{0,2}[^\W_][^\n:：*?!.;,|\"“„]{0,38}?\*{0,2})[ ]?"
     r"(?::\*{0,2}[ \t]{1,4}|：[ \t]{0,4}|:(?=[぀-鿿])|[ ]=[ ])(?P<value>\S.*)"
 )
+# Shorter ones are further values: "Allergies: penicillin. Latex."
+_PROSE_WORDS_MIN = 4
 _HEADS = ("senders", "subjects", "dates", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
 _ENDS = re.compile(
@@ -90,9 +92,21 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
             prose_of_item = list(_sentences(text, [(found.start, found.end)], table))
             for one in prose_of_item:
                 yield replace(one, kind=Kind.ITEM, number=found.number)
+        elif found.kind is Kind.PAIR:
+            yield from _with_prose(text, found, table)
         elif found.end > found.start:
             yield found
     yield from _paragraph(text, prose, table)
+
+
+def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:
+    """A `Key: value`, and the sentences that follow it in its line."""
+    first, *others = _sentences(text, [(pair.start, pair.end)], table)
+    if others and all(size(text[one.start : one.end], table) >= _PROSE_WORDS_MIN for one in others):
+        yield replace(pair, end=first.end)
+        yield from others
+    else:
+        yield pair
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -195,7 +209,8 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
     if not words or dot + 1 != end:
         return False
     last = words[-1].lower().lstrip("([\"'")
-    if last in table.data["counted"].split():
+    counted = table.data["counted"].split()
+    if last in counted or any(one[0] == "-" and last.endswith(one[1:]) for one in counted):
         return text[end : end + 2].strip().isdigit()
     unit = words[:-1] and words[-2].isdigit()
     if last in table.data["abbreviations"].split() or (
