@@ -19,28 +19,25 @@ from recall_server.cli.shared import (
     print_json,
     print_table,
     progress,
-    reading,
     with_application,
 )
+from recall_server.cli.target import Target, with_target
 from recall_server.domain.namespace import Namespace
 
 
-@with_application
+@with_target
 async def changes(
-    built: Application,
-    name: Name,
+    target: Target,
+    *,
     before: Annotated[
         int | None, typer.Option(help="Where to go on, as the page before says.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what jobs, tasks, imports and calls changed, newest first."""
-    ns = await existing(built, name)
-    async with reading(built, ns, operations.changes.LIST_CHANGES) as context:
-        found = await built.services.changes.page(context, before)
-    shown = operations.changes.page(found)
+    page = await target.ask(operations.changes.LIST_CHANGES, before=before)
     if as_json:
-        print_json(shown)
+        print_json(page)
         return
     rows = [
         {
@@ -50,28 +47,25 @@ async def changes(
             "what": ", ".join(f"{count} {kind}" for kind, count in one["counts"].items()),
             "": "undone" if one["undone"] else "",
         }
-        for one in shown["changes"]
+        for one in page["changes"]
     ]
     print_table(rows, "Nothing has changed.")
-    if found.next_before is not None:
-        echo(f"There are more: --before {found.next_before}")
+    if page["next_before"] is not None:
+        echo(f"There are more: --before {page['next_before']}")
 
 
-@with_application
-async def recheck(built: Application, name: Name, as_json: AsJson = False) -> None:
+@with_target
+async def recheck(target: Target, *, as_json: AsJson = False) -> None:
     """Compare what is believed with itself again, in the background."""
-    ns = await existing(built, name)
-    job_id = await built.services.recheck.begin(
-        begin(built, ns, operations.recheck.RECHECK_MEMORIES)
-    )
-    said = f"Queued as {job_id}. `recall reviews list` shows what it finds."
-    print_done({"queued": True, "job_id": job_id}, said, as_json=as_json)
+    done = await target.ask(operations.recheck.RECHECK_MEMORIES)
+    said = f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
+    print_done(done, said, as_json=as_json)
 
 
-@with_application
-async def undo(  # noqa: PLR0917  # options, each by its name
-    built: Application,
-    name: Name,
+@with_target
+async def undo(
+    target: Target,
+    *,
     change_id: Annotated[
         str, typer.Argument(metavar="CHANGE", help="A task, a job, or what `changes` lists.")
     ],
@@ -82,22 +76,23 @@ async def undo(  # noqa: PLR0917  # options, each by its name
     as_json: AsJson = False,
 ) -> None:
     """Take back what a task, job, import or call changed; an undo can be undone."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.changes.UNDO_CHANGE)
-    done = await built.services.changes.undo(
-        context, change_id, dry_run=dry_run, with_dependents=with_dependents
+    done = await target.ask(
+        operations.changes.UNDO_CHANGE,
+        change_id=change_id,
+        dry_run=dry_run,
+        with_dependents=with_dependents,
     )
     if as_json:
-        given = operations.changes.UndoChange(change_id=change_id, dry_run=dry_run)
-        print_json(operations.changes.undone(done, given))
+        print_json(done)
         return
     verb = "would be" if dry_run else "are"
-    for one in done.changes:
+    memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
+    for one in done["undone"]:
         echo(f"undone {one}")
-    echo(f"Memories that {verb} as before: {len(done.memories)}; forgotten: {len(done.forgotten)}.")
-    echo(f"Texts of which words {verb} shown or hidden as before: {len(done.texts)}.")
-    if done.change_id is not None:
-        echo(f"To have it again: recall undo {ns} {done.change_id}")
+    echo(f"Memories that {verb} as before: {memories}; forgotten: {forgotten}.")
+    echo(f"Texts of which words {verb} shown or hidden as before: {len(done['episode_ids'])}.")
+    if done["change_id"] is not None:
+        echo(f"To have it again, undo {done['change_id']}.")
 
 
 @with_application

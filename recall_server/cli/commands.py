@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -102,7 +103,6 @@ def _root(
         raise typer.Exit
 
 
-@app.command("serve")
 def serve_(  # noqa: PLR0917  # options, each by its name
     host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(show_default="8000", help="0: a free one.")] = None,
@@ -130,7 +130,6 @@ def serve_(  # noqa: PLR0917  # options, each by its name
     run(serve(chosen, _announce, until_unused=until_unused))
 
 
-@app.command()
 def worker(db: Db = None) -> None:
     """Run background jobs only, beside one or more servers."""
     with importing():
@@ -139,13 +138,6 @@ def worker(db: Db = None) -> None:
     run(work(existing_settings(db)))
 
 
-app.command("create-token")(tokens.create_token)
-for _name, _command in light.COMMANDS.items():
-    app.command(_name)(_command)
-app.command("install")(install)
-
-
-@app.command()
 @with_application
 async def status(
     built: Application,
@@ -216,7 +208,6 @@ async def _namespaces(built: Application, *, as_json: bool) -> None:
         print_table(rows, "There is no namespace.")
 
 
-@app.command()
 def demo(
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A conversation of your own.")
@@ -231,44 +222,69 @@ def demo(
     run(show(file, keep=keep))
 
 
-# In the order of `recall --help`: first the commands that a new operator needs.
-for name_, command_ in (
-    ("add", add),
-    ("ask", ask),
-    ("search", search),
-    ("list", list_),
-    ("show", show),
-    ("edit", edit),
-    ("forget", forget),
-    ("restore", restore),
-):
-    app.command(name_, cls=NamespaceFirst)(command_)
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(webhooks, name="webhooks")
-app.add_typer(audit, name="audit")
-app.add_typer(reviews, name="reviews")
-app.add_typer(conflicts, name="conflicts")
-app.add_typer(hold, name="hold")
-app.command("erase")(erase)
-app.command("erase-again")(erase_again)
-app.command("erase-allow")(erase_allow)
-app.command("verify-erasure")(verify_erasure)
-app.command("verify-receipt")(verify_receipt)
-app.command("purge-source")(purge_source)
-app.command("key")(key)
-app.command("migrate")(maintenance.migrate)
-app.command("backup")(maintenance.backup)
-app.command("restore-backup")(maintenance.restore_backup)
-app.command("export")(export_)
-app.command("import")(import_)
-app.command("doctor")(doctor_)
-app.command("reembed")(reembed)
-app.command("timeline")(timeline)
-app.command("changes")(changes)
-app.command("undo")(undo)
-app.command("rebuild")(rebuild)
-app.command("recheck")(recheck)
-app.add_typer(quarantine, name="quarantine")
+# `recall --help`, panel by panel. Of a command of `MEMORY` the namespace may be left out.
+MEMORY = "Memory"
+PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
+    MEMORY: {
+        "add": add,
+        "ask": ask,
+        "search": search,
+        "list": list_,
+        "show": show,
+        "edit": edit,
+        "forget": forget,
+        "restore": restore,
+        "changes": changes,
+        "undo": undo,
+        "recheck": recheck,
+    },
+    "Server": {
+        "serve": serve_,
+        "worker": worker,
+        "demo": demo,
+        "status": status,
+        "doctor": doctor_,
+        "migrate": maintenance.migrate,
+    },
+    "Clients": {"install": install, **light.COMMANDS},
+    "Access and record": {
+        "create-token": tokens.create_token,
+        "tokens": tokens.app,
+        "audit": audit,
+        "webhooks": webhooks,
+    },
+    "Decisions and time": {
+        "reviews": reviews,
+        "conflicts": conflicts,
+        "quarantine": quarantine,
+        "timeline": timeline,
+        "rebuild": rebuild,
+        "purge-source": purge_source,
+    },
+    "Erasure": {
+        "erase": erase,
+        "erase-again": erase_again,
+        "erase-allow": erase_allow,
+        "hold": hold,
+        "verify-erasure": verify_erasure,
+        "verify-receipt": verify_receipt,
+        "key": key,
+    },
+    "Data": {
+        "export": export_,
+        "import": import_,
+        "backup": maintenance.backup,
+        "restore-backup": maintenance.restore_backup,
+        "reembed": reembed,
+    },
+}
+for panel, named in PANELS.items():
+    for name_, command_ in named.items():
+        if isinstance(command_, typer.Typer):
+            app.add_typer(command_, name=name_, rich_help_panel=panel)
+        else:
+            kind = NamespaceFirst if panel == MEMORY else None
+            app.command(name_, cls=kind, rich_help_panel=panel)(command_)
 
 
 def _announce(address: str, built: Application) -> None:

@@ -140,6 +140,20 @@ async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
         assert "Ana lives in Lisbon." in listed.out
 
 
+async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:
+    await alice("add", "Ana: I live in Porto.")
+    [added] = (await alice("changes", "--json")).json()["changes"]
+    undone = await alice("undo", "alice", added["id"])
+    without = await alice("list")
+    again = await alice("undo", only(r"To have it again, undo (\S+)\.", undone.out))
+    listed = await alice("list")
+
+    assert f"undone {added['id']}" in undone.out
+    assert without.out == "There are no memories here.\n"
+    assert again.code == 0
+    assert "Ana lives in Porto." in listed.out
+
+
 async def test_an_error_is_one_line_with_its_code(alice: Any) -> None:
     refused(await alice("show", "mem_unknown"), "MEMORY_NOT_FOUND")
     refused(await alice("add", " "), "EMPTY_TEXT")
