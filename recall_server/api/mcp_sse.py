@@ -96,7 +96,8 @@ class SseServer:
         """Accept a message of the client that has opened the stream, and answer it there."""
         caller = caller_of(request.scope)
         stream = self._streams.get(request.query_params.get("session_id", ""))
-        if stream is None or stream.owner != (caller.namespace, caller.accessor):
+        mine = (caller.namespace, caller.accessor)
+        if stream is None or stream.ended or stream.owner != mine:
             return problem(NotFound(f"This stream is not open. Open one with GET {SSE_PATH}."))
         body = await request.body()
         # Its place among the calls at once is kept until it is answered.

@@ -214,6 +214,7 @@ async def test_an_alias_is_called_and_not_listed(http: httpx2.AsyncClient) -> No
     assert aliases == {
         *("add_memory", "record_interaction", "recall_memory", "memory_stats"),
         *("conversation_search", "decision_search"),
+        *("search", "get_episodes", "update_episode"),
     }
     assert not names & aliases
 

@@ -1,6 +1,7 @@
 """MCP over HTTP with SSE: the same tools within the same limits, where an operator asks for it."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -152,6 +153,10 @@ async def test_a_stream_ends_with_its_token_and_no_other_one_does(serve: Serve) 
     assert '"namespace":"alice"' in answer
 
 
+# The kernel would keep tens of megabytes for a client that does not read.
+SMALL_BUFFER = (socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+
 @pytest.mark.slow
 @on_sqlite
 async def test_a_client_that_does_not_read_loses_its_stream_and_holds_nobody_up(
@@ -160,7 +165,12 @@ async def test_a_client_that_does_not_read_loses_its_stream_and_holds_nobody_up(
     async with (
         serve(mcp_sse=True, namespace_calls_per_minute=0, token_calls_per_minute=0) as running,
         running.http(await running.token()) as http,
-        http.stream("GET", SSE) as opened,
+        httpx2.AsyncClient(
+            base_url=http.base_url,
+            headers=http.headers,
+            transport=httpx2.AsyncHTTPTransport(socket_options=[SMALL_BUFFER]),
+        ) as reader,
+        reader.stream("GET", SSE) as opened,
     ):
         events = data_of(opened)
         place = await anext(events)

@@ -144,5 +144,6 @@ async def test_an_export_has_tags_and_an_import_brings_them_back(
 def test_every_operation_that_filters_takes_tags() -> None:
     taking = {one.name for one in operations.OPERATIONS if "tags" in one.arguments.model_fields}
 
-    storing = {"store_memory", "submit_memory", "consolidate_memories"}
+    storing = {"store_memory", "submit_memory", "propose_change", "consolidate_memories"}
+    storing |= {"update_text"}
     assert taking == storing | {"inspect_memories", "search_memories", "list_texts"}

@@ -12,8 +12,8 @@ from tests.support.paths import ROOT
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.slow
-# They install or test this project, or are of another program.
-OF_OTHERS = ("make ", "pip ", "claude ")
+# They install or test this project, are of another program, or show a namespace with a past.
+OF_OTHERS = ("make ", "pip ", "claude ", "recall timeline ")
 WITHIN_S = 60
 
 
