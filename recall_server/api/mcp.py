@@ -70,10 +70,11 @@ def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
     )
 
 
-def listed_of(operations: Iterable[Operation], toolsets: Collection[str]) -> tuple[Tool, ...]:
+def listed_of(
+    tools: Sequence[Tool], aliases: Sequence[Tool], toolsets: Collection[str]
+) -> tuple[Tool, ...]:
     """The tools that are listed: those of no toolset, and of these all, by whatever name."""
-    tools = tools_of(operations)
-    chosen = [one for one in (*tools, *aliases_of(operations)) if one.toolset in toolsets]
+    chosen = [one for one in (*tools, *aliases) if one.toolset in toolsets]
     return (*(one for one in tools if not one.toolset), *chosen)
 
 
@@ -145,10 +146,9 @@ class McpServer:
         toolsets: Collection[str] = (),
     ) -> None:
         self._calls = calls
-        self._listed = listed_of(operations, toolsets)
-        self._tools: Mapping[str, Tool] = {
-            tool.name: tool for tool in (*tools_of(operations), *aliases_of(operations))
-        }
+        tools, aliases = tools_of(operations), aliases_of(operations)
+        self._listed = listed_of(tools, aliases, toolsets)
+        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in (*tools, *aliases)}
         server: Server[dict[str, Any]] = Server(
             "recall",
             version=__version__,

@@ -79,6 +79,11 @@ class AuditEntry:
         return self.accessor or self.caused_by
 
     @property
+    def by(self) -> str:
+        """Who decides with this call."""
+        return self.accessor or OPERATOR
+
+    @property
     def began_by(self) -> str | None:
         """The name of the caller's token, for what it begins."""
         return self.bearer.name if self.bearer else self.accessor

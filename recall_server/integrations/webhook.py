@@ -172,6 +172,11 @@ class Answer:
     retry_after_s: float | None = None
     body: bytes = field(default=b"", repr=False)
 
+    @property
+    def taken(self) -> bool:
+        """Whether the receiver has accepted what was sent."""
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
 
 @dataclass(frozen=True)
 class _Request:

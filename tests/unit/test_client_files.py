@@ -10,7 +10,7 @@ import pytest
 
 from docs import generate
 from recall_server import __version__
-from recall_server.api.mcp import listed_of
+from recall_server.api.mcp import listed_of, tools_of
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain.permissions import DEFAULT_SCOPES, Rights
 from recall_server.local import clients
@@ -100,7 +100,8 @@ def test_the_bundle_is_of_this_version_and_names_the_tools_of_a_new_token() -> N
         project = tomllib.load(file)["project"]
 
     rights = Rights(DEFAULT_SCOPES)
-    offered = {tool.name for tool in listed_of(OPERATIONS, ()) if tool.operation.allowed(rights)}
+    listed = listed_of(tools_of(OPERATIONS), (), ())
+    offered = {tool.name for tool in listed if tool.operation.allowed(rights)}
     assert manifest["version"] == project["version"] == __version__
     assert project["dependencies"] == [f"recall-server=={__version__}"]
     assert {tool["name"] for tool in manifest["tools"]} == offered

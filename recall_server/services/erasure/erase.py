@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from recall_server.domain.audit import OPERATOR, AuditEntry
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.erasure import CONFIRMATION, Digests, Kind, Stage, Subject
 from recall_server.domain.errors import (
@@ -219,7 +219,7 @@ class Erase:
         """Erase a small target, close a large one, and sign the receipt: one transaction."""
         counts, now = targets.counts, self.runtime.now()
         large = self.eraser.limits.exceeded_by(counts)
-        by = entry.accessor or OPERATOR
+        by = entry.by
         await tx.erasures.begin(request.id, request.kind, by, {}, now)
         revoked = await (targets.close(tx, request.id) if large else targets.erase_at_once(tx))
         claims = {

@@ -334,7 +334,7 @@ class Intents:
 
     async def _close(self, context: Context, tx: Transaction, proposal_id: str) -> None:
         """Answer the proposal with better words, if this is one. Raises `NotWaiting`."""
-        by, now = context.entry.accessor or "operator", self.ingest.runtime.now()
+        by, now = context.entry.by, self.ingest.runtime.now()
         if proposal_id and not await tx.proposals.close(proposal_id, "edit", by, now):
             raise NotWaiting
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from recall_server.domain.audit import OPERATOR, AuditEntry
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import NotFound, Stale
 from recall_server.domain.security.screening import Held, Place, Suspect
@@ -87,7 +87,7 @@ class Quarantine:
     ) -> Place | None:
         """Store the decision; None if it was made before."""
         storable(item_id)
-        by = entry.accessor or OPERATOR
+        by = entry.by
         decided = await tx.quarantine.decide(item_id, state, by, now)
         place = await tx.quarantine.place(item_id)
         if place is None:

@@ -125,7 +125,7 @@ class Proposals:
     ) -> Proposed:
         proposed = await _read(tx, proposal_id)
         _require(proposed, rights)
-        await tx.proposals.close(proposal_id, choice, context.entry.accessor or "operator", now)
+        await tx.proposals.close(proposal_id, choice, context.entry.by, now)
         context.entry.ids.append(proposal_id)
         return proposed
 

@@ -285,7 +285,7 @@ class Push:
         answer = await self.webhook.post(
             config.url, event.body, headers, tenant=job.namespace, before=before
         )
-        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        if answer.taken:
             return True
         if answer.status == HTTPStatus.GONE:
             return False

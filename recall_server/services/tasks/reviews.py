@@ -215,7 +215,7 @@ class Reviews:
             if question is None:
                 raise await _not_waiting(tx, dispute_id)
             given = {"id": dispute_id, "choice": choice} | ({"text": text} if text else {})
-            by = context.entry.accessor or "operator"
+            by = context.entry.by
             (resolution,) = resolutions([given], [question], by=by, at=now)
             plan = await reconcile.answered(tx, question, resolution, now)
             await commit.apply(tx, plan, now)

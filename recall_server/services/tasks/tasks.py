@@ -134,7 +134,7 @@ class Tasks:
             if task.status.state is not TaskState.INPUT_REQUIRED:
                 raise _not_waiting(task)
             now = self.runtime.now()
-            by = context.entry.accessor or "operator"
+            by = context.entry.by
             try:
                 found = resolutions(given, task.status.questions, by=by, at=now)
             except AnswerUnclear as error:

@@ -161,7 +161,7 @@ class Delivery:
         )
         if answer.status == HTTPStatus.GONE:
             raise _Gone
-        if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        if not answer.taken:
             raise PushFailed(
                 f"The receiver answered {answer.status}.", retry_after_s=answer.retry_after_s
             )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import (
@@ -136,5 +135,4 @@ class Registrations:
             answer = await self.webhook.post(one.url, body, headers, tenant=namespace)
         except (PushFailed, PushUrlRefused, SecretUnreadable, Invalid) as error:
             return Tested(False, code=error.code)
-        taken = HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
-        return Tested(taken, answer.status, None if taken else PushFailed.code)
+        return Tested(answer.taken, answer.status, None if answer.taken else PushFailed.code)
