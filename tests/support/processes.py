@@ -1,8 +1,10 @@
 """The real server, worker and command line, each in a process of its own; and a caller."""
 
 import asyncio
+import contextlib
 import json
 import os
+import random
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -20,6 +22,7 @@ START_S = 60.0
 STOP_S = 20.0
 CALL_S = 20.0
 POLL_S = 0.02
+EPHEMERAL = 32_768  # the first port that Linux gives to outgoing connections
 
 Database = Path | str
 
@@ -46,9 +49,17 @@ async def ended(process: ForkServerProcess, written: Callable[[], str], seconds:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nothing listens on and no connection is given.
+
+    The system gives the ports of `EPHEMERAL` to outgoing connections: one of those can be taken
+    before the process that is told of it binds it.
+    """
+    for _ in range(100):
+        port = random.SystemRandom().randrange(10_000, EPHEMERAL)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("A hundred ports were tried, and none is free.")
 
 
 class Process:
