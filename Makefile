@@ -64,8 +64,9 @@ BENCH ?= load $(if $(PEER),peer) tasks fairness
 bench: .venv/installed  ## speed, as ratios; BENCH="retrieval" DATA=folder, BENCH="path", PEER=1
 	$(foreach name,$(BENCH),$(RUN)/python -m benchmarks $(name) $(if $(DATA),--data $(DATA)) $(ARGS) &&) true
 
-faults: .venv/installed  ## killed, or failing, at its writes, without power, slow; needs strace; POINTS=0: at each write
+faults: .venv/installed  ## killed, or failing, at its writes, without power, slow, and walks at full length; needs strace; POINTS=0: at each write
 	$(RUN)/pytest -s tests/faults/long --ignore=tests/faults/long/test_soak.py
+	RECALL_TEST_LENGTH=full $(RUN)/pytest -s -m full_length
 
 soak: .venv/installed  ## two minutes on each engine in which something breaks every few seconds; SOAK_S=600: ten
 	$(RUN)/pytest -s tests/faults/long/test_soak.py

@@ -431,16 +431,13 @@ class Settings(BaseSettings):
         del file_secret_settings
         assert isinstance(env_settings, EnvSettingsSource)
         assert isinstance(dotenv_settings, DotEnvSettingsSource)
-        # As a source of its own it would refuse variables of other programs.
-        env_file = EnvSettingsSource(settings_cls)
-        env_file.env_vars = dotenv_settings.env_vars
-        return (
-            init_settings,
-            _SecretFiles(settings_cls, env_settings),
-            env_settings,
-            _SecretFiles(settings_cls, env_file),
-            env_file,
-        )
+        sources = [init_settings, _SecretFiles(settings_cls, env_settings), env_settings]
+        if dotenv_settings.env_vars:
+            # As a source of its own it would refuse variables of other programs.
+            env_file = EnvSettingsSource(settings_cls)
+            env_file.env_vars = dotenv_settings.env_vars
+            sources += [_SecretFiles(settings_cls, env_file), env_file]
+        return (*sources,)
 
     @field_validator(
         "allowed_hosts", "allowed_origins", "push_allowed_hosts", "secret_key", mode="before"

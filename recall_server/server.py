@@ -30,6 +30,9 @@ log = structlog.get_logger()
 # How long a thread that computes keeps the event loop waiting for the interpreter: Python's default
 # is 5 ms, at each of the several times that a call comes back from its database.
 THREAD_SWITCH_S = 0.0005
+# How often the Date of answers is set, and how often is looked whether uvicorn is done.
+DATE_S = 1.0
+POLL_S = 0.005
 # Open files besides the clients' connections: databases, models, logs.
 OTHER_FILES = 256
 
@@ -61,6 +64,43 @@ def bound(settings: Settings) -> socket.socket:
     return listener
 
 
+class _Server(uvicorn.Server):
+    """One that is told to stop: uvicorn's own looks every 0.1 s whether it is to, and waits for as
+    long again afterwards.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # which sets the Date of the answers
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._told.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and let the open ones end."""
+        state = self.server_state
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while state.connections or state.tasks:  # noqa: ASYNC110  # they have no event
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            log.warning("calls_cut_off", count=len(state.tasks))
+            for task in state.tasks:
+                task.cancel()
+        await self.lifespan.shutdown()
+
+
 @asynccontextmanager
 async def listening(
     app: ASGIApp, settings: Settings, listener: socket.socket
@@ -81,19 +121,19 @@ async def listening(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, round(settings.drain_s)),
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     # We handle the signals: uvicorn would raise them again at the end.
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started and not task.done():  # noqa: ASYNC110  # it has no event
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
         if task.done():
             await task
         host, port = listener.getsockname()[:2]
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
-        server.should_exit = True
+        server.stop()
         await task
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.support.conversation import ALICE
 from tests.support.processes import until
 from tests.support.server import WITHIN_S, Running, Serve
 from tests.support.transfer import BOB, carried, exported, line_of, lived, records, taken_in
+
+TEXTS = 4
 
 
 async def test_a_token_downloads_its_namespace_as_the_command_line_would(running: Running) -> None:
@@ -125,13 +128,8 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     """
     token = await running.token()
     services = running.application.services
-    for number in range(12):
-        submission = Submission(f"{number} " + "\U0001f9e0\u200d" * 130_000, "life")
-        entry = line_of(running.application, ALICE, "store_memory")
-        await services.ingest.remember(Context(entry), submission)
-    reader, writer = await asyncio.open_connection(
-        "127.0.0.1", int(running.address.rpartition(":")[2])
-    )
+    await large(running, ALICE)
+    reader, writer = await asyncio.open_connection(sock=await listless(running))
     request = f"GET /v1/export HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
     writer.write(request.encode())
 
@@ -151,7 +149,7 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     assert begun == b"H"
     assert b'"kind":"manifest"' in rest
     assert b'"kind":"end"' not in rest
-    assert records(whole.content)[-1]["counts"]["episode"] == 12
+    assert records(whole.content)[-1]["counts"]["episode"] == TEXTS
 
 
 async def test_readers_who_take_nothing_do_not_keep_others_from_exporting(serve: Serve) -> None:
@@ -161,8 +159,8 @@ async def test_readers_who_take_nothing_do_not_keep_others_from_exporting(serve:
         for name in ("mallory", "mallorys", "mallory-too"):
             token = await running.token(name)
             await large(running, Namespace(name))
-            port = int(running.address.rpartition(":")[2])
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**12)
+            client = await listless(running)
+            reader, writer = await asyncio.open_connection(sock=client, limit=2**12)
             asked = "GET /v1/export HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             writer.write(f"{asked}Authorization: Bearer {token}\r\n\r\n".encode())
             assert await reader.read(1) == b"H"
@@ -179,9 +177,19 @@ async def test_readers_who_take_nothing_do_not_keep_others_from_exporting(serve:
 
 
 async def large(running: Running, namespace: Namespace) -> None:
-    """More than all buffers between server and reader hold."""
+    """More than all buffers between the server and a `listless` reader hold: 3 MB a text."""
     services = running.application.services
-    for number in range(12):
-        submission = Submission(f"{number} " + "\U0001f9e0\u200d" * 130_000, "life")
+    for number in range(TEXTS):
+        submission = Submission(f"{number} " + "\U0001f9e0" * 250_000, "life")
         entry = line_of(running.application, namespace, "store_memory")
         await services.ingest.remember(Context(entry), submission)
+
+
+async def listless(running: Running) -> socket.socket:
+    """A connection to the server that keeps little of what it has not read."""
+    client = socket.socket()
+    client.setblocking(False)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 262_144)
+    port = int(running.address.rpartition(":")[2])
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+    return client

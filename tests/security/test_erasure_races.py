@@ -12,9 +12,11 @@ from recall_server.integrations.extraction.extractor import Passage
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, remember
 from tests.support.erasure import NOTHING, erase_all, rows, select
+from tests.support.length import at_full_length, has_full_length
 
 SEED = 20260301
-ROUNDS = 200
+ROUNDS = at_full_length(200, otherwise=60)
+ATTEMPTS = at_full_length(80, otherwise=40)
 
 
 class Slow:
@@ -44,8 +46,9 @@ def said(number: int) -> str:
     return f"Ann: heron number {number} stood by the pond.\nBen: otter number {number} swam off."
 
 
+@has_full_length
 @pytest.mark.slow
-async def test_two_hundred_erasures_during_extraction_bring_nothing_back(open_app: Open) -> None:
+async def test_erasures_during_extraction_bring_nothing_back(open_app: Open) -> None:
     """The purge of files is not run here: what must not come back are rows."""
     print(f"seed {SEED}")
     rng = random.Random(SEED)
@@ -78,6 +81,7 @@ async def test_two_hundred_erasures_during_extraction_bring_nothing_back(open_ap
     assert made > 0
 
 
+@has_full_length
 @pytest.mark.slow
 async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all(
     open_app: Open,
@@ -88,7 +92,7 @@ async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all
     rng = random.Random(SEED)
     async with open_app(extractor=Slow(rng)) as application:
         await enter(application)
-        for number in range(80):
+        for number in range(ATTEMPTS):
             await remember(application, said(number))
 
             async def again(number: int = number) -> None:

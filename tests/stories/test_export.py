@@ -22,7 +22,7 @@ from tests.support.processes import Database, Process, environment, new_token, r
 from tests.support.stored import opened, select
 from tests.support.transfer import carried, line_of, lived, many, records
 
-MEMORIES = 6_000
+MEMORIES = 2_000
 
 
 def said(

@@ -7,12 +7,13 @@ from collections import Counter
 import httpx2
 import pytest
 
+from tests.support.length import at_full_length, has_full_length
 from tests.support.processes import Caller, Database, Server, calling, new_token, until
 from tests.support.stored import ALICE, applied, done, fact, opened, select
 
 SEED = 20260301
-STORES = 1_000
-KILLS = 10
+STORES = at_full_length(1_000, otherwise=150)
+KILLS = at_full_length(10, otherwise=3)
 CALLERS = 8
 # The jobs of a killed server are taken up again after this.
 LEASE_S = 3
@@ -71,8 +72,9 @@ class Story:
             self._up.set()
 
 
+@has_full_length
 @pytest.mark.slow
-async def test_a_thousand_acknowledged_stores_survive_ten_kills_and_each_job_is_applied_once(
+async def test_acknowledged_stores_survive_kills_and_each_job_is_applied_once(
     database: Database,
 ) -> None:
     print(f"seed {SEED}")

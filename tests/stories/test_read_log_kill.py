@@ -6,16 +6,18 @@ import time
 
 import pytest
 
+from tests.support.length import at_full_length, has_full_length
 from tests.support.processes import Database, Server, calling, new_token, recall
 from tests.support.stored import ALICE, fact, opened, select
 
-SEARCHES = 1_000
-STORES = 100
+SEARCHES = at_full_length(1_000, otherwise=200)
+STORES = at_full_length(100, otherwise=20)
 CALLERS = 4
 # What a read may have been answered before the kill, and still be missing.
 LOST_S = 0.25
 
 
+@has_full_length
 @pytest.mark.slow
 async def test_a_kill_loses_no_record_of_a_change_and_those_of_the_last_reads_only(
     database: Database,

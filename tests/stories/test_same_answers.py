@@ -19,12 +19,13 @@ from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import settings_for
 from tests.support.engines import Postgres
+from tests.support.length import at_full_length, has_full_length
 from tests.support.processes import Database
 from tests.support.runtime import Clock, RandomBytes
 
 SEED = 20260301
-EPISODES = 300
-QUERIES = 40
+EPISODES = at_full_length(300, otherwise=90)
+QUERIES = at_full_length(40, otherwise=28)
 ALICE = namespace("alice")
 # Lists as long as may be asked for, and shares that leave nothing to a single part of the score.
 LIMITS = (50, 20, 5)
@@ -79,6 +80,7 @@ async def _answer(built: Application, query: Query) -> Answer:
     return [(hit.item.id, hit.scores.score) for hit in found.hits]
 
 
+@has_full_length
 @pytest.mark.slow
 async def test_both_engines_give_the_same_ids_in_the_same_order_with_the_same_scores(
     tmp_path: Path, postgres: Postgres, migrated: str

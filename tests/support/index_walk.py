@@ -10,6 +10,7 @@ from recall_server.domain.task import Mode, Request
 from recall_server.services.memory import indexing
 from tests.support.conversation import ALICE, context, drained, memories, remember
 from tests.support.erasure import select
+from tests.support.length import at_full_length
 
 
 async def index(application: Application) -> list[list[dict[str, Any]]]:
@@ -35,7 +36,7 @@ async def made_anew(application: Application) -> list[list[dict[str, Any]]]:
     return await index(application)
 
 
-STEPS = 40
+STEPS = at_full_length(40, otherwise=20)
 LINES = (
     "Ann: I live in Lisbon.",
     "Ann: I live in Porto now.",

@@ -31,9 +31,12 @@ def logs_restored() -> Iterator[None]:
     finally:
         structlog.reset_defaults()
         root.handlers[:] = handlers
-        root.setLevel(before)
+        if root.level != before:
+            root.setLevel(before)
         for name, one in _loggers().items():
-            one.setLevel(levels.get(name, logging.NOTSET))
+            level = levels.get(name, logging.NOTSET)
+            if one.level != level:  # to set it empties what all loggers have found out so far
+                one.setLevel(level)
 
 
 def _loggers() -> dict[str, logging.Logger]:

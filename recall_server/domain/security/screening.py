@@ -55,7 +55,8 @@ def screen(text: str) -> list[str]:
     """Return what is suspicious about a description of ours: orders, addresses and hidden parts."""
     found = orders(text) + [reason for reason, pattern in _OUT_OF_PLACE if pattern.search(text)]
     if any(
-        unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t" for char in text
+        unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t"
+        for char in set(text)
     ):
         found.append("hides characters")
     return found

@@ -914,14 +914,14 @@ HOSTILE = (
 
 @pytest.mark.parametrize("unit", HOSTILE.split("|"))
 def test_hostile_repetition_takes_time_in_proportion(unit: str) -> None:
-    text = (unit * 200_000)[:200_000] if unit else "|" * 200_000
+    text = (unit * 60_000)[:60_000] if unit else "|" * 60_000
     began = time.thread_time()
 
     whole = Passage(text, parse_turns(text, SAID_AT)[:200], "general", SAID_AT)
     extracted = asyncio.run(RulesExtractor().extract(whole))
 
     assert extracted.extractor == "rules/2"
-    assert time.thread_time() - began < 20
+    assert time.thread_time() - began < 6
 
 
 def test_a_crowd_of_speakers_takes_no_time() -> None:

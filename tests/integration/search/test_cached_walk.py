@@ -20,6 +20,7 @@ from recall_server.storage.store import Store
 from tests.support.application import Open
 from tests.support.conversation import enter
 from tests.support.index_walk import STEPS, Walk
+from tests.support.length import has_full_length
 from tests.support.runtime import Clock
 from tests.support.searches import MODES, looked
 
@@ -58,6 +59,7 @@ async def asked_at_once(application: Application, question: str) -> Sequence[dic
     )
 
 
+@has_full_length
 @pytest.mark.slow
 async def test_whatever_is_done_what_is_held_finds_what_is_stored(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch

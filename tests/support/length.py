@@ -1,0 +1,14 @@
+"""How long a test goes on that shows more the longer it does."""
+
+import os
+
+import pytest
+
+_FULL = os.environ.get("RECALL_TEST_LENGTH") == "full"
+# `make faults` runs these at full length.
+has_full_length = pytest.mark.full_length
+
+
+def at_full_length(full: int, otherwise: int) -> int:
+    """`full` under `make faults`, and in the suite as much as shows whether it holds at all."""
+    return full if _FULL else otherwise
