@@ -203,6 +203,17 @@ def size(database: Path | str) -> int:
     return sum(file.stat().st_size for file in files if file.exists())
 
 
+def forget_jobs(database: Path | str, name: str) -> None:
+    """Remove all jobs of the namespace `name`, so that nothing of it goes on."""
+    if isinstance(database, str):
+        with psycopg.connect(database) as raw:
+            raw.execute("DELETE FROM operations WHERE namespace = %s", (name,))
+        return
+    with closing(sqlite3.connect(database, timeout=30)) as lite:
+        lite.execute("DELETE FROM operations WHERE namespace = ?", (name,))
+        lite.commit()
+
+
 def counted(database: Path | str, name: str) -> int:
     """The bytes of a namespace that count against its quota."""
     sql = "SELECT stored_bytes FROM namespaces WHERE namespace = "

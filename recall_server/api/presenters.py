@@ -83,14 +83,14 @@ def hit(one: Hit, *, explain: bool) -> Json:
         shown["gave_way_to"] = one.gave_way_to
     if one.disputed_with:
         shown["disputed_with"] = list(one.disputed_with)
-    if item.expires_at:
-        shown["expires_at"] = moment(item.expires_at)
-    if item.container:
-        shown["container"] = item.container
-    if item.tags:
-        shown["tags"] = list(item.tags)
-    if one.around:
-        shown["around"] = [said.text for said in one.around]
+    beside: Json = {
+        "unreconciled": item.unreconciled,
+        "expires_at": moment(item.expires_at),
+        "container": item.container,
+        "tags": list(item.tags),
+        "around": [said.text for said in one.around],
+    }
+    shown |= {name: value for name, value in beside.items() if value}
     if explain:
         scores = one.scores
         shown["scores"] = {
@@ -128,6 +128,7 @@ def memory(one: Memory) -> Json:
         "expires_at": moment(one.expires_at),
         "source": citation(one.citation),
         "trust": witness(one).trust.name.lower(),
+        **({"unreconciled": True} if one.unreconciled else {}),
     }
 
 

@@ -112,6 +112,12 @@ class Listed(StrEnum):
     DEPRECATED = Status.DEPRECATED
     CONSOLIDATED = Status.CONSOLIDATED
     EXPIRED = Status.EXPIRED
+    UNRECONCILED = "unreconciled"
+    """No state: what is believed, and a model has not read yet."""
+
+    @property
+    def status(self) -> Status | None:
+        return None if self is Listed.UNRECONCILED else Status(self)
 
 
 BELIEVED = frozenset({Status.ACTIVE, Status.DISPUTED})
@@ -140,7 +146,8 @@ class Memory:
 
     `valid_from`/`valid_until`: when it was true in the world. `recorded_at`/`retired_at`: when it
     was believed here. Active or disputed means not retired. `said_at`: when its source stated it.
-    `expires_at`: when it stops being found, with the text that it came from.
+    `expires_at`: when it stops being found, with the text that it came from. `unreconciled`: rules
+    made it in place of a model that was out, and the model has not read its text since.
     """
 
     id: str
@@ -166,6 +173,7 @@ class Memory:
     container: str = ""
     expires_at: datetime | None = None
     layer: Layer = Layer.SEMANTIC
+    unreconciled: bool = False
 
     def true_at(self, at: datetime) -> bool:
         """Whether it was true in the world at a moment."""

@@ -45,6 +45,7 @@ class Item(NamedTuple):
     expires_at: datetime | None = None
     agent_id: str | None = None
     disputed: bool = False
+    unreconciled: bool = False
 
     @property
     def searchable(self) -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -66,6 +66,11 @@ _FRAGMENTS = {
     "task_scope": f":any_type AND {_LABELS}",
     "counted_scope": f"({_UNCOUNTED})",
     "no_limit": f"(:any_topic AND :any_type AND {_UNCOUNTED})",
+    # Beside its text `e`: whether rules made a memory in place of a model whose key was rejected,
+    # and that has not read the text since. No EXISTS: Postgres would hash all jobs for it.
+    "unreconciled": """(substr(@extractor, 1, 6) = 'rules/' AND COALESCE((
+    SELECT o.error_code = 'MODEL_KEY_REJECTED' FROM operations o
+    WHERE o.namespace = :namespace AND o.id = e.job_id), FALSE))""",
     # Beside its namespace `n`: the token :accessor, or of it the JWT :jti, which is revoked under
     # :name and was made at :made_at at the latest.
     "token": """LEFT JOIN api_tokens t ON t.namespace = n.namespace AND t.accessor = :accessor
@@ -306,8 +311,12 @@ class BoundConnection:
         if "past" in query.parameters:
             bound["past"] = self.past.known_at is not None
         if "any_topic" in query.parameters:
-            bound |= _scope_params(self.access_scope)
+            bound |= self._scope_params
         return bound
+
+    @cached_property
+    def _scope_params(self) -> Mapping[str, Any]:
+        return _scope_params(self.access_scope)
 
 
 def _scope_params(access_scope: AccessScope) -> dict[str, Any]:

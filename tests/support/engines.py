@@ -34,8 +34,13 @@ KEY_FILE = Path(
     os.environ.get("RECALL_TEST_KEY_FILE")
     or Path(tempfile.mkdtemp(prefix="recall-key-")) / "recall.key"
 )
-# A short log: a purge writes all of it anew, and tests read all files that there are.
-_SETTINGS = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
+_SETTINGS = {
+    # A short log: a purge writes all of it anew, and tests read all files that there are.
+    "max_wal_size": "64MB",
+    "min_wal_size": "32MB",
+    # It would hold locks that a purge waits for, at moments that no test has chosen.
+    "autovacuum": "off",
+}
 _numbers = itertools.count()
 
 

@@ -11,16 +11,19 @@ from recall_server.services.memory import indexing
 from tests.support.conversation import ALICE, context, drained, memories, remember
 from tests.support.erasure import select
 from tests.support.length import at_full_length
+from tests.support.lists import listed
 
 
 async def index(application: Application) -> list[list[dict[str, Any]]]:
     """The word index of Alice, row by row."""
-    return [
+    ordered = ("term", "item_id", "added_at", "findable", "length", "occurrences")
+    shown = ("term", "item_id", "findable", "occurrences", "length")
+    found = await listed(application.store)
+    found.sort(key=lambda one: [str(one[name]) for name in ordered])
+    words = [{name: one[name] for name in shown} for one in found]
+    return [words] + [
         await select(application.store, sql)
         for sql in (
-            """SELECT p.term, d.item_id, d.findable, p.occurrences, p.length FROM postings p
-               JOIN documents d USING (namespace, slot)
-               ORDER BY p.term, d.item_id, d.added_at, d.findable, p.length, p.occurrences""",
             """SELECT item_id, added_at, hidden_at, length FROM documents
                WHERE findable OR hidden_at > added_at ORDER BY item_id, added_at, hidden_at""",
             "SELECT term, documents FROM terms ORDER BY term",

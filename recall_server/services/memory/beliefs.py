@@ -99,8 +99,9 @@ class Beliefs:
         if fact is None:
             return []
         # Of an attribute with many values only the same one matters: another one agrees with it.
+        # Of one with a single value it may be older than those that are read of the attribute.
         single = is_single_valued(fact.attribute) and not fact.negated
-        keys = [(fact.attribute, "") if single else ("", fact.value)]
+        keys = [(fact.attribute, ""), ("", fact.value)] if single else [("", fact.value)]
         if candidate.correction and candidate.replaces is not None:
             # It may name a value that is stored under another attribute.
             keys.append(("", candidate.replaces))

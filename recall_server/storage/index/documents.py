@@ -93,7 +93,7 @@ class Truths:
 
     def __init__(self) -> None:
         self.slot = 0
-        self.seq = -1
+        self.seq = 0
         self._starts: Moments = np.zeros(0, "datetime64[us]")
         self._ends: Moments = np.zeros(0, "datetime64[us]")
         self._retired: Moments = np.zeros(0, "datetime64[us]")
@@ -102,18 +102,20 @@ class Truths:
     def bytes(self) -> int:
         return self._starts.nbytes + self._ends.nbytes + self._retired.nbytes
 
-    def update(self, row: Row) -> None:
-        """Take in a row of the query `truths_behind`."""
-        if not row["documents"]:
+    def update(self, page: Row) -> None:
+        """Take in a row of the query `page_of_truths`."""
+        self.slot = page["last_slot"] or self.slot
+        self.seq = page["last_event"] or self.seq
+        if page["slots"] is None:
             return
-        slots = np.fromstring(row["slots"], dtype=np.int64, sep=" ")
-        self.slot = max(self.slot, int(slots.max()))
-        self._starts = grown(self._starts, self.slot + 1, fill=NEVER)
-        self._ends = grown(self._ends, self.slot + 1, fill=NEVER)
-        self._retired = grown(self._retired, self.slot + 1, fill=NEVER)
-        self._starts[slots] = np.array(row["starts"].split(), "datetime64[us]")
-        self._ends[slots] = np.array(row["ends"].split(), "datetime64[us]")
-        self._retired[slots] = np.array(row["retired"].split(), "datetime64[us]")
+        slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
+        last = int(slots.max())
+        self._starts = grown(self._starts, last + 1, fill=NEVER)
+        self._ends = grown(self._ends, last + 1, fill=NEVER)
+        self._retired = grown(self._retired, last + 1, fill=NEVER)
+        self._starts[slots] = np.array(page["starts"].split(), "datetime64[us]")
+        self._ends[slots] = np.array(page["ends"].split(), "datetime64[us]")
+        self._retired[slots] = np.array(page["retired"].split(), "datetime64[us]")
 
     def true_at(self, at: datetime, known_at: datetime | None, size: int) -> Flags:
         """For each slot whether it may have been true then, by what was known at `known_at`: what
@@ -203,11 +205,11 @@ class Documents:
         held = {term: self._terms[term][0] if term in self._terms else 0 for term in last_slots}
         return {term: upto for term, upto in held.items() if upto < last_slots[term]}
 
-    def extend(self, term: str, upto: int, numbers: str | None) -> None:
-        """Add postings of a term up to a slot: a text of slot, times and length of each."""
+    def extend(self, term: str, upto: int, found: str) -> None:
+        """Add postings of a term up to a slot, of a list as it is stored."""
         _, held = self._terms.get(term, (0, NONE))
-        read = np.fromstring(numbers or "", dtype=np.int64, sep=" ").reshape(-1, 3)
-        # Two searches may have read the same postings.
+        read = numbers_of(found)
+        # A part of a list begins before what is missing; and two searches may have read the same.
         read = read[read[:, 0] > (held.slots[-1] if len(held.slots) else 0)]
         slots, times, lengths = read[np.argsort(read[:, 0])].T
         more = TermPostings(
@@ -327,6 +329,11 @@ class Documents:
             oldest = next((one for one in self._scopes if one.narrowed), next(iter(self._scopes)))
             del self._scopes[oldest]
         return flags
+
+
+def numbers_of(found: str) -> NDArray[np.int64]:
+    """The postings of a list as it is stored, a row each: slot, occurrences, length."""
+    return np.fromstring(found.replace(";", " "), dtype=np.int64, sep=" ").reshape(-1, 3)
 
 
 def _bytes(postings: TermPostings) -> int:

@@ -2,28 +2,36 @@
 since shared ones would tell one tenant of another's words.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts
 from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, moment
+from recall_server.storage.driver import Document, Row, moment
 from recall_server.storage.index.cache import Cache
-from recall_server.storage.index.documents import Documents, Slots
+from recall_server.storage.index.documents import Documents, Slots, numbers_of
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.limits import ITEM_BYTES
 
 # Documents read at a time: half a megabyte of text.
 PAGE = 65_536
+# Entries or events, of which the times lie in other tables.
+TRUTHS_PAGE = 8_192
+# Terms whose lists are read at a time.
+TERMS = 500
+# So many times as many as are wanted are looked up at first, since some are hidden.
+ITEMS_PER_HIT = 4
 # Behind any slot.
 LAST = 2**62
 
@@ -80,6 +88,7 @@ class Postings:
         """The same with what `add` sends made now: of a long text that takes a while."""
         for document in (self.entries, self.numbered, self.counts):
             _ = document.text
+        _ = self.terms
         return self
 
     @cached_property
@@ -99,11 +108,21 @@ class Postings:
 
     @cached_property
     def numbered(self) -> Document:
-        """The rows with the number of each item in place of its id."""
+        """The rows, each with the number of its item in place of the id, and what a list says of it
+        behind its slot.
+        """
         place = {item_id: number for number, item_id in enumerate(self.ids)}
         return Document(
-            [(term, place[item_id], often, length) for term, item_id, often, length in self.rows]
+            [
+                (term, place[item_id], f"{often} {length}")
+                for term, item_id, often, length in self.rows
+            ]
         )
+
+    @cached_property
+    def terms(self) -> list[str]:
+        """The terms, each once."""
+        return sorted({term for term, *_ in self.rows})
 
     @cached_property
     def counts(self) -> Document:
@@ -141,8 +160,8 @@ class WordIndex:
         await self._count(count, added.words, slots=count)
         now = self._bound.now()
         await self._bound.send("add_documents", entries=added.entries, count=count, now=now)
+        await self._bound.send("close_lists", terms=added.terms)
         await self._bound.send("add_postings", rows=added.numbered, count=count)
-        await self._bound.send("count_terms", counts=added.counts)
 
     async def hide(self, hidden: Postings) -> None:
         """Find these items no more from now on; their entries stay for searches of before."""
@@ -175,13 +194,30 @@ class WordIndex:
         wanted = sorted(ids)
         (hidden,) = await self._bound.fetch("hidden_among", ids=wanted)
         if hidden["documents"]:
-            await self._bound.send("erase_postings_of_all_terms", ids=wanted)
+            await self._take_out(wanted, await self._bound.fetch("lists_of_all_terms", ids=wanted))
         elif words.documents:
-            await self._bound.send("erase_postings", rows=Document(words.rows))
+            await self._take_out(
+                wanted, await self._bound.fetch("lists_of", ids=wanted, terms=words.terms)
+            )
         if hidden["documents"] or words.documents:
             await self._hide(words, kept=-hidden["documents"])
         await self._bound.send("erase_documents", ids=wanted)
         await self._bound.send("drop_unused_terms")
+
+    async def _take_out(self, ids: Sequence[str], lists: Sequence[Row]) -> None:
+        """Write these lists without these items."""
+        gone = {row["slot"] for row in await self._bound.fetch("slots_of_items", ids=ids)}
+
+        def left() -> list[dict[str, Any]]:
+            return [{**dict(row), "found": _without(row["found"], gone)} for row in lists]
+
+        rows = await asyncio.to_thread(left)
+        await self._bound.many(
+            "put_list",
+            [{"term": r["term"], "found": r["found"]} for r in rows if r["slot"] is None],
+        )
+        await self._bound.many("put_closed_list", [r for r in rows if r["slot"] is not None])
+        await self._bound.send("drop_empty_lists")
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
         """Since when each of these items is found."""
@@ -214,9 +250,32 @@ class WordIndex:
         """Empty the index; False where it is of the present recipe already."""
         if not await self._bound.fetch("renew_word_index"):
             return False
-        for query in ("clear_postings", "clear_documents", "clear_terms", "keep_hidden_terms"):
+        kept = Document(await self._hidden_lists())
+        for query in ("clear_postings", "clear_documents", "clear_terms"):
             await self._bound.send(query)
+        await self._bound.send("keep_hidden_terms", kept=kept)
         return True
+
+    async def _hidden_lists(self) -> dict[str, str]:
+        """Of each term that stands in a hidden entry, the list of those alone."""
+        hidden = {row["slot"] for row in await self._bound.fetch("hidden_slots")}
+        found: dict[str, str] = {}
+        after = ""
+        while hidden and (
+            rows := await self._bound.fetch("terms_behind", after=after, limit=TERMS)
+        ):
+            after = rows[-1]["term"]
+            lists = await self._lists(row["term"] for row in rows)
+            for term, one in lists.items():
+                if left := await asyncio.to_thread(_without, one, hidden, only=True):
+                    found[term] = left
+        return found
+
+    async def _lists(self, terms: Iterable[str]) -> dict[str, str]:
+        """The whole list of each of these terms that any entry has or had."""
+        behind = Document(dict.fromkeys(terms, 0))
+        rows = await self._bound.fetch("postings_behind", slots=behind)
+        return {row["term"]: row["found"] for row in rows}
 
     async def take_places(self, ids: Collection[str]) -> None:
         """Let entries that were made anew be found since when those before them were."""
@@ -332,11 +391,26 @@ class WordIndex:
         assert past.as_of is not None
         if truths.seq < statistics.last_event or truths.slot < documents.last:
             async with documents.loading:
-                (row,) = await self._bound.fetch("truths_behind", slot=truths.slot, seq=truths.seq)
-                truths.update(row)
-                truths.seq = max(truths.seq, statistics.last_event)
-                truths.slot = max(truths.slot, documents.last)
+                await self._read_truths(documents, statistics)
         return truths.true_at(past.as_of, past.known_at, documents.size)
+
+    async def _read_truths(self, documents: Documents, statistics: Statistics) -> None:
+        """In pages: a statement has its time. A search that ends meanwhile leaves what it has read
+        to the next one.
+        """
+        truths, last = documents.truths, documents.last
+        if truths.slot == 0:
+            # All entries are read as they are by now: what became of them before is in that.
+            truths.seq = statistics.last_event
+        read = TRUTHS_PAGE
+        while read == TRUTHS_PAGE:
+            (page,) = await self._bound.fetch(
+                "page_of_truths", slot=truths.slot, seq=truths.seq, limit=TRUTHS_PAGE
+            )
+            truths.update(page)
+            read = max(page["entries"], page["events"])
+        truths.seq = max(truths.seq, statistics.last_event)
+        truths.slot = max(truths.slot, last)
 
     async def _read_intervals(self, documents: Documents) -> None:
         """When entries are found, as of the documents in memory or later."""
@@ -361,19 +435,50 @@ class WordIndex:
         limit: int,
     ) -> list[str]:
         """The ids of the `limit` items with the best BM25 score, best first: also of what this
-        transaction has changed. All postings of the terms are read.
+        transaction has changed. All postings of the terms are read. Of a limited token only the
+        memories in its access scope.
         """
-        if not weights:
+        parts: list[NDArray[np.int64]] = []
+        lists = await self._lists(weights) if weights else {}
+        for term, found in lists.items():
+            slots, times, lengths = numbers_of(found).T
+            norm = times + K1 * (1.0 - B + B * lengths / average_length)
+            # In whole millionths, so that the sum does not depend on the order of the terms.
+            scores = np.rint(1_000_000 * weights[term] * times * (K1 + 1.0) / norm)
+            parts.append(np.stack([slots, scores.astype(np.int64)]))
+        if not parts:
             return []
-        rows = await self._bound.fetch(
-            "similar_items",
-            weights=Document(dict(weights)),
-            average=average_length,
-            k1=K1,
-            b=B,
-            limit=limit,
-        )
-        return [row["item_id"] for row in rows]
+        read, scores = np.concatenate(parts, axis=1)
+        slots, which = np.unique(read, return_inverse=True)
+        totals = np.zeros(len(slots), np.int64)
+        np.add.at(totals, which, scores)
+        best_first = slots[np.lexsort((slots, -totals))].tolist()
+        found_ids: list[str] = []
+        looked_at = 0
+        while looked_at < len(best_first) and len(found_ids) < limit:
+            # Most of the best are found; those of others cost a second look.
+            page = best_first[
+                looked_at : looked_at + (ITEMS_PER_HIT * limit if not looked_at else PAGE)
+            ]
+            looked_at += len(page)
+            rows = await self._bound.fetch("items_at", slots=page)
+            ids = {row["slot"]: row["item_id"] for row in rows}
+            found_ids += [ids[slot] for slot in page if slot in ids]
+        return found_ids[:limit]
+
+    async def shared(self, terms: Iterable[str]) -> dict[int, int]:
+        """Of each entry that has any of these terms, by its slot, how many."""
+        counts: Counter[int] = Counter()
+        for found in (await self._lists(terms)).values():
+            counts.update(numbers_of(found)[:, 0].tolist())
+        return counts
+
+
+def _without(found: str, slots: Collection[int], *, only: bool = False) -> str:
+    """A list without these slots, or `only` with them."""
+    return "".join(
+        f";{one}" for one in found.split(";")[1:] if (int(one.split(" ", 1)[0]) in slots) == only
+    )
 
 
 def _missing(documents: Documents, statistics: Statistics) -> bool:

@@ -49,10 +49,14 @@ UPDATE namespaces SET words_stale = FALSE, documents = 0, words = 0,
 WHERE namespace = :namespace AND words_stale
 RETURNING namespace
 
+-- query: hidden_slots
+SELECT slot FROM documents WHERE namespace = :namespace AND NOT findable
+
+-- query: terms_behind
+SELECT term FROM terms WHERE namespace = :namespace AND term > :after ORDER BY term LIMIT :limit
+
 -- query: clear_postings
--- Those of what is found; what is hidden keeps the words that it was found by.
-DELETE FROM postings WHERE namespace = :namespace AND slot IN (
-  SELECT slot FROM documents WHERE namespace = :namespace AND findable)
+DELETE FROM postings WHERE namespace = :namespace
 
 -- query: clear_documents
 -- As if they had never been found: others take their places.
@@ -64,9 +68,15 @@ WHERE namespace = :namespace AND findable
 DELETE FROM terms WHERE namespace = :namespace
 
 -- query: keep_hidden_terms
-INSERT INTO terms (namespace, term, documents, last_slot)
-SELECT namespace, term, 0, max(slot) FROM postings WHERE namespace = :namespace
-GROUP BY namespace, term
+-- What is hidden keeps the words that it was found by.
+-- in: sqlite
+INSERT INTO terms (namespace, term, documents, last_slot, found)
+SELECT n.namespace, k.key, 0, n.last_slot, k.value
+FROM namespaces n CROSS JOIN json_each(:kept) k WHERE n.namespace = :namespace
+-- in: postgres
+INSERT INTO terms (namespace, term, documents, last_slot, found)
+SELECT n.namespace, k.key, 0, n.last_slot, k.value
+FROM namespaces n CROSS JOIN jsonb_each_text(:kept) AS k WHERE n.namespace = :namespace
 
 -- query: backdate_documents
 -- To when the entry was added whose place each of these has taken.

@@ -27,51 +27,74 @@ SELECT n.namespace, n.last_slot - :count + i.place, i.value ->> 0, i.value ->> 1
 FROM namespaces n CROSS JOIN jsonb_array_elements(:entries) WITH ORDINALITY AS i (value, place)
 WHERE n.namespace = :namespace
 
--- query: add_postings
--- Each with the place of its item among those that add_documents has added.
--- in: sqlite
-INSERT INTO postings (namespace, term, slot, occurrences, length)
-SELECT n.namespace, r.value ->> 0, n.last_slot - :count + 1 + (r.value ->> 1), r.value ->> 2,
-  r.value ->> 3
-FROM namespaces n CROSS JOIN json_each(:rows) r WHERE n.namespace = :namespace
--- in: postgres
-INSERT INTO postings (namespace, term, slot, occurrences, length)
-SELECT n.namespace, r ->> 0, n.last_slot - :count + 1 + CAST(r ->> 1 AS bigint),
-  CAST(r ->> 2 AS bigint), CAST(r ->> 3 AS bigint)
-FROM namespaces n CROSS JOIN jsonb_array_elements(:rows) AS r WHERE n.namespace = :namespace
+-- query: close_lists
+-- Those of these terms that are long, as an update writes the whole of a row: add_postings, which
+-- compares the same length, lets the list of the term go on with none.
+INSERT INTO postings (namespace, term, slot, found)
+SELECT namespace, term, last_slot, found FROM terms
+WHERE namespace = :namespace AND term IN (:terms...) AND length(found) > 800
 
--- query: erase_postings
--- By the words that the entries have now.
+-- query: add_postings
+-- Each with the place of its item among those that add_documents has added; and count their terms.
 -- in: sqlite
--- Named one by one before the pairs: by these alone it would go through all that has such a word.
-DELETE FROM postings WHERE namespace = :namespace
-AND term IN (SELECT r.value ->> 0 FROM json_each(:rows) r)
-AND slot IN (
-  SELECT d.slot
-  FROM json_each(:rows) r CROSS JOIN documents d
-  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1)
-AND (term, slot) IN (
-  SELECT r.value ->> 0, d.slot
-  FROM json_each(:rows) r CROSS JOIN documents d
-  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1)
+INSERT INTO terms (namespace, term, documents, last_slot, found)
+SELECT n.namespace, r.value ->> 0 AS term, count(*), n.last_slot, group_concat(
+  ';' || (n.last_slot - :count + 1 + (r.value ->> 1)) || ' ' || (r.value ->> 2), '')
+FROM namespaces n CROSS JOIN json_each(:rows) r WHERE n.namespace = :namespace
+GROUP BY 2
+ON CONFLICT (namespace, term) DO UPDATE
+SET documents = documents + excluded.documents, last_slot = excluded.last_slot,
+  found = CASE WHEN length(found) > 800 THEN '' ELSE found END || excluded.found
 -- in: postgres
-DELETE FROM postings p USING jsonb_array_elements(:rows) AS r, documents d
-WHERE d.namespace = :namespace AND d.item_id = r ->> 1
-  AND p.namespace = :namespace AND p.term = r ->> 0 AND p.slot = d.slot
+INSERT INTO terms AS t (namespace, term, documents, last_slot, found)
+SELECT n.namespace, r ->> 0, count(*), n.last_slot, string_agg(
+  concat(';', n.last_slot - :count + 1 + CAST(r ->> 1 AS bigint), ' ', r ->> 2), '')
+FROM namespaces n CROSS JOIN jsonb_array_elements(:rows) AS r WHERE n.namespace = :namespace
+GROUP BY n.namespace, n.last_slot, r ->> 0
+ON CONFLICT (namespace, term) DO UPDATE
+SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot,
+  found = CASE WHEN length(t.found) > 800 THEN '' ELSE t.found END || excluded.found
+
+-- query: lists_of
+-- Those of these terms, in which any of the items stands; a slot of null is that beside the counts.
+SELECT term, slot, found FROM (
+  SELECT term, NULL AS slot, found FROM terms
+  WHERE namespace = :namespace AND term IN (:terms...)
+  UNION ALL
+  SELECT term, slot, found FROM postings
+  WHERE namespace = :namespace AND term IN (:terms...)
+) AS lists
+WHERE EXISTS (
+  SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
+    AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
+
+-- query: lists_of_all_terms
+-- Which words hidden entries had, nothing tells but the lists: those of all words of the namespace.
+SELECT term, slot, found FROM (
+  SELECT term, NULL AS slot, found FROM terms WHERE namespace = :namespace
+  UNION ALL
+  SELECT term, slot, found FROM postings WHERE namespace = :namespace
+) AS lists
+WHERE EXISTS (
+  SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
+    AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
+
+-- query: slots_of_items
+SELECT slot FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
+
+-- query: put_list
+UPDATE terms SET found = :found WHERE namespace = :namespace AND term = :term
+
+-- query: put_closed_list
+UPDATE postings SET found = :found
+WHERE namespace = :namespace AND term = :term AND slot = :slot
+
+-- query: drop_empty_lists
+DELETE FROM postings WHERE namespace = :namespace AND found = ''
 
 -- query: hidden_among
 SELECT count(*) AS documents FROM documents
 WHERE namespace = :namespace AND item_id IN (:ids...) AND NOT findable
-
--- query: erase_postings_of_all_terms
--- Which words hidden entries had, nothing tells but their postings: by all words of the namespace.
--- in: sqlite
-DELETE FROM postings WHERE namespace = :namespace
-AND term IN (SELECT term FROM terms WHERE namespace = :namespace)
-AND slot IN (SELECT slot FROM documents WHERE namespace = :namespace AND item_id IN (:ids...))
--- in: postgres
-DELETE FROM postings WHERE namespace = :namespace
-AND slot IN (SELECT slot FROM documents WHERE namespace = :namespace AND item_id IN (:ids...))
 
 -- query: erase_documents
 DELETE FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
@@ -89,32 +112,22 @@ WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 UPDATE documents SET added_at = :added_at
 WHERE namespace = :namespace AND item_id = :item_id AND findable
 
--- query: count_terms
--- in: sqlite
-INSERT INTO terms (namespace, term, documents, last_slot)
-SELECT n.namespace, c.key, c.value, n.last_slot
-FROM namespaces n CROSS JOIN json_each(:counts) c WHERE n.namespace = :namespace
-ON CONFLICT (namespace, term) DO UPDATE
-SET documents = documents + excluded.documents, last_slot = excluded.last_slot
--- in: postgres
-INSERT INTO terms AS t (namespace, term, documents, last_slot)
-SELECT n.namespace, c.key, CAST(c.value AS bigint), n.last_slot
-FROM namespaces n CROSS JOIN jsonb_each_text(:counts) AS c WHERE n.namespace = :namespace
-ON CONFLICT (namespace, term) DO UPDATE
-SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
-
 -- query: uncount_terms
 -- A word that only hidden items have stays, with none that has it.
 -- in: sqlite
--- Named twice: by the join alone it would go through all words of the namespace.
-UPDATE terms SET documents = documents - c.value FROM json_each(:counts) c
-WHERE namespace = :namespace AND term = c.key AND term IN (SELECT key FROM json_each(:counts))
+-- The namespace comes from the counts, so that each word is looked up by its key, once.
+WITH counted AS MATERIALIZED (
+  SELECT :namespace AS counted_namespace, key AS counted_term, value AS fewer
+  FROM json_each(:counts)
+)
+UPDATE terms SET documents = documents - fewer FROM counted
+WHERE namespace = counted_namespace AND term = counted_term
 -- in: postgres
 UPDATE terms SET documents = documents - CAST(c.value AS bigint) FROM jsonb_each_text(:counts) c
 WHERE namespace = :namespace AND term = c.key
 
 -- query: drop_unused_terms
-DELETE FROM terms WHERE namespace = :namespace AND documents <= 0
+DELETE FROM terms WHERE namespace = :namespace AND documents <= 0 AND found = ''
   AND NOT EXISTS (
     SELECT 1 FROM postings p WHERE p.namespace = :namespace AND p.term = terms.term)
 
@@ -176,21 +189,27 @@ FROM (
   ORDER BY version, slot LIMIT :limit
 ) AS page
 
--- query: truths_behind
+-- query: page_of_truths
 -- any scope: the word index holds all items; what is shown of them is read again
--- When what entries say was true, and when its end became known: of entries behind a slot, and of
--- memories with an event behind another.
+-- When what entries say was true, and when its end became known: of the next entries behind a slot,
+-- and of memories of the next events behind another.
 -- in: sqlite
-WITH changed AS MATERIALIZED (
+WITH entries AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents WHERE namespace = :namespace AND slot > :slot
+  ORDER BY slot LIMIT :limit
+), events AS MATERIALIZED (
+  SELECT seq, item_id, status FROM memory_events WHERE namespace = :namespace AND seq > :seq
+  ORDER BY seq LIMIT :limit
+), changed AS MATERIALIZED (
+  SELECT slot, item_id, turn_id FROM entries
   UNION
   SELECT d.slot, d.item_id, d.turn_id
-  FROM memory_events e CROSS JOIN documents d INDEXED BY documents_by_item
-  WHERE e.namespace = :namespace AND e.seq > :seq AND e.status IS NOT NULL
-    AND d.namespace = :namespace AND d.item_id = e.item_id
+  FROM events e CROSS JOIN documents d INDEXED BY documents_by_item
+  WHERE e.status IS NOT NULL AND d.namespace = :namespace AND d.item_id = e.item_id
 )
-SELECT count(*) AS documents, group_concat(slot, ' ') AS slots,
-  group_concat(substr(true_from, 1, 26), ' ') AS starts,
+SELECT (SELECT count(*) FROM entries) AS entries, (SELECT max(slot) FROM entries) AS last_slot,
+  (SELECT count(*) FROM events) AS events, (SELECT max(seq) FROM events) AS last_event,
+  group_concat(slot, ' ') AS slots, group_concat(substr(true_from, 1, 26), ' ') AS starts,
   group_concat(COALESCE(substr(true_until, 1, 26), 'NaT'), ' ') AS ends,
   group_concat(COALESCE(substr(retired_at, 1, 26), 'NaT'), ' ') AS retired
 FROM (
@@ -204,14 +223,24 @@ FROM (
     AND e.namespace = :namespace AND e.id = t.episode_id
 )
 -- in: postgres
-WITH changed AS MATERIALIZED (
+-- Looked up one by one: a join would go through all turns of the namespace. The ids of events have
+-- another collation than the index of entries by items.
+WITH entries AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents WHERE namespace = :namespace AND slot > :slot
+  ORDER BY slot LIMIT :limit
+), events AS MATERIALIZED (
+  SELECT seq, item_id, status FROM memory_events WHERE namespace = :namespace AND seq > :seq
+  ORDER BY seq LIMIT :limit
+), changed AS MATERIALIZED (
+  SELECT slot, item_id, turn_id FROM entries
   UNION
-  SELECT d.slot, d.item_id, d.turn_id FROM memory_events e
-  JOIN documents d ON d.namespace = e.namespace AND d.item_id = e.item_id
-  WHERE e.namespace = :namespace AND e.seq > :seq AND e.status IS NOT NULL
+  SELECT slot, item_id, turn_id FROM documents WHERE namespace = :namespace
+    AND item_id = ANY (ARRAY(
+      SELECT item_id COLLATE "default" FROM events WHERE status IS NOT NULL))
 )
-SELECT count(*) AS documents, string_agg(CAST(slot AS text), ' ') AS slots,
+SELECT (SELECT count(*) FROM entries) AS entries, (SELECT max(slot) FROM entries) AS last_slot,
+  (SELECT count(*) FROM events) AS events, (SELECT max(seq) FROM events) AS last_event,
+  string_agg(CAST(slot AS text), ' ') AS slots,
   string_agg(to_char(true_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), ' ') AS starts,
   string_agg(COALESCE(to_char(true_until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'),
     'NaT'), ' ') AS ends,
@@ -219,74 +248,47 @@ SELECT count(*) AS documents, string_agg(CAST(slot AS text), ' ') AS slots,
     'NaT'), ' ') AS retired
 FROM (
   SELECT c.slot, m.valid_from AS true_from, m.valid_until AS true_until, m.retired_at
-  FROM changed c JOIN memories m ON m.namespace = :namespace AND m.id = c.item_id
+  FROM changed c CROSS JOIN LATERAL (
+    SELECT valid_from, valid_until, retired_at FROM memories
+    WHERE namespace = :namespace AND id = c.item_id
+    OFFSET 0
+  ) m
   WHERE c.turn_id IS NULL
   UNION ALL
   SELECT c.slot, COALESCE(t.said_at, e.occurred_at), NULL, NULL
-  FROM changed c JOIN turns t ON t.namespace = :namespace AND t.id = c.turn_id
-  JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+  FROM changed c CROSS JOIN LATERAL (
+    SELECT said_at, episode_id FROM turns
+    WHERE namespace = :namespace AND id = c.turn_id
+    OFFSET 0
+  ) t CROSS JOIN LATERAL (
+    SELECT occurred_at FROM episodes
+    WHERE namespace = :namespace AND id = t.episode_id
+    OFFSET 0
+  ) e
 ) AS truths
 
 -- query: postings_behind
--- Of each term those behind a slot, as one text of numbers: slot, occurrences, length.
+-- Of each term those behind a slot, and some before it: of each the slot, occurrences and length.
 -- in: sqlite
-SELECT w.key AS term, (
-  SELECT group_concat(p.slot || ' ' || p.occurrences || ' ' || p.length, ' ') FROM postings p
-  WHERE p.namespace = :namespace AND p.term = w.key AND p.slot > w.value) AS found
+SELECT w.key AS term, COALESCE((
+  SELECT group_concat(p.found, '') FROM postings p
+  WHERE p.namespace = :namespace AND p.term = w.key AND p.slot > w.value), '') || COALESCE((
+  SELECT t.found FROM terms t WHERE t.namespace = :namespace AND t.term = w.key), '') AS found
 FROM json_each(:slots) w
 -- in: postgres
-SELECT w.key AS term, (
-  SELECT string_agg(concat(p.slot, ' ', p.occurrences, ' ', p.length), ' ') FROM postings p
+SELECT w.key AS term, concat((
+  SELECT string_agg(p.found, '') FROM postings p
   WHERE p.namespace = :namespace AND p.term = w.key AND p.slot > CAST(w.value AS bigint)
-  ) AS found
+  ), (SELECT t.found FROM terms t WHERE t.namespace = :namespace AND t.term = w.key)) AS found
 FROM jsonb_each_text(:slots) w
 
--- query: similar_items
--- BM25 with the namespace's own statistics, in whole millionths, so that both engines cut at the
--- same place however they add up. The terms lead: each is one range of the key, and nothing else is
--- read. Of a limited token only the memories in its access scope.
--- in: sqlite
-WITH found AS MATERIALIZED (
-  SELECT p.slot, sum(CAST(round(1000000 * w.value * p.occurrences * (:k1 + 1.0)
-    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)) AS score
-  FROM json_each(:weights) w CROSS JOIN postings p
-  WHERE p.namespace = :namespace AND p.term = w.key
-    AND ({{no_limit}} OR EXISTS (
-      SELECT 1 FROM documents d CROSS JOIN memories m
-      WHERE d.namespace = :namespace AND d.slot = p.slot
-        AND m.namespace = :namespace AND m.id = d.item_id
-        AND {{scope:m}}))
-  GROUP BY p.slot
-)
-SELECT d.item_id FROM found f CROSS JOIN documents d
-WHERE d.namespace = :namespace AND d.slot = f.slot AND d.findable
-ORDER BY f.score DESC, f.slot
-LIMIT :limit
--- in: postgres
-WITH found AS MATERIALIZED (
-  SELECT p.slot, sum(CAST(round(1000000 * CAST(w.value AS double precision) * p.occurrences
-    * (CAST(:k1 AS double precision) + 1.0)
-    / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
-      + :b * p.length / CAST(:average AS double precision)))) AS bigint)) AS score
-  FROM jsonb_each_text(:weights) w CROSS JOIN LATERAL (
-    SELECT slot, occurrences, length FROM postings
-    WHERE namespace = :namespace AND term = w.key
-      -- As a query of one value: of EXISTS it would make a table of all in the access scope.
-      AND ({{no_limit}} OR (
-        SELECT TRUE FROM memories m
-        WHERE m.namespace = :namespace AND m.id = (
-            SELECT d.item_id FROM documents d
-            WHERE d.namespace = :namespace AND d.slot = postings.slot)
-          AND {{scope:m}}
-        LIMIT 1))
-    OFFSET 0
-  ) p
-  GROUP BY p.slot
-)
-SELECT d.item_id FROM found f JOIN documents d ON d.namespace = :namespace AND d.slot = f.slot
-WHERE d.findable
-ORDER BY f.score DESC, f.slot
-LIMIT :limit
+-- query: items_at
+-- Of a limited token only the memories in its access scope.
+SELECT d.slot, d.item_id FROM documents d
+WHERE d.namespace = :namespace AND d.slot IN (:slots...) AND d.findable
+  AND ({{no_limit}} OR EXISTS (
+    SELECT 1 FROM memories m
+    WHERE m.namespace = :namespace AND m.id = d.item_id AND {{scope:m}}))
 
 -- query: next_index_version
 -- Also the lock that makes the versions of a namespace become visible in their order.

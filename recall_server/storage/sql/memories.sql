@@ -90,7 +90,8 @@ ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 -- All that was said of this attribute of this entity and was neither forgotten nor held back, recorded
 -- last first.
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
+  {{unreconciled:m}} AS unreconciled
 FROM memories m
 JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
@@ -132,7 +133,8 @@ WHERE c.namespace = :namespace AND c.memory_id IN (:ids...)
 
 -- query: memories_by_id
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
+  {{unreconciled:m}} AS unreconciled
 FROM memories m
 JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
@@ -151,7 +153,8 @@ SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said,
   (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = c.episode_id
-    LIMIT 1) AS has_forgotten
+    LIMIT 1) AS has_forgotten,
+  {{unreconciled:m}} AS unreconciled
 FROM memories m
 JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
@@ -209,7 +212,8 @@ WITH page AS (
   LIMIT :limit OFFSET :offset
 )
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
+  {{unreconciled:m}} AS unreconciled
 FROM page m
 JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
@@ -246,6 +250,10 @@ WHERE m.namespace = :namespace AND e.status IN (:statuses...)
   AND (:any_truth OR (m.valid_from <= :true_at
     AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
   AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+  AND (NOT :unreconciled OR EXISTS (SELECT 1 FROM citations c
+    JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+    WHERE c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
+      AND {{unreconciled:m}}))
   AND {{scope:m}}
 ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
@@ -261,6 +269,10 @@ WHERE m.namespace = :namespace AND e.status IN (:statuses...)
   AND (:any_truth OR (m.valid_from <= :true_at
     AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
   AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+  AND (NOT :unreconciled OR EXISTS (SELECT 1 FROM citations c
+    JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+    WHERE c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
+      AND {{unreconciled:m}}))
   AND {{scope:m}}
 GROUP BY m.type
 
@@ -314,12 +326,23 @@ WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
 ORDER BY c.span_start, m.id
 
 -- query: memories_with_terms
--- Those that are believed and have most of these terms.
-SELECT m.id, count(*) AS shared
-FROM postings p
-JOIN documents d ON d.namespace = :namespace AND d.slot = p.slot AND d.findable
+-- Those that are believed and have most of some terms: how many each entry has, by its slot.
+-- in: sqlite
+SELECT m.id
+FROM json_each(:shared) s
+CROSS JOIN documents d ON d.namespace = :namespace AND d.slot = CAST(s.key AS INTEGER) AND d.findable
 JOIN memories m ON m.namespace = :namespace AND m.id = d.item_id AND m.retired_at IS NULL
-WHERE p.namespace = :namespace AND p.term IN (:terms...)
-  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
+WHERE (m.expires_at IS NULL OR m.expires_at > :as_of)
   AND {{scope:m}}
-GROUP BY m.id, m.recorded_at ORDER BY shared DESC, m.recorded_at DESC, m.id LIMIT :limit
+ORDER BY CAST(s.value AS INTEGER) DESC, m.recorded_at DESC, m.id LIMIT :limit
+-- in: postgres
+SELECT m.id
+FROM jsonb_each_text(:shared) s
+-- One at a time, by the key: together it would go through all entries of the namespace.
+CROSS JOIN LATERAL (
+  SELECT item_id FROM documents
+  WHERE namespace = :namespace AND slot = CAST(s.key AS bigint) AND findable LIMIT 1) d
+JOIN memories m ON m.namespace = :namespace AND m.id = d.item_id AND m.retired_at IS NULL
+WHERE (m.expires_at IS NULL OR m.expires_at > :as_of)
+  AND {{scope:m}}
+ORDER BY CAST(s.value AS bigint) DESC, m.recorded_at DESC, m.id LIMIT :limit

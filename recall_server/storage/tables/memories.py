@@ -313,9 +313,13 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
-    async def with_terms(self, terms: Sequence[str], limit: int) -> list[Memory]:
-        """The memories that are believed and have most of these terms, with the words they cite."""
-        rows = await self._bound.fetch("memories_with_terms", terms=list(terms), limit=limit)
+    async def with_terms(self, shared: Mapping[int, int], limit: int) -> list[Memory]:
+        """The memories that are believed and have most of some terms, with the words they cite;
+        `shared`: how many of the terms each entry of the index has, by its slot.
+        """
+        rows = await self._bound.fetch(
+            "memories_with_terms", shared=Document(dict(shared)), limit=limit
+        )
         found = await self.get([row["id"] for row in rows])
         return [found[row["id"]] for row in rows]
 
@@ -390,33 +394,39 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("count_by_status")
         return {Status(row["status"]): int(row["memories"]) for row in rows}
 
-    async def page_then(
-        self, *, limit: int, offset: int, status: Status | None, type_: str = "", topic: str = ""
-    ) -> list[Memory]:
+    async def page_then(self, *, limit: int, offset: int, **only: Any) -> list[Memory]:
         """`page` of the memories of a state, or of those that are believed, as of the moment that
-        is read.
+        is read: `only` is as of `counts_then`.
         """
         rows = await self._bound.fetch(
-            "page_then", limit=limit, offset=offset, **self._then(status, type_, topic)
+            "page_then", limit=limit, offset=offset, **self._then(**only)
         )
         ids = [row["id"] for row in rows]
         found = await self._as_then(await self.get(ids))
         return [found[one] for one in ids]
 
-    async def counts_then(
-        self, *, status: Status | None = None, type_: str = "", topic: str = ""
-    ) -> Mapping[MemoryType, int]:
-        """`counts` of those of `page_then`."""
-        rows = await self._bound.fetch("counts_then", **self._then(status, type_, topic))
+    async def counts_then(self, **only: Any) -> Mapping[MemoryType, int]:
+        """`counts` of those of a `status`, of a `type_` or `topic`, or of those that are
+        `unreconciled`, as of the moment that is read.
+        """
+        rows = await self._bound.fetch("counts_then", **self._then(**only))
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
-    def _then(self, status: Status | None, type_: str, topic: str) -> dict[str, Any]:
+    def _then(
+        self,
+        *,
+        status: Status | None = None,
+        type_: str = "",
+        topic: str = "",
+        unreconciled: bool = False,
+    ) -> dict[str, Any]:
         as_of = self._bound.past.as_of
         believed = BELIEVED if as_of is None else FINDABLE
         return {
             "type": type_,
             "topic": topic,
             "statuses": sorted([status] if status else believed),
+            "unreconciled": unreconciled,
             "any_truth": as_of is None,
             "true_at": as_of or LATEST,
         }
@@ -544,6 +554,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         expires_at=moment_or_none(row["expires_at"]),
         agent_id=row["agent_id"],
         disputed=row["status"] == Status.DISPUTED,
+        unreconciled=bool(row["unreconciled"]),
     )
 
 
@@ -579,4 +590,5 @@ def _memory(row: Row) -> Memory:
         container=row["container"],
         expires_at=moment_or_none(row["expires_at"]),
         layer=Layer(row["layer"]),
+        unreconciled=quoted and bool(row["unreconciled"]),
     )

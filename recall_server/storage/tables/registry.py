@@ -120,7 +120,7 @@ OURS = frozenset(
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
         " vector ids counts content_hash request_digest change_id reason dropped side from_id to_id"
-        " made_by kinds cut_statement inputs_hash"
+        " made_by kinds cut_statement inputs_hash found"
     )
 )
 
@@ -331,7 +331,7 @@ TABLES = (
     ),
     Table(
         "embeddings",
-        key=("model", "item_id", "document"),
+        key=("item_id", "document", "model"),
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
         inner=_words("vector version slot code"),
@@ -353,7 +353,7 @@ TABLES = (
         said=("term",),
         named=Named.FOLLOWS,
         not_exported="made again of the texts",
-        inner=_words("occurrences length"),
+        inner=("found",),
     ),
     Table(
         "terms",
@@ -362,7 +362,7 @@ TABLES = (
         said=("term",),
         named=Named.FOLLOWS,
         not_exported="made again of the texts",
-        inner=_words("documents last_slot"),
+        inner=_words("documents last_slot found"),
     ),
     Table(
         "audit_details",

@@ -1,5 +1,6 @@
 """Whatever happens to a namespace, in whatever order: what search finds by is what was kept."""
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.erasure import select
 from tests.support.index_walk import STEPS, Walk, index, made_anew
+from tests.support.lists import listed
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 
@@ -76,13 +78,9 @@ async def _travels(application: Application) -> None:
         if suspect.item_id in shown:
             await quarantine.release(context(application, BOB), suspect.item_id)
     await drained(application)
-    words = (
-        "SELECT term, count(*) AS items FROM postings JOIN documents USING (namespace, slot)"
-        " WHERE namespace = '{}' AND findable GROUP BY term"
-    )
 
     async def of(namespace: Namespace) -> dict[str, int]:
-        rows = await select(application.store, words.format(namespace), namespace)
-        return {row["term"]: row["items"] for row in rows}
+        found = await listed(application.store, namespace)
+        return Counter(one["term"] for one in found if one["findable"])
 
     assert await of(BOB) == await of(ALICE)

@@ -7,17 +7,21 @@ engine knows of them: SQLite, which nobody tells to look, knows nothing.
 import json
 import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import episode_of, turn_id
+from recall_server.domain.moments import Past
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage.bound_connection import BoundConnection, load, parse
 from recall_server.storage.driver import Document, accesses
+from recall_server.storage.index.words import TRUTHS_PAGE, Statistics
 from recall_server.storage.store import Store
 from tests.support.rows import ALICE, BOB, enter
 from tests.support.runtime import NOON
@@ -27,6 +31,7 @@ TURNS = 20_000
 IDS = [f"mem_{number}" for number in range(0, TURNS, 400)]
 TURN_IDS = [turn_id(f"ep_{number}", number % 10) for number in range(1, TURNS // 10, 41)]
 SLOTS = list(range(1, TURNS, 401))
+DAY = timedelta(days=1)
 LIMITED = AccessScope(topics=frozenset({"topic 1"}), agent_id="planner")
 IN_ROOMS = AccessScope(containers=frozenset({"room-7", "room-8"}))
 PARAMS: Mapping[str, Mapping[str, Any]] = {
@@ -44,15 +49,13 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "episodes_to_index": {"after": "ep_3", "limit": 500},
     "page_of_items": {"after": 3, "limit": 500},
     "page_of_documents": {"version": 3, "slot": 9, "limit": 500},
+    "page_of_truths": {"slot": 3, "seq": 3, "limit": 500},
     "postings_behind": {"slots": Document({"quokka": TURNS - 9, "word7": 0})},
     "statistics": {"terms": ["quokka", "word7", "@ann"]},
-    "similar_items": {
-        "weights": Document({"word7": 2.0, "word8": 1.0}),
-        "average": 9.0,
-        "k1": 1.2,
-        "b": 0.75,
-        "limit": 20,
-    },
+    "items_at": {"slots": SLOTS},
+    "lists_of": {"ids": IDS, "terms": ["quokka", "word7", "@ann"]},
+    "close_lists": {"terms": ["quokka", "word7", "@ann"]},
+    "memories_with_terms": {"shared": Document(dict.fromkeys(SLOTS, 2)), "limit": 20},
     "hide_documents": {"ids": IDS, "now": NOON},
     "count_accesses_of_memories": {"counts": accesses([AccessCount(id_, 2, NOON) for id_ in IDS])},
     "count_accesses_of_turns": {"counts": accesses([AccessCount(t, 2, NOON) for t in TURN_IDS])},
@@ -60,7 +63,10 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "vectors_at": {"model": "hash/64", "slots": [1, 2, 3]},
 }
 # What a plan goes through that is no table: values that were handed in, and what was found before.
-HANDED_IN = re.compile(r"VIRTUAL TABLE|^SCAN (?:\(subquery-\d+\)|cited|counted|found|fresh|w|f)$")
+HANDED_IN = re.compile(
+    r"VIRTUAL TABLE|^(?:SCAN|SEARCH) "
+    r"(?:\(subquery-\d+\)|cited|counted|entries|events|lists|e|c|found|fresh|s|w|f)$"
+)
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
 FILL = f"""
 -- query: fill_episodes
@@ -107,17 +113,28 @@ SELECT :namespace, i + 1, 'ep_' || (i / 10) || '.' || (i % 10),
   'ep_' || (i / 10) || '.' || (i % 10), i % 10 * 20, i % 10 * 20 + 20, i / 10
 FROM n WHERE i % 2 = 1
 
--- query: fill_postings
-INSERT INTO postings (namespace, term, slot, occurrences, length)
+-- query: fill_jobs
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 {NUMBERS}
-SELECT :namespace, 'word' || (i % 500), i + 1, 1, 9 FROM n
-UNION ALL
-SELECT :namespace, 'quokka', i + 1, 1, 9 FROM n
+SELECT :namespace, 'job_' || i, 'extract', '{{}}', 'complete', :now, :now FROM n WHERE i < 2000
+
+-- query: fill_memory_events
+INSERT INTO memory_events (namespace, seq, change_id, operation, item_id, kind, at, reason,
+  status)
+{NUMBERS}
+SELECT :namespace, i + 1, 'job_' || (i / 10), 'extract', 'mem_' || (i / 2 * 2), 'added', :now,
+  '', 'active'
+FROM n
+
+-- query: fill_postings
+INSERT INTO postings (namespace, term, slot, found)
+{NUMBERS}
+SELECT :namespace, 'quokka', i + 1, ';' || (i + 1) || ' 1 9' FROM n
 
 -- query: fill_terms
-INSERT INTO terms (namespace, term, documents, last_slot)
+INSERT INTO terms (namespace, term, documents, last_slot, found)
 {NUMBERS}
-SELECT :namespace, 'word' || i, 40, :last FROM n WHERE i < 500
+SELECT :namespace, 'word' || i, 40, :last, ';' || (i + 1) || ' 1 9' FROM n WHERE i < 5000
 
 -- query: fill_embeddings
 INSERT INTO embeddings (namespace, model, item_id, vector, code, version, slot, document)
@@ -204,6 +221,29 @@ async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
     # The control: a token that is limited to its agent has all of a namespace gone through.
     plan = await _plan(filled, "slots_in_reach", AccessScope(agent_id="planner"), {"after": 0})
     assert not all(map(_by_more_than_the_namespace, plan)), plan
+
+
+async def test_when_statements_were_true_is_read_in_pages_of_entries_and_events(
+    filled: Store,
+) -> None:
+    """One statement for all of a namespace takes longer than a statement may."""
+    known = Statistics(version=TURNS, last_event=TURNS)
+    everything, behind = (
+        filled.autocommit(ALICE, past=Past(as_of=at)).words for at in (NOON, NOON - DAY)
+    )
+    documents = await everything.documents(known)
+    true = await everything.true_then(documents, known)
+
+    assert TURNS > TRUTHS_PAGE
+    assert np.flatnonzero(true).tolist() == list(range(1, TURNS + 1))
+    assert not (await behind.true_then(documents, known)).any()
+    for slot, seq in ((0, 0), (TURNS, 0), (0, TURNS)):
+        (page,) = await filled.autocommit(ALICE).bound.fetch(
+            "page_of_truths", slot=slot, seq=seq, limit=500
+        )
+        read = page["entries"] + page["events"]
+        assert read == 500 * ((slot < TURNS) + (seq < TURNS))
+        assert 0 < len(page["slots"].split()) <= read
 
 
 JOBS = f"""

@@ -1,10 +1,8 @@
 """Migrations: in order, once, under a lock, whole or not at all."""
 
 import asyncio
-import shutil
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,35 +13,17 @@ from recall_server import shipped
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.storage import driver_for
 from recall_server.storage.bound_connection import load
-from recall_server.storage.driver import Driver
 from recall_server.storage.index.vector_cache import code
 from recall_server.storage.migrations import migrate, pending, read
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.limits import EVENT_BYTES
 from recall_server.storage.tables.registry import Part, Table
-from tests.support.engines import ENGINES, Postgres
+from tests.support.engines import Postgres
+from tests.support.migrations import empty, released, run
 from tests.support.runtime import NOON
 from tests.support.tables import SERVER_TABLES, TENANT_TABLES
 
-
-@pytest.fixture(params=ENGINES)
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> object:
-    """A database without tables."""
-    if request.param == "sqlite":
-        yield tmp_path / "recall.db"
-        return
-    server: Postgres = request.getfixturevalue("postgres")
-    with server.database() as url:
-        yield url
-
-
-async def run(database: Path | str, folder: Path) -> list[str]:
-    driver = driver_for(database)
-    await driver.open()
-    try:
-        return await migrate(driver, folder, NOON)
-    finally:
-        await driver.close()
+__all__ = ["empty"]
 
 
 async def told(database: Path | str, folder: Path) -> tuple[list[str], list[str]]:
@@ -313,29 +293,6 @@ def test_the_application_role_sees_one_namespace_only(postgres: Postgres, migrat
 
     assert without == []
     assert seen == [("alice",)]
-
-
-@asynccontextmanager
-async def released(empty: Path | str, folder: Path, *, before: str) -> AsyncIterator[Driver]:
-    """A database of the release that came just before the migration of that number, with the
-    namespaces a, b and c.
-    """
-    for path in shipped("migrations").glob("*.sql"):
-        if path.name < before:
-            shutil.copy(path, folder)
-    await run(empty, folder)
-    driver = driver_for(empty)
-    await driver.open()
-    try:
-        async with driver.migration() as connection:
-            for name in ("a", "b", "c"):
-                await connection.script(
-                    "INSERT INTO namespaces (namespace, created_at) "
-                    f"VALUES ('{name}', '2026-03-01')"
-                )
-        yield driver
-    finally:
-        await driver.close()
 
 
 @pytest.mark.parametrize("dimensions", [1, 8, 20, 256])
