@@ -134,7 +134,7 @@ def fairness(
     *,
     engine: Engine = Engines.BOTH,
     db_url: DbUrl = None,
-    seconds: Seconds = 5.0,
+    seconds: Seconds = 2.0,
     callers: Annotated[int, typer.Option(min=1, help="Of the tenant that floods.")] = 32,
     file: File = None,
     strict: Strict = False,

@@ -23,6 +23,9 @@ DEADLINE_S = 30.0
 HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
 # Of no use to who compresses.
 TOO_MUCH = random.Random(7).randbytes(950_000).hex()  # noqa: S311
+# Names below it are looked up for as long as a name server that does not answer takes.
+UNANSWERED = "unanswered.example"
+UNANSWERED_S = 20.0
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 TOWNS = "User: " + " ".join(f"I live in Town{number}." for number in range(600))
 PARAGRAPHS = "\n\n".join("abcdefghij" * 2_000)
@@ -84,6 +87,15 @@ async def _pushes_into_silence(http: httpx2.AsyncClient, number: int) -> None:
         await asyncio.sleep(DEADLINE_S)
 
 
+async def _names_that_nobody_knows(http: httpx2.AsyncClient, number: int) -> None:
+    """Of push addresses, of which the name servers do not answer."""
+    for one in range(12):
+        name = f"{number}-{one}.{UNANSWERED}"
+        parts = [{"text": f"User: I own car {number} {one}."}]
+        push = {"id": "p", "url": f"https://{name}/hook"}
+        await _sends({"parts": parts}, taskPushNotificationConfig=push)(http, 100 * number + one)
+
+
 async def _answers_nothing(http: httpx2.AsyncClient, _: int) -> None:
     """To a task that asks hundreds of questions."""
     await http.post("/v1/memories", content=json.dumps(_text("User: I live in Lisbon.")))
@@ -112,6 +124,7 @@ ATTACKS = {
     "erasures of nobody": Named(LOOP, _erases_nobody),
     "slow exports": Named(BACKGROUND, _exports_slowly),
     "silent receivers": Named(BACKGROUND, _pushes_into_silence),
+    "names that nobody knows": Named(BACKGROUND, _names_that_nobody_knows),
     # Last: their jobs go on after them.
     "answers that say nothing": Named(BYTES, _answers_nothing),
     "values of one attribute": Named(LOOP, _likes_more),

@@ -5,14 +5,17 @@ the one line that it prints. With `--bare` it runs without authentication, audit
 """
 
 import asyncio
+import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import typer
 from starlette.types import ASGIApp
 
+from benchmarks.attacks import UNANSWERED, UNANSWERED_S
 from recall_server import logs
 from recall_server.api.app import create_app
 from recall_server.api.arguments import Arguments
@@ -128,9 +131,22 @@ def _bare_app(application: Application) -> ASGIApp:
     return _app(application)
 
 
+def _slow_for_attacks(look_up: Callable[..., Any]) -> Callable[..., Any]:
+    """A name server that does not answer for the names of an attack."""
+
+    def looked_up(host: Any, *given: Any, **named: Any) -> Any:
+        if str(host).endswith(UNANSWERED):
+            time.sleep(UNANSWERED_S)
+            raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
+        return look_up(host, *given, **named)
+
+    return looked_up
+
+
 def main() -> None:
     settings = Settings()
     logs.configure(settings.log_level)
+    socket.getaddrinfo = _slow_for_attacks(socket.getaddrinfo)
     app = _bare_app if BARE in sys.argv else _app
     asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=app))
 

@@ -29,6 +29,7 @@ from recall_server.services.audit.verification import PURPOSE, Checkpoints, Veri
 from recall_server.services.auth.access import Access
 from recall_server.services.auth.delegation import Delegation
 from recall_server.services.auth.identity import Identity, JwtVerifier
+from recall_server.services.auth.open_answers import OpenAnswers
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
 from recall_server.services.erasure.erase import Erase, Holds
@@ -135,7 +136,7 @@ async def open_application(
         if embedder is not None:
             stack.push_async_callback(embedder.close)
         cursors, supervisor = Cursors(key.derive(CURSORS), now), Supervisor(store, now)
-        reads = ReadLog(store, supervisor)
+        reads, open_answers = ReadLog(store, supervisor), OpenAnswers()
         stack.push_async_callback(reads.close)
         audit = Audit(store, runtime, cursors, reads)
         verification = Verification(store, key, now)
@@ -214,9 +215,10 @@ async def open_application(
             cursors,
             settings.task_messages_max,
             settings.answer_bytes_max,
+            open_answers,
         )
         ending, recheck, intents = (
-            Ending(store, runtime, transitions),
+            Ending(store, runtime, transitions, open_answers),
             Recheck(store, runtime),
             Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None),
         )
@@ -293,6 +295,7 @@ async def open_application(
                     Shares(
                         settings.exports_at_once, settings.export_reader_s, settings.turn_wait_s
                     ),
+                    open_answers,
                 ),
                 importing=Import(
                     store,
@@ -310,6 +313,7 @@ async def open_application(
                 ledger=ledger,
                 model_keys=model_keys,
                 metrics=metrics,
+                open_answers=open_answers,
                 log_name=log_name,
                 verification=verification,
                 purge=purge,

@@ -99,6 +99,7 @@ def create_app(
 
     streams = Streams(
         services.access.still_valid,
+        services.open_answers,
         application.supervisor,
         each=settings.streams_per_namespace,
         refusal=refusal,

@@ -148,6 +148,9 @@ class ErasedPlaces(NamedTuple):
     agents: Sequence[str] | None = None
 
 
+EVERYWHERE = ErasedPlaces()
+
+
 @dataclass(frozen=True)
 class Digests:
     """Keyed digests of texts, the same for the same words of the same namespace: case, width and

@@ -3,7 +3,7 @@ what an undo of a change means.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -126,17 +126,33 @@ class Histories:
         return None
 
     def later(self, item_id: str, change_id: str) -> list[MemoryEvent]:
-        """The events of an item behind those of a change that still stand: neither undone, nor the
-        undo of one that is.
+        """The events of an item behind those of a change that still stand and rest on it: neither
+        undone, nor the undo of one that is. Other labels rest on nothing.
         """
         last = self.of_change(item_id, change_id)[-1].seq
         return [
             one
             for one in self._of_item[item_id]
             if one.seq > last
+            and one.kind is not EventKind.RELABELLED
             and one.change_id not in self.taken_back
             and not (one.kind is EventKind.UNDONE and one.reason in self.taken_back)
         ]
+
+    def state_before(self, item_id: str, change_id: str) -> MemoryState | None:
+        """The state of a memory before a change, with the end that it was given since; None where
+        the change had added it.
+        """
+        before = self.before(item_id, change_id)
+        if before is None or before.state is None:
+            return None
+        last = self.of_change(item_id, change_id)[-1].seq
+        ends = [
+            one.state.expires_at
+            for one in self._of_item[item_id]
+            if one.seq > last and one.kind is EventKind.RELABELLED and one.state is not None
+        ]
+        return replace(before.state, expires_at=ends[-1]) if ends else before.state
 
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
         """The event that still stands and gave a memory its citation at this position."""

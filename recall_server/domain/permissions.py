@@ -171,21 +171,24 @@ class AccessScope:
         values among its metadata, and was said, recorded and true then: `times` by their names in
         `AFTER` and `BEFORE`. Raises `Invalid`.
         """
-        topics, types, layers = self.topics, self.types, self.layers
+        parts: dict[str, Any] = {}
         if topic:
             storable(topic)
-            topics = frozenset({topic}) if topics is None else topics & {topic}
+            parts["topics"] = frozenset({topic}) if self.topics is None else self.topics & {topic}
         if type_ is not None:
-            types = frozenset({type_}) if types is None else types & {type_}
+            parts["types"] = frozenset({type_}) if self.types is None else self.types & {type_}
         if layer is not None:
-            layers = frozenset({layer}) if layers is None else layers & {layer}
-        limits: dict[str, Any] = {}
-        for names, tighter in ((AFTER, max), (BEFORE, min)):
-            for name in names:
-                given = filter(None, (getattr(self, name), times.get(name)))
-                limits[name] = tighter(given, default=None)
-        pairs = self.metadata | _pairs(metadata or {})
-        return replace(self, topics=topics, types=types, metadata=pairs, layers=layers, **limits)
+            parts["layers"] = frozenset({layer}) if self.layers is None else self.layers & {layer}
+        if metadata:
+            parts["metadata"] = self.metadata | _pairs(metadata)
+        for after, before in zip(AFTER, BEFORE, strict=True):
+            if (times.get(after) or EARLIEST) > (times.get(before) or LATEST):
+                raise Invalid(f"{after} lies behind {before}. Send the earlier moment as {after}.")
+        for name, at in times.items():
+            if at is not None:
+                tighter = max if name in AFTER else min
+                parts[name] = tighter(at, getattr(self, name) or at)
+        return replace(self, **parts) if parts else self
 
     def confined(self, topic: str, container: str) -> AccessScope:
         """The access scope of work on behalf of such a token, once it is about `topic` in

@@ -8,6 +8,7 @@ from recall_server.services.audit.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
 from recall_server.services.auth.access import Access
 from recall_server.services.auth.delegation import Delegation
+from recall_server.services.auth.open_answers import OpenAnswers
 from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
@@ -53,6 +54,7 @@ class Services:
     ledger: Ledger
     model_keys: ModelKeys
     metrics: Metrics
+    open_answers: OpenAnswers
     # Of a namespace, the digest by which lines of the log name it.
     log_name: Callable[[Namespace], str]
     verification: Verification

@@ -46,7 +46,7 @@ async def _book(application: Application, operation: str) -> list[AuditRecord]:
 
 async def _rows(application: Application) -> dict[str, int]:
     """How many rows there are of what a store leaves."""
-    tables = ("episodes", "turns", "postings", "operations")
+    tables = ("episodes", "turns", "terms", "operations")
     async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
         return {
             table: (await raw.fetch(f"SELECT count(*) AS n FROM {table}", {}))[0]["n"]

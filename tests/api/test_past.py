@@ -1,11 +1,12 @@
-"""What was known and what was true at a moment, asked over HTTP, MCP and the command line."""
+"""What was known and what was true at a moment, asked over HTTP, MCP and by the Python client."""
 
 from datetime import timedelta
 
 import httpx2
 import pytest
 
-from tests.support.limited_tokens import Json, limited
+from recall_client import AsyncRecallClient
+from tests.support.limited_tokens import Json, limited, told
 from tests.support.runtime import Clock
 from tests.support.server import Running
 
@@ -48,6 +49,39 @@ async def test_search_list_get_history_and_counts_tell_what_was_known_and_true_t
         assert [one["id"] for one in by_status.json()["memories"]] == [porto["id"]]
         lisbon = await http.get(f"/v1/memories/{now['superseded_by']}", params=known)
         assert (lisbon.status_code, lisbon.json()["code"]) == (404, "MEMORY_NOT_FOUND")
+
+
+async def test_the_tools_and_the_python_client_tell_the_same_of_the_past(
+    running: Running, clock: Clock
+) -> None:
+    token = await running.token()
+    async with running.http(token) as http, AsyncRecallClient(running.address, token) as client:
+        between = await moved(running, http, clock)
+        givens: tuple[Json, ...] = ({"known_at": between}, {"as_of": between})
+        for given in givens:
+            found = await told(http, "search_memories", query="home city", **given)
+            assert "Porto" in found["data"]["results"][0]["text"]
+            assert "Lisbon" not in str(found["data"])
+            listed = await told(http, "inspect_memories", **given)
+            (porto,) = listed["data"]["memories"]
+            assert porto["value"] == "Porto"
+            counted = await told(http, "get_memory_stats", **given)
+            assert counted["data"]["total"] == 1
+
+            hits = await client.search_memories("home city", **given)
+            assert "Porto" in hits.results[0].text
+            (same,) = (await client.inspect_memories(**given)).memories
+            assert same.id == porto["id"]
+            assert (await client.get_memory_stats(**given)).total == 1
+        one = await told(http, "inspect_memories", memory_id=porto["id"], known_at=between)
+        then = await client.get_memory(porto["id"], known_at=between)
+        assert [known["status"] for known in one["data"]["memories"]] == ["active"]
+        assert then.status == "active"
+        for tool in ("search_memories", "inspect_memories", "get_memory_stats"):
+            asked = {"query": "home"} if tool == "search_memories" else {}
+            refused = await told(http, tool, known_at="soon", **asked)
+            assert refused["code"] == "INVALID_ARGUMENT"
+            assert refused["message"].startswith("known_at must be a date")
 
 
 async def test_a_history_tells_what_became_of_each_version_by_whom_and_why(

@@ -12,6 +12,7 @@ from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.plan import Policy
 from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_clients import LISBON, PORTO, agent, at_work, sent
+from tests.support.counted import counted
 from tests.support.server import Running
 
 Json = dict[str, Any]
@@ -223,6 +224,29 @@ async def test_nobody_sees_or_answers_what_has_a_side_beyond_its_scope(running: 
         released = await agent_.post(f"/v1/reviews/{held['id']}", json={"choice": "release"})
         assert released.json()["code"] == "INSUFFICIENT_SCOPE"
         assert (await agent_.post(path, json={"choice": "keep_new"})).status_code == 200
+
+
+async def test_disputes_beyond_a_scope_cost_their_reader_no_query_each(running: Running) -> None:
+    """Control: who sees them all lists them."""
+    access = AccessScope(topics=frozenset({"home"}))
+    limited = TokenRequest(Rights(frozenset({Scope.READ, Scope.CONSOLIDATE}), access))
+    costs = []
+    async with (
+        running.http(await running.token()) as http,
+        running.http(await running.token(wanted=limited)) as home,
+    ):
+        await ask(running)
+        for names in (range(2), range(2, 12)):
+            for number in names:
+                await say(http, f"Person{number} lives in Lisbon.", topic="home")
+                await say(http, f"Person{number} lives in Porto.", topic="work")
+            with counted(running.application) as counts:
+                assert await waiting(home, "dispute") == []
+            costs.append(sum(counts.fetches.values()))
+        listed = await waiting(http, "dispute")
+
+    assert len(listed) == 12
+    assert costs[1] <= costs[0] + 2
 
 
 async def test_relations_are_stated_by_hand_and_shown_with_both_ends(running: Running) -> None:

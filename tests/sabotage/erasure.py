@@ -157,6 +157,15 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         ),
     ),
     Breakage(
+        "erased-merged",
+        "the look for erased text in what a model merges",
+        "recall_server.services.tasks.consolidate:Consolidate._without_erased",
+        Instead("find_erased", "set()"),
+        (
+            "tests/integration/memory/test_consolidate.py::test_a_merged_text_that_brings_back_what_was_erased_is_left_out",
+        ),
+    ),
+    Breakage(
         "erased-imported",
         "the refusal of erased text in an import",
         "recall_server.services.transfer.importing:Import._write",

@@ -18,7 +18,7 @@ BREAKAGES = (
         "occurrences-of-all",
         "the namespace filter of how often words stand in what was found",
         "query:postings_behind",
-        Unfiltered("p.namespace"),
+        Unfiltered("t.namespace"),
         (
             "tests/integration/search/test_search.py::test_no_query_of_a_search_reads_what_another_has_by_the_same_id[sqlite]",
         ),

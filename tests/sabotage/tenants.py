@@ -26,8 +26,8 @@ BREAKAGES = (
     Breakage(
         "word-search-of-all",
         "the namespace filter of the search by words",
-        "query:similar_items",
-        Unfiltered("p.namespace"),
+        "query:postings_behind",
+        Unfiltered("t.namespace"),
         (
             "tests/security/test_tenant_wall.py::test_anothers_words_take_no_place_in_a_search[sqlite]",
         ),
@@ -116,7 +116,7 @@ BREAKAGES = (
     Breakage(
         "reach-not-asked",
         "the topics, types and agent that a token is limited to, in every query",
-        "recall_server.storage.bound_connection:BoundConnection._bound",
+        "recall_server.storage.bound_connection:BoundConnection._scope_params",
         Argument("_scope_params", 0, "FULL_ACCESS"),
         ("tests/security/test_access_scope.py::test_reading_shows_its_topics_only[sqlite]",),
     ),

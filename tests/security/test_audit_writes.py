@@ -46,7 +46,7 @@ async def _script(built: Application, statements: dict[str, str]) -> None:
 
 
 async def _counted(built: Application) -> dict[str, int]:
-    tables = ("episodes", "turns", "postings", "operations", "tool_call_records", "audit_details")
+    tables = ("episodes", "turns", "terms", "operations", "tool_call_records", "audit_details")
     async with built.store.driver.transaction(namespace=ALICE, write=False) as raw:
         return {
             table: (await raw.fetch(f"SELECT count(*) AS n FROM {table}", {}))[0]["n"]

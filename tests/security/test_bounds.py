@@ -84,6 +84,23 @@ async def test_a_claim_is_compared_with_no_more_memories_than_is_allowed(
     assert many.read[True] <= few.read[True] + 3 * RELATED_MAX
 
 
+async def test_a_value_said_again_is_found_beyond_those_a_claim_is_compared_with(
+    open_app: Open,
+) -> None:
+    """Of an attribute with a single value, of which more were kept. Control: a new value is new."""
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: Hello there, good morning.")
+        await drained(application)
+        await known(application, "lives_in", range(2 * RELATED_MAX))
+        before = [one.fact.value for one in await memories(application, limit=1_000) if one.fact]
+        await learned(application, "User: I live in {}.", before[-1])
+        after = [one.fact.value for one in await memories(application, limit=1_000) if one.fact]
+
+    assert len(before) == 2 * RELATED_MAX
+    assert after.count(before[-1]) == 1
+
+
 async def test_masking_lets_the_others_go_on_however_a_text_is_cut() -> None:
     """A long text is masked in a thread, and many short ones with turns of the others between.
     Control: one short text needs none.

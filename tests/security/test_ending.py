@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +18,9 @@ from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope,
 from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskState
 from recall_server.services.auth.access import TokenRequest, stands
+from recall_server.services.auth.open_answers import KINDS
 from recall_server.services.memory.ingest import Submission
-from recall_server.services.tasks.ending import COUNTED, END, TASKS_AT_ONCE
+from recall_server.services.tasks.ending import COUNTED, END, STORED, TASKS_AT_ONCE
 from recall_server.storage.store import Store
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.jobs import Fenced
@@ -148,10 +149,11 @@ async def test_a_revocation_ends_and_tells_what_was_begun(
             }
         book = await running.application.services.audit.newest(ALICE, 20)
 
-    assert answer["ended"] == dict.fromkeys(COUNTED, 1)
+    open_ = dict.fromkeys(KINDS, 0)
+    assert answer["ended"] == dict.fromkeys(STORED, 1) | open_
     assert again["ended"] == dict.fromkeys(COUNTED, 0)
     revocations = [one for one in book if one.operation.startswith("revoke_")]
-    assert any(dict.fromkeys(COUNTED, 1).items() <= one.counts.items() for one in revocations)
+    assert any(answer["ended"].items() <= one.counts.items() for one in revocations)
     status, job = found["thiefs"]
     assert status == "canceled"
     assert (job["state"], job["error_code"]) == ("failed", "TOKEN_REVOKED")
@@ -321,6 +323,65 @@ async def test_a_stream_tells_nothing_of_what_happened_after_its_token_was_revok
     assert all(firsts)
     assert told == []
     assert "TASK_STATE_CANCELED" in json.dumps(all_)
+
+
+@pytest.mark.parametrize("way", WAYS[:4])
+async def test_a_revocation_counts_the_streams_exports_and_calls_that_it_ends(
+    serve: Serve, clock: Clock, way: str
+) -> None:
+    """Once each, and not those of others."""
+    async with serve() as running:
+        built = running.application
+        stolen, info, child = await thief(running, way)
+        async with running.http(await running.token()) as http, running.http(stolen) as bad:
+            task = (await Wire(http).task())["id"]
+            accessor = (await bad.get("/v1/whoami")).json()["accessor"]
+            calls = [
+                asyncio.create_task(Wire(one).answer("SendMessage", message=message()))
+                for one in (http, bad)
+            ]
+            await begun(built.store, 3)
+            async with (
+                Wire(bad).stream("SubscribeToTask", id=task) as first,
+                Wire(bad).stream("SubscribeToTask", id=task) as second,
+                Wire(http).stream("SubscribeToTask", id=task) as others,
+                export_of(built, accessor, clock) as export,
+            ):
+                for one in (first, second, others):
+                    await one.next()
+                await anext(export)
+                clock.pass_(timedelta(seconds=1))
+                path = f"/v1/tokens/{info.accessor}"
+                path += f"/children/{child}" if way == "child" else ""
+                only = {"children_only": "true"} if "only" in way else {}
+                answer = (await http.delete(path, params=only)).json()
+                again = (await http.delete(path, params=only)).json()
+                with pytest.raises(Unauthenticated):
+                    _ = [piece async for piece in export]
+            await running.extract()
+            _ = [await one for one in calls]
+        later = (await running.issued("alice"))[1]
+        free = line(built, "revoke_token")
+        await built.services.access.revoke(free, later)
+
+    assert {kind: answer["ended"][kind] for kind in KINDS} == {
+        "streams": 2,
+        "exports": 1,
+        "calls": 1,
+    }
+    assert again["ended"] == dict.fromkeys(COUNTED, 0)
+    assert dict.fromkeys(COUNTED, 0).items() <= free.entry.counts.items()
+
+
+@asynccontextmanager
+async def export_of(
+    built: Application, accessor: str, clock: Clock
+) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+    """An export that was begun with a token."""
+    context = line(built, "export_namespace")
+    context.entry.bearer = Bearer(accessor, clock())
+    async with aclosing(built.services.export.stream(context)) as export:
+        yield export
 
 
 async def test_an_export_that_is_under_way_ends_with_its_token(running: Running) -> None:

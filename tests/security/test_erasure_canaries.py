@@ -18,6 +18,7 @@ from recall_server.storage.tables import registry
 from tests.support.a2a_bindings import Wire
 from tests.support.conversation import ALICE, context, memories
 from tests.support.erasure import CONFIRM, select
+from tests.support.lists import closed
 from tests.support.mcp_clients import LEGACY, told
 from tests.support.server import Running, Serve, serve
 from tests.support.transfer import Json, many, records, sealed, taken_in
@@ -233,6 +234,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
         if ("namespaces", "held_because") in queued:
             await holds.lift(context(running.application))
         await running.extract()
+        await closed(running.application.store)
         before = queued | await holding(running, canary)
         await store(running, token, text="Dan: I prefer the otter.")  # what nobody erases
         await running.extract()

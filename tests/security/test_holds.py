@@ -45,6 +45,11 @@ async def lift(application: Application, namespace: Namespace = ALICE) -> None:
     await application.services.holds.lift(Context(line))
 
 
+def kept(counts: dict[str, int]) -> dict[str, int]:
+    """Without what each call adds to, some of it once a second."""
+    return {**counts, "audit_details": 0, "call_counts": 0}
+
+
 async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
     """Neither all nor a memory nor a subject, until it is lifted; another's is."""
     async with open_app() as application:
@@ -63,10 +68,7 @@ async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
         ):
             with pytest.raises(OnHold, match=REASON):
                 await refused
-        assert {**await rows(application.store), "audit_details": 0} == {
-            **before,
-            "audit_details": 0,
-        }
+        assert kept(await rows(application.store)) == kept(before)
         shown = await erasing.memory(context(application), memory.id, dry_run=True)
         assert shown.counts["memories"] == 1
         assert [(one.namespace, one.because) for one in await application.services.holds.all()] == [
@@ -204,7 +206,7 @@ async def test_every_operation_that_destroys_asks_the_hold(running: Running) -> 
         for name, ask in DESTROYS.items():
             assert await ask(application, http) == "ON_HOLD", name
         after = await rows(application.store)
-        assert {**after, "audit_details": 0} == {**before, "audit_details": 0}
+        assert kept(after) == kept(before)
 
         await lift(application)
         source_ = BadSource(agent_id="bot7")  # the positive control

@@ -124,7 +124,7 @@ async def test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of(open_app
         assert suspect.reasons == ("instruction: overrides earlier instructions",)
         assert TALK in (await everything(application, "episodes")).replace("\\n", "\n")
         assert all("tungsten" not in text for text in await found(application, "tungsten Ottawa"))
-        assert "tungsten" not in await everything(application, "postings", "memories")
+        assert "tungsten" not in await everything(application, "terms", "memories")
         assert any("Lisbon" in text for text in await found(application, "Lisbon"))
         assert any("Lisbon" in memory.text for memory in await memories(application))
 
@@ -186,7 +186,7 @@ async def test_released_it_is_an_ordinary_turn_and_rejected_it_stays_away(
         await drained(application)
 
         assert any("tungsten" in text for text in await found(application, "tungsten"))
-        assert "osmium" not in await everything(application, "postings", "memories")
+        assert "osmium" not in await everything(application, "terms", "memories")
         assert (await held(application)).total == 0
         assert (await held(application, Held.RELEASED)).found[0].decided.by == "acc_test"
         assert sorted(c["released"] for c in await counted(application, "release")) == [0, 1]
@@ -256,7 +256,7 @@ async def test_a_secret_is_written_over_before_anything_is_kept(open_app: Open) 
             again = await remember(application, text, key=f"k{masked}")
             request = Request(Mode.INGEST, "life", text=text)
             await application.services.consolidate.start(context(application), request)
-            kept = await everything(application, "episodes", "runs", "postings", "turns")
+            kept = await everything(application, "episodes", "runs", "terms", "turns")
 
             assert again.cached
             assert first.episode_id == again.episode_id
@@ -278,7 +278,7 @@ async def test_a_secret_is_written_over_in_messages_and_what_comes_with_them(
         await application.services.ingest.remember(
             context(application), Submission("", "life", source=source, utterances=said)
         )
-        kept = await everything(application, "episodes", "postings", "turns")
+        kept = await everything(application, "episodes", "terms", "turns")
         (counts,) = await counted(application, "store_memory")
 
     assert KEY not in kept

@@ -209,7 +209,7 @@ async def _counts(running: Running, namespace: Namespace) -> dict[str, int]:
             "memories",
             "runs",
             "run_events",
-            "postings",
+            "terms",
             "embeddings",
         ):
             kept = await raw.fetch(f"SELECT namespace FROM {table}", {})

@@ -5,6 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from recall_server.api.operations import OPERATIONS
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.limited_tokens import Json, data, limited
@@ -106,6 +107,51 @@ async def test_keys_and_containers_beyond_the_scope_are_as_if_never_used(running
         again = await stored(owner, "Bob: The merger is on.", topic=SECRET, container="m",
                              idempotency_key="monday")  # fmt: skip
         assert again["cached"]
+
+
+def keyed(path: str, text: str, container: str) -> Json:
+    """The body of a route that takes an idempotency key."""
+    if "hooks" in path:
+        return {
+            "session_id": "one",
+            "cwd": f"/home/ana/{container}",
+            "messages": [{"role": "user", "content": text}],
+            "idempotency_key": "monday",
+        }
+    return {"text": text, "container": container, "idempotency_key": "monday"}
+
+
+TAKE_KEYS = [
+    route.path.replace("{event}", "stop")
+    for one in OPERATIONS
+    if "idempotency_key" in getattr(one.arguments, "model_fields", {})
+    for route in one.http
+    if route.path.startswith("/v1/")  # those of other products take none
+]
+
+
+@pytest.mark.parametrize("path", TAKE_KEYS)
+async def test_no_route_tells_of_a_key_beyond_the_scope(running: Running, path: str) -> None:
+    """Control: within the scope the key is taken, and says so."""
+    writer = limited(containers=frozenset({"plants"}))
+    async with (
+        running.http(await running.token("alice")) as owner,
+        running.http(await running.token("alice", writer)) as http,
+        running.http(await running.token("alice", writer)) as same,
+    ):
+
+        async def send(one: httpx2.AsyncClient, text: str, container: str) -> httpx2.Response:
+            return await one.post(path, json=keyed(path, text, container))
+
+        first = await send(owner, "The merger is on.", "deals")
+        own = await send(http, "I water plants.", "plants")
+        another = await send(same, "I ski in winter.", "plants")
+        found = (await http.get("/v1/texts")).json()["texts"]
+
+    assert first.is_success, first.text
+    assert own.status_code == first.status_code
+    assert another.json()["code"] == "IDEMPOTENCY_CONFLICT"
+    assert len(found) == 1
 
 
 async def test_what_took_the_place_of_a_memory_is_named_within_the_scope_only(

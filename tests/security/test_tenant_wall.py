@@ -20,7 +20,7 @@ async def test_a_statement_that_names_no_tenant_sees_one_only(
 ) -> None:
     """The control: both tenants' rows are there, as their owner sees."""
     said = "SELECT DISTINCT namespace FROM {} ORDER BY namespace"
-    tables = ("episodes", "turns", "postings", "operations", "tool_call_records", "namespaces")
+    tables = ("episodes", "turns", "terms", "operations", "tool_call_records", "namespaces")
     async with open_app() as application:
         await enter(application)
         await enter(application, BOB)

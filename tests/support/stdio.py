@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.client import ConnectMode
+from platformdirs import user_cache_path
 
 from recall_server.local.folders import private, write_private
 from recall_server.local.presence import address_of
@@ -105,6 +106,8 @@ def fresh_home(tmp_path: Path) -> Iterator[Home]:
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "HOME": str(tmp_path),
+        # What is compiled once on a machine, and takes 12 s.
+        "XDG_CACHE_HOME": str(user_cache_path()),
     }
     del variables["RECALL_DB_PATH"]
     made = Home(tmp_path, variables)

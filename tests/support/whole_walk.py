@@ -6,14 +6,16 @@ from typing import Any
 
 from recall_server.application import Application
 from recall_server.domain.intents import Intent
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.relations import RelationKind
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
-from recall_server.services.tasks.reviews import ReviewKind
-from tests.support.conversation import context, drained
+from recall_server.services.tasks.reviews import ReviewKind, Verdict
+from tests.support.conversation import ALICE, context, drained, memories
 from tests.support.erasure import select
-from tests.support.index_walk import HELD, LINES, Walk
+from tests.support.index_walk import HELD, LINES, PASSAGES, Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 
@@ -38,6 +40,7 @@ SELECT e.item_id FROM embeddings e
 JOIN documents d ON d.namespace = e.namespace AND d.slot = e.document
 WHERE d.findable ORDER BY e.item_id
 """
+ALL_RIGHTS = Rights(frozenset(Scope))
 TEXTS = "SELECT id FROM episodes WHERE namespace = 'alice' ORDER BY id"
 
 
@@ -80,10 +83,24 @@ class WholeWalk(Walk):
             (1, self.take_in),
             (2, self.expire),
             (1, self.rebuild),
+            (1, self.reextract),
+            (1, self.forget_by_words),
+            (1, self.update),
+            (2, self.propose),
+            (1, self.relabel),
+            (1, self.recheck),
+            (1, self.relate),
+            (1, self.erase_passage),
         )
 
     async def erase(self) -> bool:
         return await super().erase() if self.erases else False
+
+    async def erase_passage(self) -> bool:
+        if chosen := await self._one(PASSAGES) if self.erases else "":
+            await self.application.services.erase.memory(context(self.application), chosen)
+            self.erased.append(chosen)
+        return bool(chosen)
 
     async def submit(self) -> None:
         await self._submit(Wish(Intent.REMEMBER, Submission(self._line(), "life")))
@@ -134,6 +151,67 @@ class WholeWalk(Walk):
 
     async def rebuild(self) -> None:
         await self.application.services.rebuild.mend(context(self.application))
+
+    async def reextract(self) -> None:
+        rebuild = self.application.services.rebuild
+        await rebuild.reextract(ALICE, lambda: context(self.application), lambda _: None)
+
+    async def forget_by_words(self) -> None:
+        await self._submit(Wish(Intent.FORGET, Submission(self._line(), "")))
+
+    async def update(self) -> bool:
+        if chosen := await self._memory():
+            await self.application.services.intents.update(
+                context(self.application),
+                chosen,
+                text=self._line(),
+                type_=None,
+                confidence=None,
+                dry_run=False,
+            )
+        return bool(chosen)
+
+    async def propose(self) -> bool:
+        """Let a change wait, and answer the one that has waited longest."""
+        chosen = await self._memory() if self.chance.random() < 0.5 else ""
+        intent = self.chance.choice((Intent.CORRECT, Intent.FORGET)) if chosen else Intent.REMEMBER
+        text = "" if intent is Intent.FORGET else self._line()
+        await self._submit(Wish(intent, Submission(text, "life"), chosen, review=True))
+        reviews = self.application.services.reviews
+        waiting = await reviews.waiting(context(self.application), [ReviewKind.PROPOSAL], limit=1)
+        if waiting and self.chance.random() < 0.5:
+            verdict = self.chance.choice((Verdict.ACCEPT, Verdict.REJECT))
+            await reviews.answer(
+                context(self.application), waiting[0].id, verdict, rights=ALL_RIGHTS
+            )
+        return True
+
+    async def relabel(self) -> bool:
+        if chosen := await self._one(TEXTS):
+            texts = self.application.services.texts
+            ends = self.clock() + timedelta(minutes=3) if self.chance.random() < 0.3 else None
+            await texts.update(
+                context(self.application),
+                chosen,
+                tags=[self.chance.choice("abc")],
+                metadata=None,
+                expires_at=ends,
+                forever=ends is None and self.chance.random() < 0.3,
+            )
+        return bool(chosen)
+
+    async def recheck(self) -> None:
+        await self.application.services.recheck.begin(context(self.application))
+
+    async def relate(self) -> bool:
+        found = await memories(self.application, limit=50)
+        if len(found) > 1:
+            one, other = self.chance.sample(found, 2)
+            kind = self.chance.choice((RelationKind.EXTENDS, RelationKind.REFINES))
+            await self.application.services.intents.relate(
+                context(self.application), one.id, kind, other.id, 0.5
+            )
+        return len(found) > 1
 
     async def _submit(self, wish: Wish) -> None:
         await self.application.services.intents.submit(context(self.application), wish)

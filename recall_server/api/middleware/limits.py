@@ -18,6 +18,7 @@ from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyS
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
+from recall_server.services.auth.open_answers import STREAMS, OpenAnswers
 from recall_server.services.limits.rates import Rates
 from recall_server.services.supervision import Supervisor
 
@@ -203,6 +204,7 @@ class Streams:
     def __init__(
         self,
         stands: Callable[[TokenInfo], Awaitable[bool]],
+        answers: OpenAnswers,
         supervisor: Supervisor,
         *,
         each: int,
@@ -210,6 +212,7 @@ class Streams:
         look_s: float = LOOK_S,
     ) -> None:
         self._stands = stands
+        self._answers = answers
         self._supervisor = supervisor
         self._each = each
         self._refusal = refusal
@@ -245,7 +248,8 @@ class Streams:
             watch = partial(self._watch, token, watched.over)
             watched.look = asyncio.create_task(self._supervisor.keep("streams", watch))
         try:
-            yield watched.over
+            with self._answers.counted(STREAMS, caller.namespace, token.bearer):
+                yield watched.over
         finally:
             watched.streams -= 1
             if not watched.streams:

@@ -21,7 +21,7 @@ from recall_server.api.operations.intake import (
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
-from recall_server.domain.memory import Layer, Listed, MemoryType, Status
+from recall_server.domain.memory import Layer, Listed, MemoryType
 from recall_server.domain.moments import Past, past
 from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
 from recall_server.domain.timeline import Timeline
@@ -160,7 +160,8 @@ async def list_page(call: Call, given: ListMemories) -> Page:
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
-        status=Status(given.status) if given.status else None,
+        status=given.status.status if given.status else None,
+        unreconciled=given.status is Listed.UNRECONCILED,
         past=given.past(call),
     )
 

@@ -26,20 +26,27 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     asked = frozenset(terms(question))
     said = [frozenset(terms(item.searchable)) for item in items]
     about = [_about(item, of_item, asked) for item, of_item in zip(items, said, strict=True)]
+    when = [_when(item) for item in items]
+    trust = [_trust(item) for item in items]
     order = list(range(len(items)))
+
+    def is_later(other: int, one: int) -> bool:
+        """Whether the other may stand above this one."""
+        return (
+            about[one] is not None
+            and about[one] == about[other]
+            and when[other] > when[one]
+            and trust[other] >= trust[one]
+            and len(said[one] & said[other]) >= ALIKE_MIN * len(said[one] | said[other])
+        )
+
+    above = [[other for other in order if is_later(other, one)] for one in order]
 
     def later(one: int, others: Sequence[int]) -> int | None:
         """The latest of those of the others that may stand above this one."""
-        above = [
-            other
-            for other in others
-            if about[one] is not None
-            and about[one] == about[other]
-            and len(said[one] & said[other]) >= ALIKE_MIN * len(said[one] | said[other])
-            and _when(items[other]) > _when(items[one])
-            and _trust(items[other]) >= _trust(items[one])
-        ]
-        return max(above, key=lambda other: _when(items[other]), default=None)
+        if not above[one]:
+            return None
+        return max((i for i in others if i in above[one]), key=when.__getitem__, default=None)
 
     for place, here in enumerate(order):
         if (other := later(here, order[place + 1 :])) is not None:

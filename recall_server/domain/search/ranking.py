@@ -202,28 +202,34 @@ def repetition(alike: Matrix) -> Matrix:
     return np.clip((alike - REPETITION) / (1.0 - REPETITION), 0.0, 1.0)
 
 
-def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> Iterator[int]:
+def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> list[int]:
     """The places of the hits by maximal marginal relevance (Carbonell & Goldstein 1998).
 
     Picks, again and again, the greatest `lambda * relevance - (1 - lambda) * likeness to the most
     similar one picked`; ties go to the earlier hit. Relevance is the final score, scaled so that
     the best hit has 1 and the last 0, as likeness does: finals lie so close together that likeness
     alone would decide. Lambda 1 keeps the order exactly; 0 starts with the first hit and then only
-    spreads. Each that is taken costs O(hits).
+    spreads. Where any two are alike, each that is taken costs O(hits).
     """
     if mmr_lambda >= 1.0 or not finals:
-        yield from range(len(finals))
-        return
+        return list(range(len(finals)))
     scores = np.array(finals)
     relevance = mmr_lambda * (scores - scores.min()) / max(float(np.ptp(scores)), 1e-12)
     penalty = (1.0 - mmr_lambda) * alike
+    np.fill_diagonal(penalty, 0.0)
+    if not penalty.any():
+        return list(map(int, np.argsort(-relevance, kind="stable")))
     marginal = relevance.copy()
+    repeated: list[bool] = np.any(penalty, axis=1).tolist()
+    order: list[int] = []
     for _ in finals:
         best = int(marginal.argmax())
-        yield best
-        # The least over those picked is what the most similar one leaves.
-        np.minimum(marginal, relevance - penalty[best], out=marginal)
+        order.append(best)
+        if repeated[best]:
+            # The least over those picked is what the most similar one leaves.
+            np.minimum(marginal, relevance - penalty[best], out=marginal)
         marginal[best] = -np.inf
+    return order
 
 
 def tokens(hit: Hit) -> int:
@@ -327,28 +333,32 @@ def by_message(
         for name in ("memory", "episode", "position", "span_start", "span_end")
     )
     hits: list[list[int]] = []
-    of_message: dict[tuple[int, int], list[list[int]]] = {}
-
-    def touch(one: int, other: int) -> bool:
-        """Whether one is a memory that cites words of the other."""
-        apart: bool = memory[one] == memory[other]
-        return not apart and start[one] < end[other] and start[other] < end[one]
-
+    # Of each message the hits that a memory stands first in, those of a passage, and all.
+    of_message: dict[tuple[int, int], dict[bool | None, list[list[int]]]] = {}
     for rank, place in enumerate(order):
         if rank == near:
             yield from hits
-        message = of_message.setdefault((episode[place], position[place]), [])
-        homes = [hit for hit in message if touch(hit[0], place)]
+        message = of_message.setdefault(
+            (episode[place], position[place]), {True: [], False: [], None: []}
+        )
+        # A memory and a passage are one where it cites words of it.
+        homes = [
+            hit
+            for hit in message[not memory[place]]
+            if start[hit[0]] < end[place] and start[place] < end[hit[0]]
+        ]
         if memory[place]:
             homes = [hit for hit in homes if not any(memory[one] for one in hit)]
         else:
-            homes = homes or message
+            homes = homes or message[None]
         if not homes or episode[place] < 0:
-            message.append([place])
+            hit = [place]
+            message[memory[place]].append(hit)
+            message[None].append(hit)
             if rank >= near:
                 yield [place]
             else:
-                hits.append(message[-1])
+                hits.append(hit)
         elif rank < near and (memory[place] or len(homes[0]) <= PASSAGES_MORE):
             homes[0].append(place)
     if len(order) <= near:

@@ -10,7 +10,7 @@ from typing import Any
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
 from recall_server.domain.episode import Episode, Source, Turn, Utterance, turn_id
-from recall_server.domain.erasure import BLOCK, Digests
+from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests
 from recall_server.domain.errors import ErasedContent, Invalid, TextTooLong
 from recall_server.domain.moments import not_ahead
 from recall_server.domain.permissions import AccessScope
@@ -273,7 +273,11 @@ async def refuse_erased(
 
 
 async def find_erased(
-    tx: Transaction, texts: Sequence[tuple[str, Sequence[Turn]]], *, digests: Digests
+    tx: Transaction,
+    texts: Sequence[tuple[str, Sequence[Turn]]],
+    *,
+    digests: Digests,
+    scope: AccessScope | None = None,
 ) -> set[int]:
     """Return the indexes of the texts, each with the turns that it is known to have, that
     `refuse_erased` would refuse.
@@ -288,5 +292,6 @@ async def find_erased(
         ]
 
     text_digests = await asyncio.to_thread(of_texts)
-    gone = await tx.erasures.erased(sorted(set().union(*text_digests)))
+    places = EVERYWHERE if scope is None else digests.places(namespace, scope)
+    gone = await tx.erasures.erased(sorted(set().union(*text_digests)), places)
     return {index for index, one in enumerate(text_digests) if one & gone}

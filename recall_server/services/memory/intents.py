@@ -204,7 +204,7 @@ class Intents:
             intent,
             text,
             (await self._said(draft, wish)).candidates,
-            await tx.memories.with_terms(terms(text), SCORED_MAX),
+            await tx.memories.with_terms(await tx.words.shared(terms(text)), SCORED_MAX),
         )
         best = meant(intent, found)
         return Target(

@@ -82,6 +82,15 @@ class _Effect:
     forgotten: dict[str, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
 
+    def count(self, counts: Mapping[EventKind, int]) -> None:
+        """Count the events of one change more. Raises `NotUndoable` where they are too many."""
+        self.events += sum(counts.values())
+        if self.events > self.events_max:
+            raise NotUndoable(
+                f"It changed memories and texts more than {self.events_max:,} times, which is the "
+                "most that is taken back at once. An operator can raise RECALL_UNDO_EVENTS_MAX."
+            )
+
     def report(self, change_id: str | None) -> Undone:
         memories = tuple(one for one in self.memories if one not in self.forgotten)
         parts = (tuple(self.changes), memories, tuple(self.forgotten), tuple(self.texts))
@@ -166,6 +175,7 @@ class Changes:
             raise ChangeNotFound
         for kind in _FINAL.keys() & counts.keys():
             raise NotUndoable(_FINAL[kind])
+        effect.count(counts)
         await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
         await commit.settle_ended(tx, now)
         await _refuse_second_values(tx, effect)
@@ -180,12 +190,6 @@ class Changes:
 async def _take_back(
     tx: Transaction, change_id: str, now: datetime, effect: _Effect, *, with_dependents: bool
 ) -> None:
-    effect.events += sum((await tx.events.counts(change_id)).values())
-    if effect.events > effect.events_max:
-        raise NotUndoable(
-            f"It changed memories and texts more than {effect.events_max:,} times, which is the "
-            "most that is taken back at once. An operator can raise RECALL_UNDO_EVENTS_MAX."
-        )
     items = await tx.events.items(change_id)
     if change_id in Histories(await tx.events.undone_of(items[:1])).taken_back:
         raise NotUndoable("This change was taken back already. Undo the undo to have it again.")
@@ -198,6 +202,7 @@ async def _take_back(
         )
     for later in resting:
         if later not in effect.changes:
+            effect.count(await tx.events.counts(later))
             await _take_back(tx, later, now, effect, with_dependents=True)
     effect.changes.append(change_id)
     for batch in _batches(items):
@@ -281,8 +286,7 @@ class _Reverting:
         states: dict[str, MemoryState | None] = {}
         reversals: list[Reversal] = []
         for memory_id, events in memories.items():
-            before = self.histories.before(memory_id, self.change_id)
-            states[memory_id] = state = before.state if before else None
+            states[memory_id] = state = self.histories.state_before(memory_id, self.change_id)
             dropped = [citation for one in events for citation in one.dropped]
             reversals.append(Reversal(memory_id, state, dropped))
             self.effect.memories[memory_id] = None
@@ -296,7 +300,9 @@ class _Reverting:
             if state and state.status is Status.DISPUTED:
                 for closed_at in moments:
                     await self.tx.disputes.reopen(memory_id, closed_at)
-            for closed_at in moments if state else ():
+        standing = [one for one, state in states.items() if state]
+        for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
+            if closed_at in {one.at for one in memories[memory_id]}:
                 await self.tx.proposals.reopen(memory_id, closed_at)
         await self.tx.proposals.withdraw([i for i, state in states.items() if not state], self.now)
         findable = {i for i, state in states.items() if state and state.status in FINDABLE}
@@ -358,7 +364,8 @@ async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
     for batch in _batches([one for one in effect.memories if one not in effect.forgotten]):
         for memory in await tx.memories.active(batch):
             rivals = {one.id: one for one in await reconcile.rivals(tx, memory)}
-            others = rivals.keys() - effect.memories.keys()
+            # A difference of keys would go through all that was taken back, for each of it.
+            others = {one for one in rivals if one not in effect.memories}
             for event in await tx.events.of_items(others) if others else ():
                 if event.seq > effect.last_seq:
                     rival = rivals[event.item_id]

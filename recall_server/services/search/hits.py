@@ -8,17 +8,18 @@ from recall_server.domain.query import DEFAULT_ORDER, Hit, Item, ItemKind, Score
 GAP = " … "
 
 
-def hit_of(items: Sequence[Item], scores: Scores) -> Hit:
+def hit_of(items: Sequence[Item], scores: Scores, gave_way_to: str | None = None) -> Hit:
     """One hit of a memory, or else of a message, with the passages that go with it."""
     passages = [item for item in items if item.kind is ItemKind.PASSAGE]
     memory = next((item for item in items if item.kind is ItemKind.MEMORY), None)
     if memory is None:
         first, *more = passages
-        return Hit(first, scores, GAP.join([first.text, *(one.citation.quote for one in more)]))
+        text = GAP.join([first.text, *(one.citation.quote for one in more)])
+        return Hit(first, scores, text, gave_way_to=gave_way_to)
     cited = memory.citation.span
     more = [one for one in passages if not one.citation.span.overlaps(cited)]
     quotes = [memory.quote, *(one.citation.quote for one in more)]
-    return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)))
+    return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)), gave_way_to)
 
 
 def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
@@ -31,9 +32,9 @@ def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
         cited, quote = hit.item.citation, hit.quote
         passage = (cited.episode_id, hit.item.quote)
         if quote and passage in seen:
-            quote = quote.replace(hit.item.quote, cited.quote, 1)
+            hit = hit._replace(quote=quote.replace(hit.item.quote, cited.quote, 1))  # noqa: PLW2901
         seen.add(passage)
-        found.append(hit._replace(quote=quote))
+        found.append(hit)
     return found
 
 
@@ -54,6 +55,8 @@ def falling(hits: Sequence[Hit], mode: SearchMode) -> list[Hit]:
         return list(hits)
     found: list[Hit] = []
     for hit in hits:
-        least = min(hit.scores.score, found[-1].scores.score if found else hit.scores.score)
-        found.append(hit._replace(scores=hit.scores._replace(score=least)))
+        if found and found[-1].scores.score < hit.scores.score:
+            scores = hit.scores._replace(score=found[-1].scores.score)
+            hit = hit._replace(scores=scores)  # noqa: PLW2901
+        found.append(hit)
     return found

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
@@ -186,22 +187,23 @@ class Recall:
         type_: str,
         topic: str,
         status: Status | None = None,
+        unreconciled: bool = False,
         past: Past = PRESENT,
     ) -> Page:
         """One page of the memories of a state, newest first: the active ones, where no state is
-        asked for; as of a moment those that were true then.
+        asked for, or of these those that are `unreconciled`; as of a moment those that were true
+        then.
         """
         storable(topic)
-        only = {"type_": type_, "topic": topic}
+        only: dict[str, Any] = {"type_": type_, "topic": topic}
         async with self.store.view(context, past) as tx:
-            if status is None and past == PRESENT:
+            if status is None and past == PRESENT and not unreconciled:
                 memories = await tx.memories.page(limit=limit, offset=offset, **only)
                 total = sum((await tx.memories.counts(**only)).values())
             else:
-                memories = await tx.memories.page_then(
-                    limit=limit, offset=offset, status=status, **only
-                )
-                total = sum((await tx.memories.counts_then(status=status, **only)).values())
+                only |= {"status": status, "unreconciled": unreconciled}
+                memories = await tx.memories.page_then(limit=limit, offset=offset, **only)
+                total = sum((await tx.memories.counts_then(**only)).values())
             disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)
         if not context.caller_scope.everything:

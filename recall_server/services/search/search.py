@@ -113,7 +113,8 @@ class Candidates:
             hit_of(
                 [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items],
                 Scores(one.score, one.final, one.coverage, of_one, one.rerank),
-            )._replace(gave_way_to=None if one.later is None else self.items[one.later].id)
+                gave_way_to=None if one.later is None else self.items[one.later].id,
+            )
             for one, of_one in zip(self.best, signals, strict=True)
         ]
 
@@ -300,17 +301,19 @@ def _candidates(
         documents=prepared.statistics.documents,
         named=prepared.named,
     )
-    finals, covered = fused.finals.tolist(), coverage.tolist()
-    cosines, numbers = evidence.cosines.tolist(), slots.tolist()
+    finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
+    cosines = [None if math.isnan(one) else one for one in evidence.cosines.tolist()]
     found = []
-    for places in hits:
-        final, says = finals[places[0]], max(covered[at] for at in places)
-        near = max((cosines[at] for at in places if not math.isnan(cosines[at])), default=None)
+    for first, *more in hits:
+        final, says, near = finals[first], covered[first], cosines[first]
+        for at in more:
+            says = max(says, covered[at])
+            near = max((one for one in (near, cosines[at]) if one is not None), default=None)
         score = final
         if query.mode in DEFAULT_ORDER:
             score = weights.hit.probability(says, near or 0.0, final)
-        slot, *others = (numbers[at] for at in places)
-        found.append(Candidate(slot, final, score, says, near, others=tuple(others)))
+        others = tuple(numbers[at] for at in more)
+        found.append(Candidate(numbers[first], final, score, says, near, others=others))
     return found
 
 

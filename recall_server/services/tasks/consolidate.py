@@ -5,6 +5,7 @@ A task changes no memory before it is committed: after a dry run, a question or 
 memory is as it was. Until then the text is stored with the task.
 """
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from recall_server.domain.attributes import canonical
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.audit import Outcome as Ending
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode
+from recall_server.domain.episode import Episode, Span, Turn
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import (
     EmbedderUnavailable,
@@ -37,6 +38,7 @@ from recall_server.domain.task import (
     Message,
     Mode,
     Outcome,
+    Proposal,
     Request,
     Status,
     Task,
@@ -57,6 +59,7 @@ from recall_server.services.memory.embedding import (
 from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
+    find_erased,
     last_said_at,
     promise_expiry,
     refuse_erased,
@@ -93,6 +96,9 @@ SAVE_EVERY = timedelta(seconds=2)
 PLANNED_INSIDE_MAX = 100
 # From then on it is made inside all the same: where others write all the time, it would never hold.
 PLANNED_AHEAD_ATTEMPTS = 5
+# Merged texts that are looked up among what was erased with one query.
+PROPOSALS_AT_ONCE = 100
+_SENTENCE = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 Seen = tuple[int, int]
 
 
@@ -328,7 +334,9 @@ class Consolidate:
                 await tx.jobs.finish(job, now)
                 record.ids.append(task.id)
                 return cancelled
-            if before is None:
+            sound = await self._without_erased(tx, task)
+            if before is None or sound is not task:
+                task = sound
                 plan, planned = await self._plans(tx, task, text, now)
             else:
                 seen, (plan, planned) = before
@@ -349,6 +357,22 @@ class Consolidate:
             record.ids += [task.id, *plan.ids()]
             record.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
+
+    async def _without_erased(self, tx: Transaction, task: Task) -> Task:
+        """The task without the merged texts that bring back what was erased, in a part of them or
+        as a whole: a model may have been asked before.
+        """
+        scope, kept = task.request.effective_scope, list[Proposal]()
+        for start in range(0, len(task.work.proposals), PROPOSALS_AT_ONCE):
+            some = task.work.proposals[start : start + PROPOSALS_AT_ONCE]
+            texts = [(one.text, _parts(one.text)) for one in some]
+            gone = await find_erased(tx, texts, digests=self.digests, scope=scope)
+            kept += [one for index, one in enumerate(some) if index not in gone]
+        left_out = len(task.work.proposals) - len(kept)
+        if not left_out:
+            return task
+        work = replace(task.work, proposals=tuple(kept), rejected=task.work.rejected + left_out)
+        return replace(task, work=work)
 
     async def _plans_ahead(
         self, namespace: Namespace, task: Task, text: "Text | None"
@@ -433,6 +457,12 @@ def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
     made = of_memories([(one.searchable, one.citation.span) for one in here], found, items)
     others: dict[str, Texts] = {one.id: (one.searchable,) for one in added}
     return others | items | dict(zip((one.id for one in here), made, strict=True))
+
+
+def _parts(text: str) -> list[Turn]:
+    """The sentences of a text."""
+    found = enumerate(_SENTENCE.finditer(text))
+    return [Turn(index, Span(*one.span())) for index, one in found]
 
 
 async def _seen(tx: Transaction) -> Seen:

@@ -1,5 +1,5 @@
 """What a token began ends with it: its push configurations, its webhooks, its
-jobs and its unfinished tasks.
+jobs and its unfinished tasks. Its streams, exports and calls end by themselves, and are counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
 from recall_server.domain.task import Job, Task
+from recall_server.services.auth.open_answers import KINDS, OpenAnswers
 from recall_server.services.tasks.transitions import TaskTransitions, revoked
 from recall_server.storage.store import Store, Transaction
 
 END = "end_tasks"
 TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # the code of a job
-COUNTED = ("tasks", "push_configs", "webhooks", "jobs")
+# What the database holds of what was begun, and all that a revocation counts.
+STORED = ("tasks", "push_configs", "webhooks", "jobs")
+COUNTED = (*STORED, *KINDS)
 # Tasks that one transaction cancels; a job cancels those beyond.
 TASKS_AT_ONCE = 100
 
@@ -27,15 +30,16 @@ class Ending:
     store: Store
     runtime: Runtime
     transitions: TaskTransitions
+    answers: OpenAnswers
 
     async def end(
         self, tx: Transaction, entry: AuditEntry, ended: Callable[[str], bool]
     ) -> Callable[[], None]:
         """Implements `End`."""
         tokens = [name for name in await tx.access.at_work() if ended(name)]
-        entry.counts |= dict.fromkeys(COUNTED, 0)
+        entry.counts |= dict.fromkeys(COUNTED, 0) | self.answers.count(entry.namespace, ended)
         if not tokens:
-            return lambda: None
+            return lambda: self.answers.forget(entry.namespace, ended)
         now = self.runtime.now()
         entry.counts["push_configs"] = await tx.pushes.remove_of(tokens)
         entry.counts["webhooks"] = await tx.webhooks.remove_of(tokens)
@@ -44,7 +48,12 @@ class Ending:
         entry.counts["jobs"] = await tx.jobs.end_of(tokens, TOKEN_REVOKED, now)
         if entry.counts["tasks"] > len(tasks):
             await tx.jobs.add(self.runtime.new_id("job"), END, {"tokens": tokens}, now)
-        return lambda: self._notify(entry, tasks)
+
+        def then() -> None:
+            self.answers.forget(entry.namespace, ended)
+            self._notify(entry, tasks)
+
+        return then
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle a job: cancel the tasks that a revocation has left."""

@@ -1,13 +1,13 @@
 """Reviews: all that waits for a decision of somebody, in one list, each answered once."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import NotFound, NotWaiting
-from recall_server.domain.memory import BELIEVED
+from recall_server.domain.memory import BELIEVED, Memory
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Add, Choice, Question
 from recall_server.domain.proposal import is_proposal
@@ -135,8 +135,11 @@ class Reviews:
         async with self.store.view(context) as tx:
             while page := await tx.disputes.page(limit=PAGE, offset=offset):
                 offset += PAGE
+                # Of the page at once: most may be beyond the access scope.
+                sides = {one for dispute in page for one in (dispute.new, *dispute.existing)}
+                known = await tx.memories.get(sorted(sides))
                 for dispute in page:
-                    question = await _question(tx, dispute)
+                    question = await _question(tx, dispute, known)
                     if question is not None:
                         shown = replace(question, existing=question.existing[:SIDES_MAX])
                         at = dispute.opened_at
@@ -209,9 +212,10 @@ class Reviews:
             await tx.lock()
             now, dispute = self.runtime.now(), await tx.disputes.get(dispute_id)
             ids = await tx.disputes.members(dispute_id)
-            if set(ids) - (await tx.memories.get(ids)).keys():
+            known = await tx.memories.get(ids)
+            if set(ids) - known.keys():
                 return False
-            question = await _question(tx, dispute) if dispute else None
+            question = await _question(tx, dispute, known) if dispute else None
             if question is None:
                 raise await _not_waiting(tx, dispute_id)
             given = {"id": dispute_id, "choice": choice} | ({"text": text} if text else {})
@@ -229,17 +233,19 @@ class Reviews:
         return True
 
 
-async def _question(tx: Transaction, dispute: OpenDispute) -> Question | None:
-    """The question of a dispute; None where a side is beyond the access scope, or believed no
-    more.
+async def _question(
+    tx: Transaction, dispute: OpenDispute, known: Mapping[str, Memory]
+) -> Question | None:
+    """The question of a dispute; None where a side is not `known`, as it is beyond the access
+    scope, or believed no more.
     """
-    ids = [dispute.new, *dispute.existing]
-    found = await tx.memories.get(ids)
-    existing = [found[one] for one in dispute.existing if one in found]
-    believed = [one for one in existing if one.status in BELIEVED]
-    if len(found) < len(ids) or not believed or found[dispute.new].status not in BELIEVED:
+    if not known.keys() >= {dispute.new, *dispute.existing}:
         return None
-    return await reconcile.question_of(tx, dispute.question_id, found[dispute.new], believed)
+    existing = [known[one] for one in dispute.existing]
+    believed = [one for one in existing if one.status in BELIEVED]
+    if not believed or known[dispute.new].status not in BELIEVED:
+        return None
+    return await reconcile.question_of(tx, dispute.question_id, known[dispute.new], believed)
 
 
 async def _not_waiting(tx: Transaction, dispute_id: str) -> NotWaiting:

@@ -32,6 +32,7 @@ from recall_server.domain.task import (
 )
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.auth.access import require_standing
+from recall_server.services.auth.open_answers import CALLS, OpenAnswers
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.tasks.transitions import (
@@ -76,6 +77,7 @@ class Tasks:
     cursors: Cursors
     messages_max: int
     answer_bytes_max: int
+    answers: OpenAnswers
 
     async def get(self, context: Context, task_id: str) -> Task:
         """Raises `TaskNotFound`, also for a task of another tenant or outside the access scope."""
@@ -220,11 +222,13 @@ class Tasks:
         stops. `task` must be as just committed, so that no change is missed. Raises
         `Unauthenticated` if the caller's token has ended meanwhile.
         """
-        async with self.transitions.events.subscribe(context.namespace, task.id) as subscription:
-            while not task.status.state.idle and not self.transitions.events.closed:
-                changed = await subscription.wait()
-                await require_standing(self.store, self.runtime.now(), context.entry)
-                task = changed or await self.get(context, task.id)
+        namespace, bearer = context.namespace, context.entry.bearer
+        with self.answers.counted(CALLS, namespace, bearer):
+            async with self.transitions.events.subscribe(namespace, task.id) as subscription:
+                while not task.status.state.idle and not self.transitions.events.closed:
+                    changed = await subscription.wait()
+                    await require_standing(self.store, self.runtime.now(), context.entry)
+                    task = changed or await self.get(context, task.id)
         return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:

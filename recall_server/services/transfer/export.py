@@ -28,6 +28,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.services.audit.audit import ReadLog
 from recall_server.services.auth.access import require_standing
+from recall_server.services.auth.open_answers import EXPORTS, OpenAnswers
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.export import Records
 
@@ -115,6 +116,7 @@ class Export:
     server: str
     schema_version: int
     shares: Shares
+    answers: OpenAnswers
     _open: dict[Namespace, Reader] = field(default_factory=dict)
 
     async def stream(
@@ -131,7 +133,7 @@ class Export:
         """
         person = None if subject is None else Person(subject)
         reader = reader or Reader()
-        async with self._turn(context.namespace, reader):
+        async with self._turn(context, reader):
             # The export has the records of all reads that this process has answered.
             await self.reads.flush(context.namespace)
             async with self.store.transaction(context.namespace, entry=context.entry):
@@ -147,7 +149,8 @@ class Export:
             yield written(account.end())
 
     @asynccontextmanager
-    async def _turn(self, namespace: Namespace, reader: Reader) -> AsyncIterator[None]:
+    async def _turn(self, context: Context, reader: Reader) -> AsyncIterator[None]:
+        namespace = context.namespace
         until = _seconds() + self.shares.wait_s
         while namespace in self._open or len(self._open) >= self.shares.at_once:
             if namespace in self._open or _seconds() > until:
@@ -158,7 +161,8 @@ class Export:
             await asyncio.sleep(LOOK_S)
         self._open[namespace] = reader
         try:
-            yield
+            with self.answers.counted(EXPORTS, namespace, context.entry.bearer):
+                yield
         finally:
             del self._open[namespace]
 

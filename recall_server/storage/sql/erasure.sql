@@ -89,6 +89,9 @@ ON CONFLICT (namespace, digest, topic_digest, container_digest, agent_digest) DO
 
 -- query: erased_among
 SELECT digest FROM erased WHERE namespace = :namespace AND digest IN (:digests...)
+  AND (:all_topics OR topic_digest IN (:of_topics...))
+  AND (:all_containers OR container_digest IN (:of_containers...))
+  AND (:all_agents OR agent_digest IN (:of_agents...))
 
 -- query: none_erased
 SELECT 1 AS one WHERE NOT EXISTS (

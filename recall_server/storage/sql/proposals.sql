@@ -23,6 +23,11 @@ WHERE namespace = :namespace AND closed_at IS NULL AND id IN (
     ON p.namespace = :namespace AND p.memory_id = c.memory_id AND p.side = 'new'
   WHERE c.namespace = :namespace AND c.episode_id = :episode_id)
 
+-- query: closed_proposals_about
+SELECT DISTINCT memory_id, closed_at FROM proposals
+WHERE namespace = :namespace AND memory_id IN (:ids...) AND closed_at IS NOT NULL
+ORDER BY memory_id, closed_at
+
 -- query: reopen_proposals
 UPDATE proposals SET closed_at = NULL, choice = NULL, decided_by = NULL
 WHERE namespace = :namespace AND closed_at = :closed_at AND id IN (

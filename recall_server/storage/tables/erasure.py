@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from recall_server.domain.erasure import BLOCK, ErasedPlaces, ErasedText, Kind, Stage
+from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.namespace import Namespace
@@ -151,9 +151,9 @@ class Erasures(BoundTable):
         """These texts are not taken again."""
         await self._bound.send("add_erased", erased=Document([list(one) for one in sorted(erased)]))
 
-    async def erased(self, digests: Sequence[str]) -> set[str]:
-        """The digests among these whose text was erased."""
-        rows = await self._bound.fetch("erased_among", digests=list(digests))
+    async def erased(self, digests: Sequence[str], places: ErasedPlaces = EVERYWHERE) -> set[str]:
+        """The digests among these whose text was erased in one of the places."""
+        rows = await self._bound.fetch("erased_among", digests=list(digests), **_within(places))
         return {row["digest"] for row in rows}
 
     async def refuse(
@@ -166,12 +166,7 @@ class Erasures(BoundTable):
             "none_erased",
             otherwise,
             digests=list(digests),
-            all_topics=places.topics is None,
-            of_topics=list(places.topics or ()),
-            all_containers=places.containers is None,
-            of_containers=list(places.containers or ()),
-            all_agents=places.agents is None,
-            of_agents=list(places.agents or ()),
+            **_within(places),
         )
 
     async def allow(self, digests: Sequence[str]) -> int:
@@ -586,3 +581,15 @@ class Sources(BoundTable):
     async def forget_events(self, task_id: str, seqs: Collection[int]) -> None:
         if seqs:
             await self._bound.send("forget_run_events", id=task_id, seqs=sorted(seqs))
+
+
+def _within(places: ErasedPlaces) -> dict[str, Any]:
+    """The arguments of a query that looks in these places."""
+    return {
+        "all_topics": places.topics is None,
+        "of_topics": list(places.topics or ()),
+        "all_containers": places.containers is None,
+        "of_containers": list(places.containers or ()),
+        "all_agents": places.agents is None,
+        "of_agents": list(places.agents or ()),
+    }

@@ -1,6 +1,6 @@
 """The table of proposals: changes that wait until somebody accepts them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import groupby
 
@@ -45,6 +45,11 @@ class Proposals(BoundTable):
     async def withdraw_text(self, episode_id: str, now: datetime) -> None:
         """Close the open proposals that rest on a text, without an answer."""
         await self._bound.send("withdraw_proposals_of_text", episode_id=episode_id, now=now)
+
+    async def closed_about(self, memory_ids: Collection[str]) -> list[tuple[str, datetime]]:
+        """Which of these memories proposals were about that are closed, and when that was."""
+        rows = await self._bound.fetch("closed_proposals_about", ids=sorted(memory_ids))
+        return [(row["memory_id"], moment(row["closed_at"])) for row in rows]
 
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
         """Open the proposals about a memory again that were closed at this moment."""

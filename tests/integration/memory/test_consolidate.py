@@ -10,7 +10,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.episode import Source
+from recall_server.domain.episode import Source, turn_id
 from recall_server.domain.errors import (
     ModelUnavailable,
     NotFound,
@@ -591,3 +591,54 @@ async def test_an_expiry_lifts_nothing_fetched_over_what_a_person_said(
     assert done.outcome is not None
     (decided,) = done.outcome.resolutions
     assert decided.decided_by == ("trust" if agent else "expiry")
+
+
+class Repeating(Model):
+    """A merger whose model repeats what it is told to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
+        return Merged(self.text, self.name, Usage(self.name, 10, 5))
+
+
+ERASED = "I have been treated for a rare illness in Graz."
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (ERASED, False),
+        (f"I like hiking. {ERASED.upper()}", False),
+        ("I like hiking in the mountains near Porto.", True),
+    ],
+)
+async def test_a_merged_text_that_brings_back_what_was_erased_is_left_out(
+    database: Path | str, clock: Clock, said: str, kept: bool
+) -> None:
+    """And counted as rejected. Control: another answer of the model is taken."""
+    async with open_application(
+        settings_for(database), merger=Repeating(said), embedder=HashEmbedder(), now=clock
+    ) as application:
+        await enter(application)
+        for text in (
+            f"User: {ERASED}",
+            "User: I like hiking in the mountains.",
+            "User: I really like hiking in the mountains near Porto.",
+        ):
+            accepted = await remember(application, text)
+            await drained(application)
+            if ERASED in text:
+                item = turn_id(accepted.episode_id, 0)
+                await application.services.erase.memory(context(application), item)
+                await drained(application)
+        sources = await memories(application)
+        done = await task(application, similarity_threshold=0.6)
+        left = await memories(application)
+
+    assert len(sources) == 2
+    assert done.outcome is not None
+    assert done.outcome.rejected == (0 if kept else 1)
+    assert [one.text for one in left] == ([said] if kept else [one.text for one in sources])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from recall_server.api.presenters import timeline
 from recall_server.application import Application
 from recall_server.cli.timeline import drawing, drawn
 from recall_server.demo.tour import ASKED_FOR, MOVES, WHERE_IVO_LIVES
@@ -156,8 +157,8 @@ async def test_it_is_drawn_in_eighty_characters_and_as_svg(open_app: Open, clock
         clock.pass_(WEEK)
         found = await asked(application)
 
-    lines = list(drawn(found, clock.time))
-    svg = drawing(found, clock.time)
+    lines = list(drawn(timeline(found), clock.time))
+    svg = drawing(timeline(found), clock.time)
 
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines] == [
@@ -205,7 +206,7 @@ async def test_the_readme_shows_what_the_command_draws(open_app: Open, clock: Cl
             await drained(application)
         clock.time = NOON
         recall, whole = application.services.recall, context(application)
-        before = drawn(await recall.timeline(whole, "Ivo", "lives_in"), clock())
+        before = drawn(timeline(await recall.timeline(whole, "Ivo", "lives_in")), clock())
         homes = []
         for day in ASKED_FOR:
             asked_for = Query(WHERE_IVO_LIVES, past=past(day, "", clock()), limit=1)

@@ -472,3 +472,35 @@ async def test_a_relation_that_an_undone_change_stated_is_not_shown(
         assert done.change_id is not None
         await undo(application, done.change_id)
         assert await stated(merged.id) == {"consolidates", "supersedes"}
+
+
+async def test_other_labels_since_are_not_in_the_way_of_an_undo(
+    open_app: Open, clock: Clock
+) -> None:
+    """They rest on the text in name only. An end that was set since stays."""
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto.")
+        await drained(application)
+        stored = await remember(application, "User: I live in Lisbon now. I like figs.")
+        await drained(application)
+        figs = (await by_text(application))["The user likes figs."]
+        forget = context(application)
+        await application.services.recall.forget(forget, figs.id)
+        clock.pass_(HOUR)
+        relabel = context(application)
+        ends = clock() + 2 * HOUR
+        await application.services.texts.update(
+            relabel, stored.episode_id, tags=["home"], metadata=None, expires_at=ends, forever=False
+        )
+        clock.pass_(HOUR)
+
+        await undo(application, forget.entry.change)
+        again = (await by_text(application))["The user likes figs."]
+        assert (again.expires_at, again.source.tags) == (ends, ("home",))
+        done = await undo(application, stored.job_id)
+        assert done.changes == (stored.job_id,)
+        assert list(await by_text(application)) == ["The user lives in Porto."]
+        with pytest.raises(NotUndoable, match="labels"):
+            await undo(application, relabel.entry.change)
+        assert (await application.services.rebuild.compare(context(application))).same

@@ -163,6 +163,7 @@ async def test_what_the_rules_made_meanwhile_is_made_again_once_a_key_is_taken(
         stored = await remember(application, TEXT)
         await drained(application)
         meanwhile = await application.services.recall.stats(context(application))
+        marked = await told_unreconciled(application)
     async with (
         scripted(completes(ANSWER)) as model,
         start(model, model_fallback="rules") as application,
@@ -172,13 +173,34 @@ async def test_what_the_rules_made_meanwhile_is_made_again_once_a_key_is_taken(
         job = (await job_of(application, stored.job_id)).job
         made = await memories(application)
         after = await application.services.recall.stats(context(application))
+        unmarked = await told_unreconciled(application)
 
+    assert marked == ([True], [True], [True], 1)
+    assert unmarked == ([False], [False], [], 0)
     assert (meanwhile.backlog.unreconciled, after.backlog.unreconciled) == (1, 0)
     assert meanwhile.total == 1
     assert (job.state, job.error_code) == (JobState.COMPLETE, None)
     assert len(model.requests) == 1
     # The model states the same of the same words: it is one memory.
     assert len(made) == 1
+
+
+async def told_unreconciled(
+    application: Application,
+) -> tuple[list[bool], list[bool], list[bool], int]:
+    """Whether what a search finds, and what is listed, is told to be unreconciled; and the list of
+    what is.
+    """
+    recall, asked = application.services.recall, context(application)
+    hits = (await recall.search(asked, Query("Lisbon"))).hits
+    whole = await recall.inspect(asked, limit=9, offset=0, type_="", topic="")
+    page = await recall.inspect(asked, limit=9, offset=0, type_="", topic="", unreconciled=True)
+    return (
+        [hit.item.unreconciled for hit in hits if hit.item.type],
+        [one.unreconciled for one in whole.memories],
+        [one.unreconciled for one in page.memories],
+        page.total,
+    )
 
 
 async def test_an_outage_is_no_reason_for_the_rules(start: Start, clock: Clock) -> None:

@@ -36,6 +36,7 @@ from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.engines import Postgres
 from tests.support.erasure import select
+from tests.support.lists import listed
 from tests.support.models import HashEmbedder
 from tests.support.processes import Database
 from tests.support.runtime import NOON, Clock, RandomBytes
@@ -427,30 +428,32 @@ async def _stale(store: Store, namespace: Namespace) -> None:
     """As an older release left it: by the memories' own words, here by none at all."""
     async with store.driver.transaction(namespace=namespace, write=True) as raw:
         for sql in (
-            "DELETE FROM postings WHERE namespace = '{}'",
+            "UPDATE terms SET found = '' WHERE namespace = '{}'",
             "UPDATE namespaces SET words_stale = TRUE, documents = 7 WHERE namespace = '{}'",
         ):
             await raw.fetch(sql.format(namespace), {})
     store.forget(namespace)
 
 
-WORDS = (
-    "SELECT p.term, d.item_id, p.occurrences, p.length FROM postings p"
-    " JOIN documents d ON d.namespace = p.namespace AND d.slot = p.slot"
-    " WHERE p.namespace = '{}' AND d.findable ORDER BY p.term, d.item_id"
-)
+async def _words(store: Store, namespace: Namespace) -> Sequence[Any]:
+    return sorted(
+        (one["term"], one["item_id"], one["occurrences"], one["length"])
+        for one in await listed(store, namespace)
+        if one["findable"]
+    )
 
 
 async def _index(store: Store) -> list[Sequence[Any]]:
-    return [
+    words: list[Sequence[Any]] = [await _words(store, one) for one in (ALICE, BOB)]
+    counts = [
         await select(store, sql.format(namespace), namespace)
         for namespace in (ALICE, BOB)
         for sql in (
-            WORDS,
             "SELECT term, documents FROM terms WHERE namespace = '{}' ORDER BY term",
             "SELECT documents, words FROM namespaces WHERE namespace = '{}'",
         )
     ]
+    return [*words, *counts]
 
 
 async def test_an_older_index_is_made_anew_when_a_server_starts(open_app: Open) -> None:

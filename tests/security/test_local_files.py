@@ -1,0 +1,182 @@
+"""The files of the local server and of `recall install`: their modes, and who is believed."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from recall_server.domain.errors import Invalid, ServerUnreachable
+from recall_server.local import folders, presence
+from recall_server.local.clients import CLIENTS
+from recall_server.local.installing import BACKUP, added
+from recall_server.local.starting import Local
+from tests.support.stdio import Home
+
+pytest_plugins = ("tests.support.stdio",)
+
+ADDRESS = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "recall.db"
+
+
+@contextmanager
+def planted(path: Path, mode: int = 0o600) -> Iterator[None]:
+    """A file that names an address, and is locked as that of a server that runs."""
+    path.write_text(ADDRESS)
+    path.chmod(mode)
+    with path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("mode", "believed"), [(0o600, True), (0o644, True), (0o660, False), (0o666, False)]
+)
+def test_an_address_that_others_can_write_is_not_believed(
+    database: Path, mode: int, believed: bool
+) -> None:
+    """Whoever wrote it would be sent the token."""
+    with planted(database.with_name("recall.db.address"), mode):
+        assert presence.address_of(database) == (ADDRESS if believed else None)
+
+
+def test_an_address_behind_a_link_is_not_believed(database: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    with planted(elsewhere):
+        database.with_name("recall.db.address").symlink_to(elsewhere)
+        assert presence.address_of(database) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_an_address_of_another_user_is_not_believed(database: Path) -> None:
+    path = database.with_name("recall.db.address")
+    with planted(path):
+        os.chown(path, 12_345, 12_345)
+        assert presence.address_of(database) is None
+
+
+def test_no_file_is_written_through_a_link(database: Path, tmp_path: Path) -> None:
+    """Control: without the link it is."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    part = database.with_name(f"recall.db.address.{os.getpid()}")
+    part.symlink_to(theirs)
+    with pytest.raises(OSError, match="symbolic"), presence.published(database, ADDRESS):
+        pass
+    assert theirs.read_text() == "theirs"
+    part.unlink()
+    with presence.published(database, ADDRESS):
+        assert presence.address_of(database) == ADDRESS
+
+
+@pytest.mark.parametrize(("mode", "taken"), [(0o600, True), (0o640, False), (0o604, False)])
+def test_a_token_of_the_local_server_that_others_can_read_is_refused(
+    database: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int, taken: bool
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    path = folders.token_file(database)
+    folders.write_private(path, "rcl_secret")
+    path.chmod(mode)
+    if taken:
+        assert Local(database).token() == "rcl_secret"
+    else:
+        with pytest.raises(ServerUnreachable, match="chmod 600"):
+            Local(database).token()
+
+
+def test_the_token_does_not_go_into_a_file_that_was_planted(tmp_path: Path) -> None:
+    """Neither behind a link of its name, nor of that of the part that is written first."""
+    theirs, path = tmp_path / "theirs", tmp_path / "token"
+    theirs.write_text("theirs")
+    path.symlink_to(theirs)
+    folders.write_private(path, "rcl_secret")
+    assert (theirs.read_text(), path.read_text(), path.is_symlink()) == (
+        "theirs",
+        "rcl_secret",
+        False,
+    )
+    path.with_name(f"token.{os.getpid()}.part").symlink_to(theirs)
+    with pytest.raises(FileExistsError):
+        folders.write_private(path, "rcl_secret")
+    assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_configuration_that_is_made_is_its_owners_alone_and_one_that_was_there_keeps_its_mode(
+    tmp_path: Path, name: str
+) -> None:
+    """It may hold a token, if somebody adds one; so does the backup."""
+    client = CLIENTS[name]
+    for change in added(client, tmp_path, ["recall"]):
+        change.write()
+        assert mode_of(change.path) == 0o600
+        change.path.chmod(0o640)
+    for change in added(client, tmp_path, ["elsewhere"]):
+        backup = change.write()
+        assert backup is not None
+        assert {mode_of(change.path), mode_of(backup)} == {0o640}
+
+
+HOSTILE = {
+    "a name that stands twice": '{"mcpServers": {"a": {}}, "mcpServers": {"b": {}}}',
+    "a number that is too large": '{"a": 1e400}',
+    "no number": '{"a": NaN}',
+    "half of a character": '{"a": "\\ud800"}',
+    "levels without end": '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
+}
+
+
+@pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE)
+def test_a_configuration_that_would_be_written_otherwise_is_left_alone(
+    tmp_path: Path, said: str
+) -> None:
+    """Control: a plain one is taken."""
+    client = CLIENTS["cursor"]
+    path = client.file(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text(said)
+    with pytest.raises(Invalid, match="Nothing was written"):
+        added(client, tmp_path, ["recall"])
+    assert path.read_text() == said
+    path.write_text('{"a": 1.5, "mcpServers": {"a": {}}}')
+    (change,) = added(client, tmp_path, ["recall"])
+    assert change.after is not None
+    assert change.after != change.before
+
+
+def test_a_backup_goes_through_no_link(tmp_path: Path) -> None:
+    client = CLIENTS["cursor"]
+    path, theirs = client.file(tmp_path), tmp_path / "theirs"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"a": 1}')
+    theirs.write_text("theirs")
+    path.with_name(path.name + BACKUP).symlink_to(theirs)
+    (change,) = added(client, tmp_path, ["recall"])
+    backup = change.write()
+
+    assert backup is not None
+    assert backup.read_text() == '{"a": 1}'
+    assert theirs.read_text() == "theirs"
+
+
+async def test_all_that_the_local_server_makes_is_its_users_alone(home: Home) -> None:
+    async with home.client() as client:
+        await client.list_tools()
+        made = [path for path in home.folder.rglob("*") if path.is_file() or path.is_dir()]
+        ours = [path for path in made if "recall-server" in path.parts]
+        open_ = {path for path in ours if mode_of(path) & 0o077}
+
+    assert home.database in ours
+    assert home.token_file in ours
+    assert open_ == set()
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
