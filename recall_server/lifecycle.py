@@ -30,15 +30,17 @@ STALE_S = 30.0
 
 
 @asynccontextmanager
-async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
+async def checked_and_loaded(built: Application, *, waiting: bool = True) -> AsyncIterator[None]:
     """Refuse an unsafe configuration, and load embedder, re-ranker and redactor before the first
-    call.
+    call; unless it is `waiting` for that, the redactor meanwhile: the first text waits for it.
 
     Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start that is a
     wrong setting; later, search continues without them.
     """
     await refuse_unsafe(built)
-    await built.services.ingest.redaction.ready()
+    loading = asyncio.create_task(built.services.ingest.redaction.ready())
+    if waiting:
+        await loading
     if built.embedder is not None:
         await built.embedder.load()
     if built.services.recall.reranking is not None:
@@ -48,6 +50,8 @@ async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        # Where it has failed, the first text has said so.
+        await asyncio.gather(loading, return_exceptions=True)
         if send_rest is not None:
             await asyncio.to_thread(send_rest)
 

@@ -71,17 +71,17 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._told = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     def stop(self) -> None:
         self.should_exit = True
-        self._told.set()
+        self._stopping.set()
 
     async def main_loop(self) -> None:
         while not await self.on_tick(0):  # which sets the Date of the answers
             with suppress(TimeoutError):
                 async with asyncio.timeout(DATE_S):
-                    await self._told.wait()
+                    await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more connections, and let the open ones end."""
@@ -164,7 +164,8 @@ async def serve(
         with only_server(settings), closing(bound(settings)) as listener:
             async with (
                 open_application(settings) as built,
-                checked_and_loaded(built),
+                # A client on this machine gives up on a server that has not answered within 10 s.
+                checked_and_loaded(built, waiting=not until_unused),
                 working(built),
                 showing_health(built),
                 listening(app(built), settings, listener) as address,

@@ -237,6 +237,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "changes": changes,
         "undo": undo,
         "recheck": recheck,
+        "timeline": timeline,
     },
     "Server": {
         "serve": serve_,
@@ -253,11 +254,10 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "audit": audit,
         "webhooks": webhooks,
     },
-    "Decisions and time": {
+    "Decisions and sources": {
         "reviews": reviews,
         "conflicts": conflicts,
         "quarantine": quarantine,
-        "timeline": timeline,
         "rebuild": rebuild,
         "purge-source": purge_source,
     },

@@ -335,7 +335,8 @@ def _print_memory(memory: Json) -> None:
 def _heading(item: Json) -> str:
     """The id of a memory or hit, its date, type and place."""
     where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
-    return f"{item['id']}  {item['created_at'][:10]}  {item['type']}  {where}"
+    mark = "  unreconciled" if item.get("unreconciled") else ""
+    return f"{item['id']}  {item['created_at'][:10]}  {item['type']}  {where}{mark}"
 
 
 def _source(item: dict[str, Any]) -> str:

@@ -1,17 +1,18 @@
 """`recall reviews`, `conflicts` and `quarantine`: what waits for a person's decision."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from recall_server.api import operations, presenters
+from recall_server.api import operations
+from recall_server.api.operations.operation import Json
+from recall_server.api.operations.reviews import LISTED_MAX
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AsJson,
     Name,
     begin,
     echo,
-    existing,
     fail,
     observed,
     print_done,
@@ -19,15 +20,13 @@ from recall_server.cli.shared import (
     print_table,
     with_application,
 )
+from recall_server.cli.target import NamespaceFirst, Target, with_target
 from recall_server.domain.namespace import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
-from recall_server.domain.task import Task
 from recall_server.domain.text.cleaning import visible
-from recall_server.services.memory.quarantine import LISTED_MAX
-from recall_server.services.tasks.reviews import CONTRADICTIONS, OPERATOR, ReviewKind
-
-QUESTIONS_MAX = 100
+from recall_server.services.memory.quarantine import LISTED_MAX as SUSPECTS_MAX
+from recall_server.services.tasks.reviews import ReviewKind
 
 reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=True)
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
@@ -36,21 +35,17 @@ quarantine = typer.Typer(help="Turns that were held back when they came in.", no
 Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
 
 
-@reviews.command("list")
-@with_application
+@reviews.command("list", cls=NamespaceFirst)
+@with_target
 async def list_reviews(
-    built: Application,
-    name: Name,
+    target: Target,
+    *,
     kind: Annotated[ReviewKind | None, typer.Option(help="Only those of this kind.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List questions of tasks, disputes, proposals and quarantined turns, the oldest first."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.reviews.LIST_REVIEWS)
-    kinds = set(ReviewKind) if kind is None else {kind}
-    found = await built.services.reviews.waiting(context, kinds, limit=QUESTIONS_MAX)
-    await built.services.audit.write(context.entry)
-    shown = [presenters.review(one) for one in found]
+    page = await target.ask(operations.reviews.LIST_REVIEWS, kind=kind, limit=LISTED_MAX)
+    shown = page["reviews"]
     if as_json:
         print_json(shown)
         return
@@ -66,11 +61,11 @@ async def list_reviews(
         echo("Nothing waits for a decision.")
 
 
-@reviews.command("answer")
-@with_application
-async def answer_review(  # noqa: PLR0917  # options, each by its name
-    built: Application,
-    name: Name,
+@reviews.command("answer", cls=NamespaceFirst)
+@with_target
+async def answer_review(
+    target: Target,
+    *,
     review_id: Listed,
     choice: Annotated[
         str, typer.Argument(metavar="CHOICE", help="One of those that `list` shows.")
@@ -82,19 +77,13 @@ async def answer_review(  # noqa: PLR0917  # options, each by its name
     as_json: AsJson = False,
 ) -> None:
     """Answer what waits, once."""
-    ns = await existing(built, name)
-    given = operations.reviews.AnswerReview.parse(
-        {"id": review_id, "choice": choice, "text": text}, "recall reviews answer"
+    done = await target.ask(
+        operations.reviews.ANSWER_REVIEW, id=review_id, choice=choice, text=text
     )
-    operation = operations.reviews.decided_as(given, OPERATOR)
-    done = await built.services.reviews.answer(
-        begin(built, ns, operation), given.id, given.decision, given.text
-    )
-    said = f"Answered {done.id}." + _of_task(done.task)
-    print_done(presenters.answered(done), said, as_json=as_json)
+    print_done(done, f"Answered {done['id']}." + _of_task(done), as_json=as_json)
 
 
-def _sides(about: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _sides(about: Json) -> list[tuple[str, Json]]:
     """The sides of a contradiction or a proposal, the new one last; of a quarantined turn none."""
     if "proposes" in about:
         ends = "forget" if about["proposes"] == "forget" else "existing"
@@ -105,18 +94,19 @@ def _sides(about: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [*(("existing", one) for one in about["existing"]), ("new", about["new"])]
 
 
-def _of_task(task: Task | None) -> str:
-    if task is None:
+def _of_task(done: Json) -> str:
+    """What became of the task that asked, of the data of an answer."""
+    if done.get("task_id") is None:
         return ""
-    left = len(task.status.questions)
-    return f" Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else ".")
+    left = f", {done['open']} left to answer" if done["open"] else ""
+    return f" Task {done['task_id']}: {done['status']}{left}."
 
 
-@conflicts.command("list")
-@with_application
-async def list_conflicts(built: Application, name: Name, as_json: AsJson = False) -> None:
+@conflicts.command("list", cls=NamespaceFirst)
+@with_target
+async def list_conflicts(target: Target, *, as_json: AsJson = False) -> None:
     """List the open questions, the oldest first."""
-    found = await _open(built, name)
+    found = await _open(target)
     if as_json:
         print_json(found)
         return
@@ -133,13 +123,11 @@ async def list_conflicts(built: Application, name: Name, as_json: AsJson = False
     print_table(rows, "Nothing waits for an answer.")
 
 
-@conflicts.command()
-@with_application
-async def show(
-    built: Application, name: Name, question_id: Listed, as_json: AsJson = False
-) -> None:
+@conflicts.command(cls=NamespaceFirst)
+@with_target
+async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) -> None:
     """Show one question: both statements with their sources."""
-    one = next((one for one in await _open(built, name) if one["id"] == question_id), None)
+    one = next((one for one in await _open(target) if one["id"] == question_id), None)
     if one is None:
         fail("No open question has this id. `recall conflicts list` shows them.", "TASK_NOT_FOUND")
     if as_json:
@@ -156,11 +144,11 @@ async def show(
     echo(f"\n{one['reason']}\nrecommended: {one['recommended']}")
 
 
-@conflicts.command()
-@with_application
-async def resolve(  # noqa: PLR0917  # options, each by its name
-    built: Application,
-    name: Name,
+@conflicts.command(cls=NamespaceFirst)
+@with_target
+async def resolve(
+    target: Target,
+    *,
     question_id: Listed,
     choice: Annotated[
         Choice, typer.Argument(metavar="CHOICE", help="The resolution of the two statements.")
@@ -171,11 +159,10 @@ async def resolve(  # noqa: PLR0917  # options, each by its name
     as_json: AsJson = False,
 ) -> None:
     """Answer one question; a task continues after the last one."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.reviews.RESOLVE_CONFLICT)
-    done = await built.services.reviews.answer(context, question_id, choice, text)
-    data = operations.reviews.resolved(done)
-    print_done(data, _of_task(done.task).strip() or f"Settled {done.id}.", as_json=as_json)
+    done = await target.ask(
+        operations.reviews.RESOLVE_CONFLICT, id=question_id, choice=choice, text=text
+    )
+    print_done(done, _of_task(done).strip() or f"Settled {question_id}.", as_json=as_json)
 
 
 @conflicts.command()
@@ -200,58 +187,53 @@ async def policy(
     print_done({"namespace": ns, "policy": said}, shown, as_json=as_json)
 
 
-async def _open(built: Application, name: str) -> list[dict[str, Any]]:
-    context = begin(built, namespace(name), operations.reviews.LIST_CONFLICTS)
-    found = await built.services.reviews.waiting(context, CONTRADICTIONS, limit=QUESTIONS_MAX)
-    await built.services.audit.write(context.entry)
-    return [presenters.conflict(one) for one in found]
+async def _open(target: Target) -> list[Json]:
+    page = await target.ask(operations.reviews.LIST_CONFLICTS)
+    return list(page["conflicts"])
 
 
-@quarantine.command("list")
-@with_application
-async def list_quarantine(  # noqa: PLR0917  # each is an option
-    built: Application,
-    name: Name,
+@quarantine.command("list", cls=NamespaceFirst)
+@with_target
+async def list_quarantine(
+    target: Target,
+    *,
     state: Annotated[Held, typer.Option(help="Those that wait, or those with a decision.")] = (
         Held.HELD
     ),
-    limit: Annotated[int, typer.Option(min=1, max=LISTED_MAX)] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=SUSPECTS_MAX)] = 50,
     offset: Annotated[int, typer.Option(min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
     """List suspects with their words and the reasons, newest first."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.quarantine.LIST_QUARANTINE)
-    found = await built.services.quarantine.list(context, state=state, limit=limit, offset=offset)
-    await built.services.audit.write(context.entry)
+    found = await target.ask(
+        operations.quarantine.LIST_QUARANTINE, state=state, limit=limit, offset=offset
+    )
+    suspects = found["suspects"]
     if as_json:
-        print_json([presenters.suspect(one) for one in found.found])
+        print_json(suspects)
         return
-    for one in found.found:
-        echo(f"{one.item_id}  {one.held_at:%Y-%m-%d %H:%M}  {one.topic}")
-        for reason in one.reasons:
+    for one in suspects:
+        echo(f"{one['id']}  {one['held_at'][:16].replace('T', ' ')}  {one['topic']}")
+        for reason in one["reasons"]:
             echo(f"  {reason}")
-        speaker = f"{one.citation.speaker}: " if one.citation.speaker else ""
-        echo("\n".join(f"  | {line}" for line in f"{speaker}{one.citation.quote}".splitlines()))
-    shown = f"{offset + 1}-{offset + len(found.found)} of {found.total}"
-    echo(f"{shown} {state}." if found.found else f"Nothing is {state}.")
+        source = one["source"]
+        speaker = f"{source['speaker']}: " if source["speaker"] else ""
+        echo("\n".join(f"  | {line}" for line in f"{speaker}{source['quote']}".splitlines()))
+    shown = f"{offset + 1}-{offset + len(suspects)} of {found['total']}"
+    echo(f"{shown} {state}." if suspects else f"Nothing is {state}.")
 
 
-@quarantine.command()
-@with_application
-async def release(built: Application, name: Name, item_id: Listed, as_json: AsJson = False) -> None:
+@quarantine.command(cls=NamespaceFirst)
+@with_target
+async def release(target: Target, *, item_id: Listed, as_json: AsJson = False) -> None:
     """Index the turn, and extract memories from it."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.quarantine.RELEASE_QUARANTINED)
-    await built.services.quarantine.release(context, item_id)
-    print_done({"id": item_id, "state": "released"}, f"Released {item_id}.", as_json=as_json)
+    done = await target.ask(operations.quarantine.RELEASE_QUARANTINED, id=item_id)
+    print_done(done, f"Released {item_id}.", as_json=as_json)
 
 
-@quarantine.command()
-@with_application
-async def reject(built: Application, name: Name, item_id: Listed, as_json: AsJson = False) -> None:
+@quarantine.command(cls=NamespaceFirst)
+@with_target
+async def reject(target: Target, *, item_id: Listed, as_json: AsJson = False) -> None:
     """Keep the turn hidden for good."""
-    ns = await existing(built, name)
-    context = begin(built, ns, operations.quarantine.REJECT_QUARANTINED)
-    await built.services.quarantine.reject(context, item_id)
-    print_done({"id": item_id, "state": "rejected"}, f"Rejected {item_id}.", as_json=as_json)
+    done = await target.ask(operations.quarantine.REJECT_QUARANTINED, id=item_id)
+    print_done(done, f"Rejected {item_id}.", as_json=as_json)

@@ -35,9 +35,9 @@ from recall_server.cli.shared import (
 from recall_server.config import Access
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import JobState
 from recall_server.local import folders
+from recall_server.services.tasks.reviews import OPERATOR
 
 TIMEOUT_S = 60.0
 # How long a command waits until memories are made of what it has stored.
@@ -103,9 +103,10 @@ class Database(Target):
     async def ask(self, operation: Operation, **given: Any) -> Any:
         assert operation.handler is not None
         arguments = _arguments(operation).parse(_given(given), operation.name)
+        operator = Caller(self._ns, PROTOCOL, OPERATOR)
+        asked = operation.becomes(arguments, OPERATOR) if operation.becomes else operation
         audit = self._built.services.audit
-        entry = audit.begin(self._ns, operation.name, PROTOCOL, None, read_only=operation.read_only)
-        operator = Caller(self._ns, PROTOCOL, Rights(frozenset({Scope.ADMIN})))
+        entry = audit.begin(self._ns, asked.name, PROTOCOL, None, read_only=asked.read_only)
         call = Call(self._built.services, operator, entry, PROTOCOL)
         data = operation.present(await operation.handler(call, arguments), arguments)
         if not entry.written:
@@ -152,7 +153,7 @@ class Server(Target):
                  "the URL is right.", "UNAVAILABLE")  # fmt: skip
         except ValueError:
             data = None
-        if isinstance(data, dict) and "code" in data:
+        if not answer.is_success and isinstance(data, dict) and "code" in data:
             fail(str(data.get("detail")), str(data["code"]))
         if not answer.is_success or data is None:
             fail(f"{self._http.base_url} answers with HTTP {answer.status_code}, and not as "

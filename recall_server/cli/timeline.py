@@ -1,4 +1,6 @@
-"""`recall timeline`: the values of an attribute over time, drawn in the terminal or as SVG."""
+"""`recall timeline`: the values of an attribute over time, drawn in the terminal or as SVG of the
+data that the operation answers.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -8,24 +10,20 @@ from typing import Annotated
 
 import typer
 
-from recall_server.api import operations, presenters
-from recall_server.application import Application
+from recall_server.api import operations
+from recall_server.api.operations.operation import Json
 from recall_server.cli.shared import (
     AsJson,
     AsOf,
-    Db,
     KnownAt,
-    Name,
     echo,
-    existing,
-    in_application,
     print_json,
-    reading,
     unused,
     written,
 )
-from recall_server.domain.moments import past
-from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
+from recall_server.cli.target import Target, with_target
+from recall_server.domain.moments import past, utc_now
+from recall_server.domain.timeline import Interval
 
 LABEL_CHARS = 24
 BAR_CHARS = 54
@@ -33,8 +31,10 @@ TRUE, KNOWN = "━", "┄"
 _ROW, _LEFT, _WIDTH = 44, 190, 560
 
 
-def timeline(  # noqa: PLR0917  # options, each by its name
-    name: Name,
+@with_target
+async def timeline(
+    target: Target,
+    *,
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Whom, such as user.")],
     attribute: Annotated[str, typer.Argument(metavar="ATTRIBUTE", help="Such as lives_in.")],
     svg: Annotated[
@@ -42,67 +42,67 @@ def timeline(  # noqa: PLR0917  # options, each by its name
     ] = None,
     as_of: AsOf = "",
     known_at: KnownAt = "",
-    db: Db = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the values of an attribute, from when until when each was true, and was known here."""
     unused(svg)
+    now = utc_now()
+    moment = past(as_of, known_at, now)
+    found = await target.ask(
+        operations.memories.GET_TIMELINE,
+        entity=entity,
+        attribute=attribute,
+        as_of=as_of,
+        known_at=known_at,
+    )
+    if svg is not None:
+        with written(svg) as file:
+            file.write(drawing(found, moment.known_at or now).encode())
+    if as_json:
+        print_json(found)
+    elif svg is None:
+        for line in drawn(found, moment.known_at or now):
+            echo(line)
 
-    async def act(built: Application) -> None:
-        ns = await existing(built, name)
-        async with reading(built, ns, operations.memories.GET_TIMELINE) as context:
-            moment = past(as_of, known_at, context.entry.started_at)
-            found = await built.services.recall.timeline(context, entity, attribute, moment)
-        now = moment.known_at or built.runtime.now()
-        if svg is not None:
-            with written(svg) as file:
-                file.write(drawing(found, now).encode())
-        if as_json:
-            print_json(presenters.timeline(found))
-        elif svg is None:
-            for line in drawn(found, now):
-                echo(line)
 
-    in_application(db, act)
-
-
-def drawn(found: Timeline, now: datetime) -> Iterator[str]:
+def drawn(found: Json, now: datetime) -> Iterator[str]:
     """The lines of a drawing, of 80 characters at most."""
-    if not found.memories:
+    if not found["values"]:
         yield "Nothing was said of it."
         return
     scale = _Scale(found, now, BAR_CHARS)
-    for memory in found.memories:
-        value = _value(found, memory.id)
+    for memory in found["values"]:
+        value = _value(memory)
         label = value if len(value) <= LABEL_CHARS else f"{value[: LABEL_CHARS - 1]}…"
         for name, mark, interval in (
-            (label, TRUE, true_in(memory)),
-            ("  known", KNOWN, known_in(memory)),
+            (label, TRUE, _interval(memory["true"])),
+            ("  known", KNOWN, _interval(memory["known"])),
         ):
             start, end = scale.places(interval)
             bar = " " * start + mark * max(1, end - start) + ("→" if interval.end is None else "")
             yield f"{name:{LABEL_CHARS}} {bar}"
     dates = f"{scale.first:%Y-%m-%d}".ljust(BAR_CHARS - 10) + f"{scale.last:%Y-%m-%d}"
     yield f"{'':{LABEL_CHARS}} {dates}"
-    for gap in found.gaps:
-        yield f"gap      {_days(gap)}: nothing is known to have been true"
-    for overlap in found.overlaps:
-        both = f"{_value(found, overlap.one)} and {_value(found, overlap.other)}"
-        yield f"overlap  {_days(overlap.interval)}: {both}"[:80]
-    if found.cut:
+    for gap in found["gaps"]:
+        yield f"gap      {_days(_interval(gap))}: nothing is known to have been true"
+    values = {memory["id"]: _value(memory) for memory in found["values"]}
+    for overlap in found["overlaps"]:
+        both = " and ".join(values[memory_id] for memory_id in overlap["memory_ids"])
+        yield f"overlap  {_days(_interval(overlap))}: {both}"[:80]
+    if found["cut"]:
         yield "There is more, and older."
 
 
-def drawing(found: Timeline, now: datetime) -> str:
+def drawing(found: Json, now: datetime) -> str:
     """The same as an SVG document."""
     scale, parts = _Scale(found, now, _WIDTH), []
-    for row, memory in enumerate(found.memories):
+    for row, memory in enumerate(found["values"]):
         y = 30 + row * _ROW
-        parts.append(f'<text x="10" y="{y + 5}">{escape(_value(found, memory.id)[:LABEL_CHARS])}')
+        parts.append(f'<text x="10" y="{y + 5}">{escape(_value(memory)[:LABEL_CHARS])}')
         parts.append("</text>")
         for offset, color, interval in (
-            (-7, "#2b6cb0", true_in(memory)),
-            (6, "#cbd5e0", known_in(memory)),
+            (-7, "#2b6cb0", _interval(memory["true"])),
+            (6, "#cbd5e0", _interval(memory["known"])),
         ):
             start, end = scale.places(interval)
             title = f"{'true' if offset < 0 else 'known'} {_days(interval)}"
@@ -110,10 +110,10 @@ def drawing(found: Timeline, now: datetime) -> str:
                 f'<rect x="{_LEFT + start}" y="{y + offset}" width="{max(2, end - start)}" '
                 f'height="8" fill="{color}"><title>{title}</title></rect>'
             )
-    height = 40 + len(found.memories) * _ROW
+    height = 40 + len(found["values"]) * _ROW
     for x, moment in ((_LEFT, scale.first), (_LEFT + _WIDTH - 70, scale.last)):
         parts.append(f'<text x="{x}" y="{height - 8}">{moment:%Y-%m-%d}</text>')
-    title = escape(f"{found.attribute} of {found.entity}")
+    title = escape(f"{found['attribute']} of {found['entity']}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 20} {height}" '
         f'font-family="sans-serif" font-size="13"><title>{title}</title>{"".join(parts)}</svg>\n'
@@ -123,8 +123,8 @@ def drawing(found: Timeline, now: datetime) -> str:
 class _Scale:
     """The time from the first beginning to the last end, on so many places."""
 
-    def __init__(self, found: Timeline, now: datetime, places: int) -> None:
-        intervals = [side(one) for one in found.memories for side in (true_in, known_in)]
+    def __init__(self, found: Json, now: datetime, places: int) -> None:
+        intervals = [_interval(one[side]) for one in found["values"] for side in ("true", "known")]
         self.first = min((one.start for one in intervals), default=now)
         self.last = max((one.until(now) for one in intervals), default=now)
         self._now = now
@@ -140,10 +140,13 @@ class _Scale:
         return one, other
 
 
-def _value(found: Timeline, memory_id: str) -> str:
-    fact = next(one.fact for one in found.memories if one.id == memory_id)
-    assert fact is not None
-    return f"not {fact.value}" if fact.negated else fact.value
+def _value(memory: Json) -> str:
+    return f"not {memory['value']}" if memory["negated"] else str(memory["value"])
+
+
+def _interval(one: Json) -> Interval:
+    until = one["until"]
+    return Interval(datetime.fromisoformat(one["from"]), until and datetime.fromisoformat(until))
 
 
 def _days(interval: Interval) -> str:

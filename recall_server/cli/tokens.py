@@ -28,7 +28,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
-from recall_server.services.tasks.ending import COUNTED
+from recall_server.services.tasks.ending import STORED
 
 app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_help=True)
 
@@ -256,8 +256,10 @@ async def not_before(
 
 
 def _print_revoked(revoked: Sequence[str], said: str, entry: AuditEntry, *, as_json: bool) -> None:
-    """Print what was revoked, and how much of what it began has ended with it."""
-    ended = {name: entry.counts[name] for name in COUNTED}
+    """Print what was revoked, and how much of what it began has ended with it. Streams and the
+    like are of a server's process: they end within seconds, and are not known here.
+    """
+    ended = {name: entry.counts[name] for name in STORED}
     if any(ended.values()):
         parts = [f"{number} {name.replace('_', ' ')}" for name, number in ended.items()]
         said += f"\nEnded with it: {', '.join(parts)}."

@@ -1,7 +1,8 @@
 """Writes a client's own configuration: one entry beside what is there, and takes it out again."""
 
 import json
-import shutil
+import math
+import stat
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,16 +36,18 @@ class Change:
 
     def write(self) -> Path | None:
         """Write it; return the backup of what was there. The mode of the file stays."""
-        backup = None
-        if self.before is not None:
+        backup, mode = None, 0o600
+        if self.before is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+            # Through no link of its name, and never open to others for a moment.
             backup = self.path.with_name(self.path.name + BACKUP)
-            shutil.copy2(self.path, backup)
+            write_private(backup, self.before)
+            backup.chmod(mode)
         if self.after is None:
             self.path.unlink()
             return backup
-        mode = self.path.stat().st_mode if self.before is not None else 0o600
-        if self.before is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
         write_private(self.path, self.after)
         self.path.chmod(mode)
         return backup
@@ -155,8 +158,8 @@ def _change(
 
 def _read(path: Path, text: str, *, toml: bool) -> Document:
     try:
-        document: Any = tomlkit.parse(text) if toml else json.loads(text or "{}")
-    except (TOMLKitError, ValueError):
+        document: Any = tomlkit.parse(text) if toml else _plain_json(text or "{}")
+    except (TOMLKitError, ValueError, RecursionError):
         kind = "TOML" if toml else "JSON; comments and trailing commas would be lost"
         raise Invalid(
             f"{path} is no plain {kind}. Nothing was written. Add the entry by hand: `recall "
@@ -164,6 +167,25 @@ def _read(path: Path, text: str, *, toml: bool) -> Document:
         ) from None
     if not isinstance(document, MutableMapping):
         raise Invalid(f"{path} holds no object. Nothing was written. Correct it first.")
+    return document
+
+
+def _plain_json(text: str) -> Any:
+    """What a file of JSON holds. Raises `ValueError` where it could not be written as it was."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a name stands twice")
+        return found
+
+    def finite(number: str) -> float:
+        if not math.isfinite(found := float(number)):
+            raise ValueError("a number is too large")
+        return found
+
+    document = json.loads(text, object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+    json.dumps(document, ensure_ascii=False).encode()
     return document
 
 

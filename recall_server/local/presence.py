@@ -3,8 +3,10 @@ processes, however these end.
 """
 
 import asyncio
+import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,15 +41,22 @@ def published(database: Path | str, address: str) -> Iterator[None]:
 
 
 def address_of(database: Path) -> str | None:
-    """The address of the server of an SQLite file; None where none runs."""
+    """The address of the server of an SQLite file; None where none runs. A link, and a file that
+    another user has made or can write, is none of ours: the token would go where it says.
+    """
     try:
-        with _beside(database, ".address").open(encoding="utf-8") as file:
+        with open(_beside(database, ".address"), encoding="utf-8", opener=_unlinked) as file:
+            if not _ours(file):
+                return None
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return file.read()
     except FileNotFoundError:
         pass
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
     return None
 
 
@@ -99,7 +108,18 @@ class Clients:
 
 
 def _opened(path: Path) -> IO[str]:
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "w+", encoding="utf-8")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    return os.fdopen(descriptor, "w+", encoding="utf-8")
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def _ours(file: IO[str]) -> bool:
+    """Whether the user who runs this has made a file, and nobody else can write it."""
+    found = os.fstat(file.fileno())
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -26,8 +27,17 @@ class Local:
     database: Path
 
     def token(self) -> str:
-        """The token that opens it. Raises `ServerUnreachable` before there is one."""
-        return read_token(folders.token_file(self.database))
+        """The token that opens it. Raises `ServerUnreachable` before there is one, and where others
+        can read it.
+        """
+        path = folders.token_file(self.database)
+        token = read_token(path)
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ServerUnreachable(
+                f"Others can read the token file {path}. Make it yours alone (chmod 600), or "
+                "remove it, and another token is made."
+            )
+        return token
 
     def begin(self) -> None:
         """Start the server beside this program, which does not wait for it."""
@@ -78,13 +88,25 @@ class Local:
             ended = server.poll() is not None
             if address := presence.address_of(self.database):
                 return address
-            if ended:
+            if ended and not self._locked():
                 raise ServerUnreachable(f"The local server did not start: {self._said(began)}")
             time.sleep(POLL_S)
         server.kill()
         raise ServerUnreachable(
             f"The local server did not start within {START_S:.0f} s. Its log is {self._log}."
         )
+
+    def _locked(self) -> bool:
+        """Whether another server has the file: one that does not answer yet, as a client started it
+        that has ended since.
+        """
+        lock = FileLock(self.database.with_name(f"{self.database.name}.lock"), mode=0o600)
+        try:
+            with lock.acquire(timeout=0):
+                Path(lock.lock_file).unlink(missing_ok=True)
+        except Timeout:
+            return True
+        return False
 
     def _make_token(self) -> None:
         """Make the token, unless the database has one: a new database begins with another."""

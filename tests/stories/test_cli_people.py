@@ -8,15 +8,19 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from docs import generate
+from recall_server.api import operations
 from recall_server.local import folders
 from tests.support.cli import Said, clean_environment, recall, refused
-from tests.support.processes import Server, new_token
+from tests.support.isolation import ORDER
+from tests.support.processes import Server, free_port, new_token
+from tests.support.webhooks import SECRET_KEY
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 __all__ = ["clean_environment"]
@@ -37,31 +41,56 @@ WITHOUT_JSON = {
     "recall audit export",
     "recall audit checkpoint",
 }
+# They say what they are about in another way: by an accessor, a file, or the whole database.
+OF_OPERATORS = {
+    "recall tokens list",
+    "recall tokens show",
+    "recall tokens rotate",
+    "recall tokens revoke",
+    "recall tokens delegate",
+    "recall audit tail",
+    "recall export",
+}
+ALLOWED = {"recall_secret_key": SECRET_KEY, "recall_push_allowed_hosts": "127.0.0.1"}
 
 
-@pytest.fixture(params=["database", "server"])
-async def alice(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[Callable[..., Any]]:
-    """`recall COMMAND …` on Alice's memory: in a file, and on a server that is asked for it."""
-    database = tmp_path / "recall.db"
-    token = (await new_token(database, "alice"))["token"]
-    if request.param == "database":
+@asynccontextmanager
+async def reaching(kind: str, database: Path, *token: str) -> AsyncIterator[Callable[..., Any]]:
+    """`recall COMMAND …` on Alice's memory: in a file, or on a server that is asked for it."""
+    shown = (await new_token(database, "alice", *token))["token"]
+    if kind == "database":
 
         async def here(*command: str) -> Said:
-            return await asyncio.to_thread(recall, *command, "--db", database)
+            return await asyncio.to_thread(recall, *command, "--db", database, **ALLOWED)
 
         yield here
         return
-    file = tmp_path / "token"
-    file.write_text(f"{token}\n")
-    async with Server(database) as server:
+    file = database.with_name("token")
+    file.write_text(f"{shown}\n")
+    async with Server(database, **{name[7:]: one for name, one in ALLOWED.items()}) as server:
 
         async def there(*command: str) -> Said:
             options = ("--url", server.address, "--token-file", file)
             return await asyncio.to_thread(recall, *command, *options)
 
         yield there
+
+
+@pytest.fixture(params=["database", "server"])
+async def alice(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Callable[..., Any]]:
+    async with reaching(request.param, tmp_path / "recall.db") as commands:
+        yield commands
+
+
+@pytest.fixture(params=["database", "server"])
+async def admin(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Callable[..., Any]]:
+    """The same with a token that may do all."""
+    async with reaching(request.param, tmp_path / "recall.db", "--scope", "admin") as commands:
+        yield commands
 
 
 def only(pattern: str, text: str) -> str:
@@ -152,6 +181,78 @@ async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:
     assert without.out == "There are no memories here.\n"
     assert again.code == 0
     assert "Ana lives in Porto." in listed.out
+
+
+async def test_a_timeline_is_drawn(alice: Any, tmp_path: Path) -> None:
+    await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01")
+    await alice("add", "Ana: I live in Lisbon.", "--said-at", "2025-06-01")
+    drawn = await alice("timeline", "Ana", "lives_in")
+    named = await alice("timeline", "alice", "Ana", "lives_in", "--as-of", "2025-04-01", "--json")
+    written = await alice("timeline", "Ana", "lives_in", "--svg", str(tmp_path / "ana.svg"))
+    wrong = await alice("timeline", "Ana", "lives_in", "--as-of", "noon")
+
+    assert [line.split()[0] for line in drawn.out.splitlines()] == [
+        *("Porto", "known", "Lisbon", "known", "2025-03-01")
+    ]
+    assert [one["value"] for one in named.json()["values"]] == ["Porto"]
+    assert (written.code, (tmp_path / "ana.svg").read_text().count("<rect")) == (0, 4)
+    refused(wrong, "INVALID_ARGUMENT")
+
+
+async def test_what_waits_for_a_decision_is_listed_and_answered(admin: Any, tmp_path: Path) -> None:
+    await asyncio.to_thread(
+        recall, "conflicts", "policy", "alice", "ask", "--db", tmp_path / "recall.db"
+    )
+    for place in ("Oslo", "Bergen", "Narvik"):
+        await admin("add", f"Zoe: I live in {place}.")
+    waiting = await admin("reviews", "list", "--kind", "dispute")
+    [first, second] = (await admin("conflicts", "list", "--json")).json()
+    shown = await admin("conflicts", "show", first["id"])
+    answered = await admin("reviews", "answer", "alice", first["id"], "keep_existing")
+    settled = await admin("conflicts", "resolve", second["id"], "keep_new")
+    again = await admin("conflicts", "resolve", second["id"], "keep_new")
+    left = await admin("reviews", "list", "alice")
+
+    assert re.findall(r"new +Zoe lives in (\w+)", waiting.out) == [*("Bergen", "Narvik")]
+    assert '"I live in Bergen."' in shown.out
+    assert answered.out == f"Answered {first['id']}.\n"
+    assert settled.out == f"Settled {second['id']}.\n"
+    refused(again, "NOT_WAITING")
+    assert left.out == "Nothing waits for a decision.\n"
+
+
+async def test_what_was_held_back_is_listed_and_released(admin: Any) -> None:
+    await admin("add", f"Eve: {ORDER}")
+    listed = await admin("quarantine", "list")
+    [suspect] = (await admin("quarantine", "list", "alice", "--json")).json()
+    released = await admin("quarantine", "release", suspect["id"])
+    left = await admin("quarantine", "list")
+
+    assert f"| Eve: {ORDER}" in listed.out
+    assert listed.out.endswith("1-1 of 1 held.\n")
+    assert (released.out, left.out) == (f"Released {suspect['id']}.\n", "Nothing is held.\n")
+
+
+async def test_a_webhook_is_added_listed_tested_and_removed(admin: Any) -> None:
+    url = f"http://127.0.0.1:{free_port()}/"  # where nobody listens
+    added = await admin("webhooks", "add", url, "--kind", "memory.added")
+    [listed] = (await admin("webhooks", "list", "--json")).json()
+    tested = await admin("webhooks", "test", listed["id"])
+    removed = await admin("webhooks", "remove", "alice", listed["id"])
+    left = await admin("webhooks", "list")
+
+    assert added.out.startswith("whsec_")
+    assert (listed["url"], listed["kinds"]) == (url, ["memory.added"])
+    assert (tested.code, "PUSH_FAILED" in tested.out) == (1, True)
+    assert (removed.out, left.out) == (f"Removed {listed['id']}.\n", "No webhooks yet.\n")
+
+
+def test_a_command_whose_operation_has_a_route_works_on_a_server_too() -> None:
+    """But for those of who runs the server, and of the clients that are always on one."""
+    routed = {one.cli for one in operations.OPERATIONS if one.cli and one.http and one.handler}
+    options = {name: {p.name for p in one.params} for name, one in generate.commands()}
+
+    assert {name for name in routed if "url" not in options[name]} == OF_OPERATORS
 
 
 async def test_an_error_is_one_line_with_its_code(alice: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from platformdirs import user_cache_path
 
 from tests.support.paths import ROOT
 from tests.support.processes import free_port
@@ -52,7 +53,13 @@ async def test_the_commands_run_as_they_are_printed(page: str, tmp_path: Path) -
         "-c",
         script(page, free_port()),
         cwd=tmp_path,
-        env={**ours, "PYTHONPATH": str(ROOT)},
+        # Not the home of whoever runs this: `recall install` writes there.
+        env={
+            **ours,
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(tmp_path),
+            "XDG_CACHE_HOME": str(user_cache_path()),
+        },
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -61,5 +68,7 @@ async def test_the_commands_run_as_they_are_printed(page: str, tmp_path: Path) -
 
     assert process.returncode == 0, err.decode()[-2_000:]
     assert (tmp_path / "token").read_text().startswith("rcl_")
-    if page == "docs/quickstart.md":
+    if page == "README.md":
+        assert (tmp_path / ".claude.json").exists()
+    else:
         assert "- Ana moved from Porto to Lisbon." in said.read_text()

@@ -6,16 +6,21 @@ import os
 import signal
 
 import pytest
+from filelock import FileLock
 from mcp import MCPError
 
+from recall_server.local.presence import published
+from recall_server.local.starting import Local
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import ERAS, MODERN, data, told
-from tests.support.processes import Server, free_port
+from tests.support.processes import START_S, Server, free_port, until
 from tests.support.server import Running
 from tests.support.stdio import ENDED_S, Home, lines
 
 pytest_plugins = ("tests.support.stdio",)
 
+# No token of anybody's: of the right form.
+SECRET = "ghp_v3NLUS59VeaQ4tZb7Yc1Xk8Rm2Wp6Td0HsJf"
 INITIALIZE = {
     "id": 1,
     "method": "initialize",
@@ -51,6 +56,26 @@ async def test_two_clients_that_come_at_once_start_one_server_with_a_token_of_it
     assert home.token_file.stat().st_mode & 0o777 == 0o600
     assert home.token_file.parent.stat().st_mode & 0o777 == 0o700
     assert home.database.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_on_a_new_machine_tools_are_listed_before_the_rules_for_secrets_are_compiled(
+    fresh_home: Home,
+) -> None:
+    """Clients wait for 10 s at most, and that takes longer. The first text waits for it, and is
+    masked.
+    """
+    home, cache = fresh_home, fresh_home.folder / "cache"
+    home.environment.update(XDG_CACHE_HOME=str(cache), RECALL_DEADLINE_S="300")
+    async with home.client() as client:
+        assert (await client.list_tools()).tools
+        compiled_before = [*cache.rglob("*.vscdb")]
+        await data(client, "store_memory", text=f"The ferry's token is {SECRET}.")
+        compiled = [*cache.rglob("*.vscdb")]
+        found = await data(client, "search_memories", query="ferry token")
+
+    assert (compiled_before, len(compiled)) == ([], 1)
+    assert "[secret: " in str(found)
+    assert SECRET not in str(found)
 
 
 async def test_after_a_kill_of_the_server_clients_go_on_and_nothing_is_lost(home: Home) -> None:
@@ -125,6 +150,28 @@ async def test_a_signal_ends_it_cleanly(
     assert await asyncio.to_thread(process.wait, ENDED_S) == 0
     _, err = process.communicate()
     assert err == ""
+
+
+# Nobody waits for what was started, here as ever: it outlives whoever started it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_server_that_was_started_for_a_client_that_gave_up_is_waited_for(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the file and has not told its address when the next client comes."""
+    for name, value in home.environment.items():
+        monkeypatch.setenv(name, value)
+    log = home.database.with_name("server.log")
+
+    async def refused() -> bool:
+        return log.exists() and "Another recall server" in log.read_text("utf-8")
+
+    with FileLock(home.database.with_name("recall.db.lock"), mode=0o600):
+        waiting = asyncio.create_task(asyncio.to_thread(Local(home.database).address))
+        await until(refused, START_S, "a second server has been refused")
+        with published(home.database, "http://127.0.0.1:1"):
+            found = await waiting
+
+    assert found == "http://127.0.0.1:1"
 
 
 async def test_a_server_that_cannot_start_says_why_to_the_client(home: Home) -> None:

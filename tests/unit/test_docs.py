@@ -1,16 +1,19 @@
 """The documents say what the code does: reference tables, error codes, examples."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.routing import Mount, Route
+from typer.main import get_command
 
 from docs import generate
 from recall_server.api.app import create_app
 from recall_server.api.mcp import Tool
 from recall_server.api.middleware.auth import METADATA_PATHS
+from recall_server.cli.commands import app
 from tests.support.application import Open
 
 ROOT = Path(__file__).parents[2]
@@ -101,3 +104,40 @@ def test_no_source_cites_a_document_that_is_not_in_the_repository() -> None:
 
     # What PostgreSQL calls row-level security is followed by a semicolon, a quote or a full stop.
     assert [str(p) for p in texts if cited.search(p.read_text(encoding="utf-8"))] == []
+
+
+_OURS = r"^\$ ((?:\S+=\S+ |docker exec \S+ )*recall .*)$"
+
+
+def _printed() -> list[tuple[str, ...]]:
+    """The commands of ours that stand in a document, as words."""
+    found = set()
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        for block in re.findall(r"```console\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
+            for line in re.findall(_OURS, block, re.MULTILINE):
+                words = shlex.split(re.split(r" [>|] ", line)[0], comments=True)
+                found.add(tuple(words[len(words) - words[::-1].index("recall") :]))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("words", _printed(), ids=" ".join)
+def test_a_command_that_is_printed_is_one_with_these_options(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the README and the quick start run too: tests/stories/test_printed.py."""
+    monkeypatch.chdir(tmp_path)
+    for word in words:
+        if word.endswith((".jsonl", ".jws", ".jwk")):  # which must be there
+            Path(word).touch()
+    command = get_command(app)
+    left = [str(tmp_path) if word == "/var/lib/recall/archive" else word for word in words]
+    while (inner := getattr(command, "commands", None)) is not None:
+        command = inner[left.pop(0)]
+
+    command.make_context(" ".join(words), left)
+
+
+def test_the_commands_of_every_page_for_operators_are_looked_at() -> None:
+    first = {words[0] for words in _printed()}
+
+    assert {"webhooks", "audit", "create-token", "tokens", "install", "reviews", "undo"} <= first

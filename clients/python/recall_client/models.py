@@ -51,6 +51,8 @@ class Memory(Answer):
     expires_at: datetime | None = None
     source: Citation | None = None
     trust: str | None = None
+    # The rules made it while the language model was out.
+    unreconciled: bool = False
     decisions: list[Decision] = []
     relations: list["Relation"] = []
 
@@ -82,6 +84,7 @@ class Hit(Answer):
     container: str | None = None
     tags: list[str] = []
     around: list[str] = []
+    unreconciled: bool = False
     # With explain:
     scores: dict[str, Any] | None = None
     source: Citation | None = None

@@ -102,7 +102,9 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:
     """A `Key: value`, and the sentences that follow it in its line."""
     first, *others = _sentences(text, [(pair.start, pair.end)], table)
-    if others and all(size(text[one.start : one.end], table) >= _PROSE_WORDS_MIN for one in others):
+    whole = _PAIR.match(text[pair.start : first.end])  # a key can end a sentence: "I 。: yes"
+    long = (size(text[one.start : one.end], table) >= _PROSE_WORDS_MIN for one in others)
+    if others and whole and all(long):
         yield replace(pair, end=first.end)
         yield from others
     else:
