@@ -11,7 +11,7 @@ TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test test-embeddings check bench docs docs-reference interop interop-frameworks faults mcpb soak sabotage format
+.PHONY: demo test test-embeddings check bench docs docs-reference interop interop-clients interop-frameworks faults mcpb soak sabotage format
 
 .venv/installed: pyproject.toml
 	@echo "Installing recall-server and its tools into .venv: about a minute."
@@ -80,8 +80,11 @@ mcpb:  ## the bundle for Claude Desktop, dist/recall.mcpb; fetches its tool from
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop
 
+interop-clients: .venv/installed  ## Claude Code, Codex, Gemini CLI and opencode, and the first use with uv or pip; 1.2 GB
+	$(RUN)/python -m tests.interop.clients
+
 # SUITES: which ones; none: all.
-interop-frameworks: .venv/installed  ## LangGraph, OpenAI Agents, mem0 and generated clients, each in an environment of its own
+interop-frameworks: .venv/installed  ## CrewAI, mcp-use, LangGraph, OpenAI Agents, mem0 and generated clients, each in an environment of its own
 	$(RUN)/python -m tests.interop.frameworks $(SUITES)
 
 sabotage: .venv/installed  ## the product broken on purpose, one control after the other: the tests must notice

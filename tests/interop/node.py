@@ -54,25 +54,31 @@ class Node:
         return await child.run(command, self.environment(given), self.home, within_s=within_s)
 
 
-def installed(home: Path) -> Node:
-    """The programs, installed unless these very versions are there already."""
-    stamp = HOME / "installed.json"
-    wanted = json.dumps({**PINS, "as of": AS_OF})
+def installed(
+    home: Path, pins: Mapping[str, str] = PINS, folder: Path = HOME, as_of: str = AS_OF
+) -> Node:
+    """The programs, installed into `folder` unless these very versions are there already. Raises
+    `NodeUnusable`.
+    """
+    stamp = folder / "installed.json"
+    wanted = json.dumps({**pins, "as of": as_of})
     if not stamp.exists() or stamp.read_text() != wanted:
         stamp.unlink(missing_ok=True)
-        _install()
+        folder.mkdir(exist_ok=True)
+        # Without a file of its own here, npm would install into the nearest folder above.
+        (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": pins}))
+        _npm(folder, "install", f"--before={as_of}", "--no-package-lock")
+        # Some versions of npm leave out what a package does once it is there.
+        _npm(folder, "rebuild", *pins)
         stamp.write_text(wanted)
-    return Node(HOME / "node_modules" / ".bin", home)
+    return Node(folder / "node_modules" / ".bin", home)
 
 
-def _install() -> None:
+def _npm(folder: Path, *arguments: str) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise NodeUnusable("There is no npm on the PATH. Any version will do.")
-    HOME.mkdir(exist_ok=True)
-    # Without a file of its own here, npm would install into the nearest folder above.
-    (HOME / "package.json").write_text(json.dumps({"private": True, "dependencies": PINS}))
-    command = [npm, "install", f"--before={AS_OF}", "--no-package-lock", "--loglevel=error"]
-    ended = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
+    command = [npm, *arguments, "--loglevel=error"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if ended.returncode:
-        raise NodeUnusable(f"npm install failed: {ended.stderr.strip()[-2000:]}")
+        raise NodeUnusable(f"npm {arguments[0]} failed: {ended.stderr.strip()[-2000:]}")
