@@ -1,4 +1,4 @@
-"""The operations; no protocol, no SQL, no environment."""
+"""The operations, without protocols, SQL or the environment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Services:
     model_keys: ModelKeys
     metrics: Metrics
     open_answers: OpenAnswers
-    # Of a namespace, the digest by which lines of the log name it.
+    # The digest by which log lines name a namespace.
     log_name: Callable[[Namespace], str]
     verification: Verification
     purge: Purge

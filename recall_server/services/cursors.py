@@ -1,6 +1,6 @@
-"""Cursors: where a listing goes on, for the caller that was listing and for no other.
+"""Cursors: where a listing continues, usable only by the caller that began it.
 
-The database is not asked about them, so that any server with the same key knows them.
+They are not stored: any server with the same key can read them.
 """
 
 import base64
@@ -24,7 +24,9 @@ CHARS_MAX = 2_048
 
 @dataclass(frozen=True)
 class Listing:
-    """The kind of the things listed, the caller, and all that was asked but the size of a page."""
+    """What a cursor is bound to: the kind of listing, the caller, and the query without the page
+    size.
+    """
 
     kind: str
     context: Context
@@ -38,22 +40,22 @@ class Listing:
 
 
 class Cursors:
-    """Sealed and read with a key of 32 bytes. They hold for `LIFE`."""
+    """Seals and reads cursors with a key of 32 bytes. A cursor is valid for `LIFE`."""
 
     def __init__(self, secret: bytes, now: Callable[[], datetime]) -> None:
         self._fernet = Fernet(base64.urlsafe_b64encode(secret))
         self._now = now
 
     def sealed(self, listing: Listing, place: Sequence[str] | None) -> str | None:
-        """The cursor of the page behind `place`; None where there is none."""
+        """Return the cursor of the page after `place`; None if there is no such page."""
         if place is None:
             return None
         content = json.dumps([listing.digest, *place]).encode()
         return self._fernet.encrypt_at_time(content, int(self._now().timestamp())).decode()
 
     def place(self, listing: Listing, cursor: str) -> list[str]:
-        """Where `listing` goes on; nowhere, on its first page, without a cursor. Raises
-        `InvalidCursor`, in the same words whatever is wrong with it.
+        """Return the place where `listing` continues; an empty list without a cursor, for the first
+        page. Raises `InvalidCursor`, in the same words whatever is wrong.
         """
         if not cursor:
             return []
@@ -62,7 +64,7 @@ class Cursors:
         try:
             now = int(self._now().timestamp())
             content = self._fernet.decrypt_at_time(cursor, int(LIFE.total_seconds()), now)
-            # One cursor has one spelling: base64 has several, and passes over what is none.
+            # Accept one spelling only: base64 has several, and skips foreign characters.
             exact = base64.urlsafe_b64encode(base64.urlsafe_b64decode(cursor)).decode() == cursor
         except (InvalidToken, ValueError):
             raise InvalidCursor from None

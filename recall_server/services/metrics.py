@@ -1,4 +1,4 @@
-"""What an operator watches, as Prometheus counts it. No label names a tenant, a token or a text."""
+"""Metrics for Prometheus. No label names a tenant, a token or a text."""
 
 import asyncio
 from datetime import datetime
@@ -19,7 +19,7 @@ from recall_server.domain.errors import RecallError
 from recall_server.domain.extraction import Usage
 from recall_server.storage.store import Store
 
-# When a counter was first used is of no use to anybody, and a line more for each.
+# The creation time of each counter would be one more line that nobody needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # A scrape is answered within a second, whatever the database does.
@@ -28,8 +28,8 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 
 
 
 class Metrics:
-    """The metrics of one process; those of the database are read when they are asked for, and are
-    the same in every process of a server.
+    """The metrics of one process. Those of the database are read on each scrape, and are the same
+    in every process of a server.
     """
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class Metrics:
         self._seconds.labels(entry.protocol, entry.operation).observe(entry.elapsed_ms() / 1_000)
 
     def refused(self, code: str) -> None:
-        """Count a request that got to no operation."""
+        """Count a request that reached no operation."""
         self._requests.labels("http", "none", code).inc()
 
     def used(self, usage: Usage) -> None:
-        """Count what a call of a language model took."""
+        """Count the tokens of a call of a language model."""
         if usage.model is not None:
             self._tokens.labels(usage.model, "in").inc(usage.input_tokens)
             self._tokens.labels(usage.model, "out").inc(usage.output_tokens)
@@ -99,8 +99,8 @@ class Metrics:
         self._degraded.inc()
 
     async def exposed(self, store: Store, now: datetime) -> bytes:
-        """All of them, in the text format of Prometheus. Where the database does not answer, those
-        that it gives are left out.
+        """Return all metrics in the text format of Prometheus. If the database does not answer, its
+        gauges are NaN, or absent.
         """
         self._cache.set(store.cache_bytes)
         self._jobs.clear()

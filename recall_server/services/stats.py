@@ -1,4 +1,4 @@
-"""The jobs that wait, of a namespace or of all, and the operator's view of the whole."""
+"""Counts of waiting jobs, and the operator's statistics over all namespaces."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from recall_server.storage.store import Store
 
 @dataclass(frozen=True)
 class Backlog:
-    """How many jobs wait or run, and how many were given up. `unreconciled` are the texts of which
-    the rules have made memories in place of the model, until it makes them again.
+    """How many jobs wait or run, and how many were given up. `unreconciled`: the texts that the
+    rules read in place of the model, until the model reads them again.
     """
 
     pending_extractions: int
@@ -40,22 +40,22 @@ class Backlog:
 
 @dataclass(frozen=True)
 class ServerStats:
-    """All namespaces together."""
+    """Statistics over all namespaces."""
 
     namespaces: int
     findable_items: int
     backlog: Backlog
 
 
-# Growth is that of the last days, or of the life of the database where that is shorter.
+# Growth is measured over the last days, or over the life of the database if that is shorter.
 GROWTH_DAYS = 7.0
-# Kinds of data that come with texts; the others do not grow with what is handed in.
+# Kinds of data that grow with the texts that are handed in.
 OF_TEXTS = ("texts", "memories", "embeddings", "words", "jobs")
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a kind of data takes on the disk, and how much more of it a day."""
+    """How many bytes a kind of data takes on the disk, and by how many it grows per day."""
 
     bytes: int
     bytes_a_day: int
@@ -64,8 +64,8 @@ class Size:
 async def sizes(
     store: Store, of_kind: Mapping[str, int], namespaces: AsyncIterator[Namespace], now: datetime
 ) -> dict[str, Size]:
-    """How fast each kind grows: by its share of the texts, or of the audit records, that have come
-    in the last days. Looks at every text, so not on the way of a call.
+    """Return the size and growth of each kind, estimated from the share of texts, or of audit
+    records, that are from the last days. It reads every text: do not call it while a caller waits.
     """
     async with store.transaction(None, write=False) as tx:
         first = await tx.access.first_namespace_at() or now
@@ -88,7 +88,7 @@ async def sizes(
 
 
 async def server_stats(store: Store) -> ServerStats:
-    """Counts over all namespaces, for the operator."""
+    """Return the counts over all namespaces, for the operator."""
     async with store.transaction(None, write=False) as tx:
         namespaces, items = await tx.access.namespace_totals()
         return ServerStats(namespaces, items, Backlog.count(await tx.jobs.all_counts()))

@@ -1,4 +1,4 @@
-"""Keeps background work going: no error ends it in silence."""
+"""Keeps background work going: no error ends it silently."""
 
 import asyncio
 import math
@@ -15,16 +15,16 @@ from recall_server.storage.tables.access import FailingWork
 
 log = structlog.get_logger()
 
-# Work that has failed so often in a row is told of, until it has not failed for so long: some times
-# the longest pause.
+# Work is reported as failing after this many failures in a row, until its last failure is this old:
+# several times the longest pause.
 FAILURES_MIN = 3
 TOLD_S = 300.0
 
 
 @dataclass(eq=False)
 class Supervisor:
-    """Logs an error of background work, and begins the work anew after a pause, which doubles. What
-    fails again and again is noted in the database, which every process of this server reads.
+    """Logs an error of background work, and starts the work again after a pause, which doubles.
+    Repeated failures are noted in the database, where every process of this server sees them.
     """
 
     store: Store
@@ -34,11 +34,13 @@ class Supervisor:
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stop(self) -> None:
-        """Begin nothing anew that fails from now on."""
+        """From now on, do not start work again that fails."""
         self._stopping.set()
 
     async def keep(self, work: str, begin: Callable[[], Awaitable[None]]) -> None:
-        """Do what is called `work` until it returns, or is cancelled."""
+        """Run `begin`, again after each error, until it returns or is cancelled. `work` names it in
+        logs.
+        """
         failures = 0
         loop = asyncio.get_running_loop()
         while True:
@@ -55,13 +57,13 @@ class Supervisor:
                     return
 
     async def failing(self) -> list[FailingWork]:
-        """The work that fails again and again in any process, or did a few minutes ago."""
+        """Return the work that fails repeatedly in any process, or did within `TOLD_S` seconds."""
         noted = await self.store.autocommit(None).server.failing_work()
         since = self.now() - timedelta(seconds=TOLD_S)
         return [one for one in noted if one.at > since]
 
     async def _tell(self, failing: FailingWork, error: Exception) -> None:
-        # Of an error of ours the sentence says it all.
+        # The message of a `RecallError` says enough; others need their traceback.
         cause = (
             {"message": error.message} if isinstance(error, RecallError) else {"exc_info": error}
         )

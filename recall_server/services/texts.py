@@ -1,4 +1,4 @@
-"""Reading and forgetting texts as they were handed in."""
+"""Lists, relabels and forgets texts as they were handed in."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from recall_server.storage.store import Store
 
 @dataclass(frozen=True)
 class TextPage:
-    """One page of texts, each with the words of it that can be read."""
+    """One page of texts, each with its readable words."""
 
     texts: Sequence[tuple[Episode, str]]
     next_offset: int | None
@@ -25,15 +25,15 @@ class TextPage:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts, whatever memories are made of them."""
+    """Lists, relabels and forgets texts."""
 
     store: Store
     runtime: Runtime
     redaction: Redaction
 
     async def page(self, context: Context, *, limit: int, offset: int, **labels: str) -> TextPage:
-        """One page of the texts with these labels (session_id, topic, app, group_id), what was said
-        last first.
+        """Return one page of the texts with these labels (session_id, topic, app, group_id), the
+        latest said first.
         """
         for label in labels.values():
             storable(label)
@@ -53,9 +53,9 @@ class Texts:
         expires_at: datetime | None,
         forever: bool,
     ) -> tuple[Episode, str]:
-        """Change the labels of a text and of the memories of it, or when they end; what is None
-        stays, and with `forever` it never ends. Returns the text with the words that can be read.
-        Raises `Invalid`, `NotFound`, `QuotaExceeded`.
+        """Change the tags, the metadata or the expiry of a text and of its memories. What is None
+        stays; `forever` removes the expiry. Returns the text with its readable words. Raises
+        `Invalid`, `NotFound`, `QuotaExceeded`.
         """
         storable(text_id)
         if tags is None and metadata is None and expires_at is None and not forever:
@@ -92,8 +92,8 @@ class Texts:
         return after, words
 
     async def forget(self, context: Context, text_id: str) -> list[str]:
-        """Neither find nor show a text, and the memories that no other text states. Returns the ids
-        of what was forgotten, each of which can be restored. Raises `NotFound`.
+        """Forget a text and the memories that no other text states. Returns the ids of what was
+        forgotten; each of them can be restored. Raises `NotFound`.
         """
         storable(text_id)
         async with self.store.change(context) as tx:

@@ -1,4 +1,4 @@
-"""What is believed about a matter, as the plan so far would leave it, with who has said so."""
+"""The active memories about a matter, as the plan so far would leave them, with witnesses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,15 +20,15 @@ from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.memories import RELATED_MAX
 
-# Words that a memory rests on, besides those of what was merged into it: each time that it is said
-# again it is compared with all of them, and to forget it hides all of them.
+# How many citations a memory gets by repetition. Each repetition is compared with all of them, and
+# forgetting the memory hides all of them.
 CITED_MAX = 100
 SIMILAR_LOOKED_AT = 8
-# The same statement uses the same rare words. Terms with more postings are skipped, as each planned
-# memory asks for them.
+# The same statement uses the same rare words. Only the rarest terms, with this many postings
+# together, are looked up, as each planned memory asks for them.
 SIMILAR_POSTINGS = 500
-# Shorter statements say the same with the same terms only. Longer ones are compared with the last
-# that are planned.
+# Shorter statements say the same only if they have the same terms. Longer ones are compared with
+# the last `FUZZY_MAX` planned memories.
 FUZZY_TERMS_MIN = 9
 FUZZY_MAX = 20
 
@@ -39,7 +39,7 @@ class Beliefs:
 
     tx: Transaction
     _added: dict[str, Memory] = field(default_factory=dict)
-    # The same by words, and by entity with attribute or value: a long text plans thousands.
+    # `_added` by words, and by entity with attribute or value: a long text plans thousands.
     _by_words: dict[frozenset[str], list[Memory]] = field(default_factory=dict)
     _by_fact: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
     _dropped: set[str] = field(default_factory=set)
@@ -66,7 +66,7 @@ class Beliefs:
         self._witnesses[memory.id] = [witness]
 
     def inherit_witnesses(self, memory: Memory, on: Sequence[Memory]) -> None:
-        """Give a planned memory all witnesses of these."""
+        """Give a planned memory all witnesses of the memories `on`."""
         self._witnesses[memory.id] = [one for other in on for one in self._witnesses[other.id]]
 
     async def load_witnesses(self, memories: Sequence[Memory]) -> None:
@@ -79,15 +79,15 @@ class Beliefs:
         return trust(self._witnesses[memory.id])
 
     def reinforce(self, other: Memory, said: Memory) -> list[Change]:
-        """Return the change when `other` was `said` again; none if it already cites these words. It
-        cites no more than `CITED_MAX`.
+        """Return the change if `other` was `said` again; none if it already cites these words. It
+        gets no further citations once it has `CITED_MAX`.
         """
         (new,) = self._witnesses[said.id]
         before = self._witnesses[other.id]
         if any((one.episode_id, one.span) == (new.episode_id, new.span) for one in before):
             return []
         if len(before) >= CITED_MAX:
-            # It still lasts as long as what was said last.
+            # It still lasts as long as the last repetition.
             return [Reinforce(other.id, None, counts=False, until=said.expires_at)]
         self._witnesses[other.id] = [*before, new]
         counts = corroborates(new, before)
@@ -98,12 +98,13 @@ class Beliefs:
         fact = candidate.fact
         if fact is None:
             return []
-        # Of an attribute with many values only the same one matters: another one agrees with it.
-        # Of one with a single value it may be older than those that are read of the attribute.
+        # For a multi-valued attribute only the same value matters, as different values agree. For
+        # a single-valued one the same value is looked up too: it may be older than the memories
+        # that are read of the attribute.
         single = is_single_valued(fact.attribute) and not fact.negated
         keys = [(fact.attribute, ""), ("", fact.value)] if single else [("", fact.value)]
         if candidate.correction and candidate.replaces is not None:
-            # It may name a value that is stored under another attribute.
+            # `replaces` may name a value that is stored under another attribute.
             keys.append(("", candidate.replaces))
         stored: dict[str, Memory] = {}
         planned: dict[str, Memory] = {}
@@ -117,7 +118,9 @@ class Beliefs:
         return [one for one in (*before, *planned.values()) if one.id not in self._dropped]
 
     async def _stored(self, entity: str, attribute: str, value: str) -> list[Memory]:
-        """The stored memories of an entity with this attribute, or this value; read once."""
+        """Return the stored memories of an entity with this attribute, or else this value. Each
+        key is read once.
+        """
         key = entity, attribute, value
         if key not in self._read:
             tables = self.tx.memories
@@ -127,7 +130,7 @@ class Beliefs:
         return self._read[key]
 
     async def similar_statement(self, memory: Memory) -> list[Memory]:
-        """Return a memory that says the same in nearly the same words, if there is one."""
+        """Return a memory that says the same in nearly the same words; a list of one or none."""
         pool = await similar_items(self.tx, memory.text)
         texts = await self.tx.memories.texts(pool) if pool else {}
         for item_id in pool:
@@ -143,7 +146,7 @@ class Beliefs:
 
 
 async def similar_items(tx: Transaction, text: str) -> list[str]:
-    """Return the ids of the memories and passages that share most rare words with a text."""
+    """Return the ids of the memories and passages that share the most rare words with a text."""
     statistics = await tx.words.statistics(terms(text))
     frequencies = statistics.frequencies
     weights = bm25_weights(
@@ -154,7 +157,7 @@ async def similar_items(tx: Transaction, text: str) -> list[str]:
 
 
 def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:
-    """Return the rarest terms with at most so many postings together, and at least one term."""
+    """Return the rarest terms with at most `postings` postings together, but at least one term."""
     chosen: list[str] = []
     for term in sorted(frequencies, key=lambda term: (frequencies[term], term)):
         postings -= frequencies[term]

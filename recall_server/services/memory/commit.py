@@ -1,4 +1,4 @@
-"""Applies plans: the only code that changes memories. Checks, applies and indexes."""
+"""Applies plans: changes memories and their index entries."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -27,8 +27,9 @@ from recall_server.storage.store import Transaction
 async def apply(
     tx: Transaction, plan: Plan, now: datetime, *, passages: Postings | None = None
 ) -> None:
-    """Make the changes of `plan` within `tx`, index what is new, with the `passages` of a text that
-    was stored with it, and store the decisions and relations. What is superseded stays found.
+    """Make the changes of `plan` within `tx`, index new memories together with the `passages` of a
+    text that was stored with them, and store the decisions and relations. Superseded memories stay
+    in the index.
 
     Raises `Stale` if a change does not find what it expects; the caller's transaction rolls back.
     """
@@ -46,7 +47,7 @@ async def apply(
 
 
 async def settle_ended(tx: Transaction, now: datetime) -> None:
-    """Settle the disputes of which a side is not believed any more: nothing is left to ask."""
+    """Settle the disputes with a side that is no longer believed: nothing is left to ask."""
     for question_id in await tx.disputes.ended():
         await _apply(tx, Settle(question_id), now)
 
@@ -97,8 +98,8 @@ async def _add(tx: Transaction, change: Add) -> None:
 
 
 async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
-    """Keep what is proposed as if it had been forgotten at once, or held back where its words are
-    found all the same.
+    """Store proposed memories as forgotten, which hides their words, or as quarantined if their
+    words are to stay findable.
     """
     for memory in change.memories:
         if change.hides_words:

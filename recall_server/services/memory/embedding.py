@@ -1,4 +1,4 @@
-"""Vectors of items: the texts that one is made of, and the job that stores them."""
+"""Vectors of items: the texts that a vector is made from, and the job that stores vectors."""
 
 import asyncio
 from bisect import bisect_right
@@ -32,23 +32,23 @@ async def promise_vectors(tx: Transaction, runtime: Runtime, episode_ids: Iterab
 
 
 REEMBED = "reembed"
-# Goes up with every change of the texts that a vector is made of: vectors of different recipes are
-# never compared.
+# Goes up with every change of the texts that a vector is made from: vectors of different recipes
+# are never compared.
 RECIPE = 3
-# Characters of the end of the turn before, to which this one is the answer. On LoCoMo 200 found .6
-# points more of the evidence (R@10) than all of it.
+# How many characters from the end of the previous turn precede a passage. On LoCoMo, 200 found 0.6
+# points more of the evidence (R@10) than the whole turn.
 PREVIOUS_CHARS_MAX = 200
-# Items whose vectors are written in one transaction.
+# How many vectors are written in one transaction.
 BATCH = 256
 DROPPED_AT_ONCE = 2_000
 ATTEMPTS_MAX = 3
 
 Texts = tuple[str, ...]
-"""The texts whose mean one vector is."""
+"""The texts of one item. Its vector is the mean of theirs."""
 
 
 class ItemEmbedder:
-    """An `Embedder` with the recipe of items: `model`, the key of stored vectors, names both."""
+    """An `Embedder` with the recipe of items. `model`, the key of stored vectors, names both."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -72,8 +72,8 @@ class ItemEmbedder:
             return await self._embedder.embed(texts)
 
     async def vectors_of(self, items: Sequence[Texts]) -> Vectors:
-        """One row for each item: the mean of its texts' vectors, of length 1 again; the zero vector
-        where that has no direction. Raises `EmbedderUnavailable`.
+        """Return one row for each item: the mean of its texts' vectors, scaled to length 1, or the
+        zero vector if the mean has no direction. Raises `EmbedderUnavailable`.
         """
         rows = await self.embed([text for texts in items for text in texts])
         if not items:
@@ -87,11 +87,11 @@ class ItemEmbedder:
 
 
 def of_passages(found: Mapping[str, VisiblePassage]) -> dict[str, Texts]:
-    """The texts of the vectors of an episode's passages, by their ids: speaker, headings and words,
-    behind the end of what was said before in the session, without which an answer says little. On
-    LoCoMo that found 4.6 points more of the evidence (R@10) than a turn by itself.
+    """Return the texts of the vectors of an episode's passages, by id: speaker, headings and words,
+    preceded by the end of the previous passage of the session, without which an answer says little.
+    On LoCoMo that found 4.6 points more of the evidence (R@10) than a turn by itself.
 
-    What is hidden has no vector, and no part in another's.
+    Hidden passages have no vector and are no part of another's.
     """
     texts: dict[str, Texts] = {}
     before: VisiblePassage | None = None
@@ -106,7 +106,7 @@ def of_passages(found: Mapping[str, VisiblePassage]) -> dict[str, Texts]:
 
 
 def _follows(before: Passage, one: Passage) -> bool:
-    """Whether a passage stands right behind another in its session: nothing between is hidden."""
+    """True if a passage directly follows another in its session, with nothing hidden between."""
     turn, last = one.turn, before.turn
     if turn.index == last.index:
         return one.number == before.number + 1
@@ -118,8 +118,8 @@ def of_memories(
     found: Mapping[str, VisiblePassage],
     texts: Mapping[str, Texts],
 ) -> list[Texts]:
-    """The texts of the vector of each memory: its own words, and the passage that it cites first.
-    `texts` are `of_passages(found)`.
+    """Return the texts of the vector of each memory: its own words, and the first passage that it
+    cites. `texts` must be `of_passages(found)`.
     """
     ids = list(found)
     spans = [one.passage.span for one in found.values()]
@@ -132,7 +132,7 @@ def of_memories(
 
 
 def _of_episode(episode: Episode, memories: Sequence[Memory]) -> dict[str, Texts]:
-    """The texts of the vectors of an episode's passages and of these memories of it."""
+    """Return the texts of the vectors of an episode's passages and of these memories of it."""
     found = visible_passages(episode)
     texts = of_passages(found)
     made = of_memories([(one.searchable, one.citation.span) for one in memories], found, texts)
@@ -140,7 +140,7 @@ def _of_episode(episode: Episode, memories: Sequence[Memory]) -> dict[str, Texts
 
 
 async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
-    """The texts of the vectors of those of `ids` that search finds."""
+    """Return the texts of the vectors of those `ids` that search finds."""
     memories = await tx.memories.found(ids)
     of_episode: dict[str, list[Memory]] = {}
     for memory in memories:
@@ -151,14 +151,14 @@ async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
     for episode_id in sorted({*of_episode, *map(episode_of, passages)}):
         episode = await tx.episodes.get(episode_id)
         assert episode is not None
-        # In a thread: a long text takes long to cut.
+        # In a thread, as cutting a long text takes long.
         found |= await asyncio.to_thread(_of_episode, episode, of_episode.get(episode_id, ()))
     return {i: texts for i, texts in found.items() if i in stored or i in passages}
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """Stores vectors for items that have none of the embedder's model. No model runs in a
+    """Stores vectors for items that lack one of the embedder's model, never calling a model in a
     transaction.
     """
 
@@ -169,11 +169,10 @@ class Embedding:
     dropped_at_once: int = DROPPED_AT_ONCE
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler of the job that stores vectors for an episode's memories and passages: batch
-        by batch, so that a crash repeats no more than one.
+        """Handle the job that stores vectors for an episode's memories and passages, batch by
+        batch, so that a crash repeats one batch at most. Without an embedder it just finishes.
 
-        Raises `EmbedderUnavailable`; items without a vector are still found by their words. Without
-        an embedder there is nothing to do.
+        Raises `EmbedderUnavailable`; items without a vector are still found by their words.
         """
         epoch, texts = await self._lacking_of(job.namespace, job.payload["episode_id"])
         *before, last = self._batches(list(texts))
@@ -191,8 +190,8 @@ class Embedding:
     async def _lacking_of(
         self, namespace: Namespace, episode_id: str
     ) -> tuple[int, dict[str, Texts]]:
-        """The number of erasures, and the texts of the vectors that an episode lacks: read once,
-        as all of its text must be read for any of them.
+        """Return the erase epoch, and the texts of the vectors that an episode lacks. They are read
+        together, as each of them needs the whole episode.
         """
         if self.embedder is None:
             return 0, {}
@@ -207,7 +206,7 @@ class Embedding:
         return epoch, {i: texts[i] for i in lacking}
 
     async def lacking(self, namespace: Namespace) -> int:
-        """About how many findable items of a namespace have no vector of the embedder's model."""
+        """Estimate how many findable items of a namespace lack a vector of the embedder's model."""
         async with self.store.transaction(namespace, write=False) as tx:
             found = (await tx.words.statistics()).documents
             return max(0, found - await tx.vectors.count(self._chosen().model))
@@ -219,12 +218,12 @@ class Embedding:
         entry: Callable[[str], AuditEntry],
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> int:
-        """Store vectors for all findable items of a namespace that have none; how many those were,
-        which `on_progress` gets after each batch. A batch is one transaction with its audit record:
-        a run that is stopped goes on where it ended.
+        """Store vectors for all findable items of a namespace that have none, and return how many;
+        `on_progress` gets that number after each batch. A batch is one transaction with its audit
+        record: the next run continues where a stopped one ended.
 
-        Raises `EmbedderUnavailable`; `Invalid` where there is no embedder; `Stale` where every
-        attempt at a batch met with an erasure.
+        Raises `EmbedderUnavailable`; `Invalid` if there is no embedder; `Stale` if an erasure
+        interfered with every attempt at a batch.
         """
         model, made = self._chosen().model, 0
         after, more = 0, True
@@ -256,8 +255,8 @@ class Embedding:
         return await given()
 
     async def drop_others(self, namespace: Namespace, *, entry: Callable[[str], AuditEntry]) -> int:
-        """Delete the vectors of all other models and recipes; how many those were. A server that
-        still uses one of them finds by words only. Raises `Invalid` where there is no embedder.
+        """Delete the vectors of all other models and recipes, and return how many. A server that
+        still uses one of them searches by words only. Raises `Invalid` if there is no embedder.
         """
         model, dropped = self._chosen().model, 0
         async with self.store.transaction(namespace, write=False) as tx:
@@ -270,7 +269,7 @@ class Embedding:
                     await tx.lock()
                     gone = await tx.vectors.drop(other, self.dropped_at_once)
                     if gone < self.dropped_at_once:
-                        # Their slots are given again: nothing may be cached by them any more.
+                        # Their places are reused, so caches by place must be dropped.
                         await tx.erasures.next_epoch()
                     line.counts["dropped"] = gone
                 dropped += gone
@@ -278,7 +277,7 @@ class Embedding:
         return dropped
 
     def _batches(self, ids: Sequence[str]) -> list[Sequence[str]]:
-        """At least one batch, which may be empty."""
+        """Return at least one batch, which may be empty."""
         starts = range(0, max(len(ids), 1), self.batch)
         return [ids[start : start + self.batch] for start in starts]
 
@@ -295,9 +294,9 @@ class Embedding:
         also: Callable[[Transaction], Awaitable[None]],
         line: AuditEntry,
     ) -> int:
-        """Store vectors for those items that search finds; how many those are. `texts` are theirs
-        as of the `epoch`. `also` is done in the same transaction. Raises `Stale` where something
-        was erased meanwhile.
+        """Store vectors for those items that search still finds, and return how many. `texts` were
+        read at the `epoch`. `also` runs in the same transaction. Raises `Stale` if something was
+        erased meanwhile.
         """
         vectors: dict[str, Vectors] = {}
         if self.embedder is not None and texts:
@@ -307,7 +306,7 @@ class Embedding:
             await tx.lock()
             await also(tx)
             if self.embedder is not None and vectors:
-                # A vector is made of other turns too: it must not bring back an erased one.
+                # A vector is made from other turns too, and must not bring back an erased one.
                 if (await tx.words.statistics()).erase_epoch != epoch:
                     raise Stale
                 still = await tx.findables.found(list(vectors))

@@ -23,7 +23,7 @@ from recall_server.services.memory.passages import with_turns
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 
-# Of one text.
+# The messages of one text.
 MESSAGES_MAX = 1_000
 _PLACEHOLDER = re.compile(r"\[secret: [^\]\n]*\]")
 
@@ -35,7 +35,7 @@ class Redaction:
     redactor: Redactor | None
 
     async def text(self, text: str, entry: AuditEntry) -> str:
-        """Return the redacted text; the audit record counts the secrets."""
+        """Return the redacted text. The audit record counts the secrets."""
         if self.redactor is None or not text:
             return text
         masked, count = await self.redactor.redact(text)
@@ -44,11 +44,11 @@ class Redaction:
         return masked
 
     async def in_place(self, text: str, entry: AuditEntry) -> str:
-        """Return the text with its secrets overwritten, so that no other character moves."""
+        """Return the text with its secrets overwritten in place: no other character moves."""
         masked = await self.text(text, entry)
         if masked == text:
             return text
-        # What stands between the secrets is in both.
+        # The parts between the secrets are in both texts.
         parts, at = [], 0
         *between, last = _PLACEHOLDER.split(masked)
         for part in between:
@@ -63,7 +63,7 @@ class Redaction:
             await self.redactor.ready()
 
     async def parts(self, parts: Sequence[str], entry: AuditEntry) -> list[str]:
-        """Return texts redacted that are read one right after the other."""
+        """Return the parts of one continuous text, redacted."""
         if self.redactor is None or not any(parts):
             return list(parts)
         masked, count = await self.redactor.redact_parts(parts)
@@ -72,7 +72,7 @@ class Redaction:
         return masked
 
     async def lines(self, lines: Sequence[str], entry: AuditEntry) -> list[str]:
-        """Return texts redacted that are read line after line."""
+        """Return the lines of one text, redacted."""
         return (await self.parts(list(_lines(lines)), entry))[::2]
 
     async def utterances(
@@ -90,8 +90,9 @@ class Redaction:
     async def labels(
         self, topic: str, container: str, source: Source, entry: AuditEntry
     ) -> tuple[str, Source]:
-        """Return a topic and a source with its labels, tags and metadata redacted. Raises `Invalid`
-        where the container is named by a secret: by its name it is found, limited and erased.
+        """Return the topic, and the source with its labels, tags and metadata, redacted. Raises
+        `Invalid` if the name of the container holds a secret: a container is found, limited and
+        erased by its name, which cannot be redacted.
         """
         given = {
             name: value
@@ -115,7 +116,7 @@ class Redaction:
         )
 
     async def message(self, message: Message, entry: AuditEntry) -> Message:
-        """Return a client's message with every text in it redacted, its parts as they are read."""
+        """Return a client's message with all texts redacted, its parts as the lines of one text."""
         (id_,) = await self.lines([message.id], entry)
         document = dict(message.document)
         parts = [dict(one) for one in document.get("parts", ())]
@@ -139,7 +140,7 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _written(value: Any) -> Iterator[str]:
-    """The texts of a JSON value as a reader meets them: a name right before what it names."""
+    """Yield the texts of a JSON value in reading order: each name right before its value."""
     if isinstance(value, Mapping):
         for name, one in value.items():
             yield from (name, ": ")
@@ -152,7 +153,7 @@ def _written(value: Any) -> Iterator[str]:
 
 
 def _read(value: Any, written: Iterator[str]) -> Any:
-    """The value that `_written` has written, from its texts."""
+    """Return a JSON value of the same shape, with the texts that `_written` yields for it."""
     if isinstance(value, Mapping):
         names = ((next(written), next(written), one) for one in value.values())
         return {name: _read(one, written) for name, _, one in names}
@@ -163,13 +164,13 @@ def _read(value: Any, written: Iterator[str]) -> Any:
 
 
 EXPIRE_TEXT = "expire_text"
-# A time for texts of which only the words matter.
+# The time of texts whose words alone matter.
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Utterance, ...]:
-    """Return the utterances checked. Raises `Invalid` on too many, on one without words, and on a
-    time that is ahead.
+    """Return the checked utterances. Raises `Invalid` if there are too many, one has no words, or a
+    time is in the future.
     """
     if len(said) > MESSAGES_MAX:
         raise Invalid(
@@ -184,7 +185,7 @@ def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Uttera
 
 
 def last_said_at(said: Iterable[Utterance]) -> datetime | None:
-    """Return the time of the last utterance that has one."""
+    """Return the latest time of the utterances, if any has one."""
     return max((one.said_at for one in said if one.said_at), default=None)
 
 
@@ -195,7 +196,7 @@ def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
 
 
 def refuse_fragments(words: Postings, passages_max: int) -> None:
-    """Raise `TextTooLong` where a text falls into more passages: each has rows and a vector."""
+    """Raise `TextTooLong` if a text has more passages: each of them costs rows and a vector."""
     if words.documents > passages_max:
         raise TextTooLong(
             f"The text falls into {words.documents} passages; at most {passages_max} are taken at "
@@ -219,7 +220,7 @@ async def store_episode(
     await tx.lock()
     await refuse_erased(tx, digests, episode, scope)
     if key is None:
-        # Nothing is asked of the database before all of it is written.
+        # Without a key there is no answer to wait for: all of it is written in one go.
         await tx.episodes.add_new(episode, episode.id, digest)
     elif not await tx.episodes.add(episode, key, digest):
         return False
@@ -240,7 +241,7 @@ async def store_planned_episode(
 async def promise_expiry(
     tx: Transaction, runtime: Runtime, episode_id: str, expires_at: datetime | None
 ) -> None:
-    """Add the job that hides a text at its moment, if it has one."""
+    """Add the job that hides a text when it expires, if it does."""
     if expires_at is not None:
         job_id, payload = runtime.new_id("job"), {"episode_id": episode_id}
         await tx.jobs.add(job_id, EXPIRE_TEXT, payload, runtime.now(), due_at=expires_at)
@@ -254,15 +255,15 @@ async def _hold(tx: Transaction, episode: Episode) -> None:
 async def refuse_erased(
     tx: Transaction, digests: Digests, episode: Episode, scope: AccessScope
 ) -> None:
-    """Raise `ErasedContent` if the text or one of its turns was erased in this access scope: what
-    was said and erased beyond it is not for the writer to learn.
+    """Raise `ErasedContent` if the text or one of its turns was erased in this access scope. The
+    writer must not learn what was erased outside of it.
 
     Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
     any erasure that committed before, and an erasure that commits later erases the text.
     """
     assert tx.bound.namespace is not None
     if scope.types is not None:
-        return  # no text has a type
+        return  # texts have no type, so no erasure in this scope concerned a text
     given = (tx.bound.namespace, episode.text, episode.turns)
     if len(episode.turns) > INLINE_MAX:
         text_digests = await asyncio.to_thread(digests.of_text, *given)
@@ -279,8 +280,8 @@ async def find_erased(
     digests: Digests,
     scope: AccessScope | None = None,
 ) -> set[int]:
-    """Return the indexes of the texts, each with the turns that it is known to have, that
-    `refuse_erased` would refuse.
+    """Return the indexes of the texts that `refuse_erased` would refuse. Each text comes with its
+    known turns.
     """
     assert tx.bound.namespace is not None
     namespace = tx.bound.namespace

@@ -1,17 +1,17 @@
-"""Evidence: the words that a statement is said to rest on, found in the texts that are kept."""
+"""Evidence: finds the words that a statement is said to rest on in the stored texts."""
 
 from recall_server.domain.episode import Citation, Span, episode_of
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.passages import visible_text
 from recall_server.storage.store import Transaction
 
-# Fewer characters stand anywhere, and prove nothing.
+# Fewer characters occur anywhere and prove nothing.
 EVIDENCE_CHARS_MIN = 12
 
 
 async def located(tx: Transaction, words: str) -> Citation | None:
-    """Return where a text in the access scope of `tx` has exactly these words; None where none of
-    those that are likeliest to has them.
+    """Return the citation of exactly these words in a text in the access scope of `tx`; None if
+    none of the most similar texts has them.
     """
     words = words.strip()
     if len(words) < EVIDENCE_CHARS_MIN:
@@ -30,13 +30,13 @@ async def located(tx: Transaction, words: str) -> Citation | None:
 
 
 async def stands(tx: Transaction, citation: Citation) -> bool:
-    """Whether these words are still there to be cited."""
+    """True if these words can still be cited."""
     return await _within(tx, citation.episode_id, citation.quote) is not None
 
 
 async def _within(tx: Transaction, episode_id: str, words: str) -> Citation | None:
     if not await tx.episodes.page(limit=1, id_=episode_id):
-        return None  # it is beyond the access scope, or nothing of it can be read
+        return None  # outside of the access scope, or hidden entirely
     episode = await tx.episodes.get(episode_id)
     at = visible_text(episode).find(words) if episode else -1
     return Citation(episode_id, Span(at, at + len(words)), words) if at >= 0 else None

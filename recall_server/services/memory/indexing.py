@@ -1,4 +1,4 @@
-"""The index of items: adding them to it, taking them out, and rebuilding it."""
+"""The index of items: adds items, takes them out, and rebuilds it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -10,16 +10,16 @@ from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 
-# What is done for each of more items or turns takes long enough for other callers to notice.
+# Work on more items or turns than this runs in a thread: other callers would notice the delay.
 INLINE_MAX = 50
 INLINE_CHARS_MAX = 4_000
-# Texts that are in memory at a time.
+# How many texts are held in memory at a time.
 TEXTS_AT_ONCE = 20
 
 
 async def show(tx: Transaction, ids: Collection[str]) -> None:
-    """Let search find items by their words, and by their vectors if there are any. They are stored
-    already, and are not found yet.
+    """Let search find items by their words, and by their vectors if they have any. The items must
+    be stored already and not be found yet.
     """
     found = await read(tx, ids)
     await tx.words.add(await _postings(found))
@@ -29,7 +29,7 @@ async def show(tx: Transaction, ids: Collection[str]) -> None:
 async def show_new(
     tx: Transaction, found: Mapping[str, Findable], others: Postings | None = None
 ) -> None:
-    """`show` items that are being stored, given as `found`; and `others` with them."""
+    """Like `show`, for new items, given as `found`, together with the postings `others`."""
     made = await _postings(found)
     if others:
         made = made.joined(others)
@@ -45,8 +45,8 @@ async def _postings(found: Mapping[str, Findable]) -> Postings:
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Find items no more, from now on. Their words must still be readable as they were: they tell
-    which terms have one item less.
+    """Hide items from search, from now on. Their words must still be readable unchanged: they tell
+    which terms lose an item.
     """
     found = await read(tx, await tx.findables.found(ids))
     if found:
@@ -54,8 +54,8 @@ async def hide(tx: Transaction, ids: Collection[str]) -> None:
 
 
 async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
-    """Take memories out of the index, with all that they were found by before. Their words must
-    still be readable.
+    """Take memories out of the index, with all their earlier entries. Their words must still be
+    readable.
     """
     found = await tx.findables.memories(await tx.findables.found(ids))
     await tx.words.erase(ids, await _postings(found))
@@ -68,9 +68,9 @@ async def erase_passages(
     touched: Collection[str],
     change: Callable[[], Awaitable[None]],
 ) -> None:
-    """Make a `change` that erases words of these texts. Passages that read otherwise afterwards,
-    and those that are `touched`, lose all entries of before; what is left of them is found since
-    when they were. The others stay as they are.
+    """Make a `change` that erases words of these texts. Passages that it changes, and those in
+    `touched`, lose all earlier entries; what is left of them gets a new entry with the earlier
+    moments. Other passages stay as they are.
     """
     before = await of_episodes(tx, episode_ids)
     found = await tx.findables.found(before)
@@ -79,7 +79,7 @@ async def erase_passages(
     async def erase(ids: Collection[str]) -> None:
         await tx.words.erase(ids, await _postings({i: before[i] for i in ids if i in found}))
 
-    # As long as the entries are there: by them their words are found.
+    # This comes before the change, which needs the old words to find the entries.
     await erase(touched)
     await change()
     after = await of_episodes(tx, episode_ids)
@@ -91,7 +91,7 @@ async def erase_passages(
 
 
 async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
-    """The index entries of items: memories in whatever state, and passages that can be read."""
+    """Return the index entries of items: memories in any state, and readable passages."""
     found = await tx.findables.memories(ids)
     passages = set(ids) - found.keys()
     if passages:
@@ -101,7 +101,7 @@ async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
 
 
 async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, Findable]:
-    """The index entries of the passages of these episodes."""
+    """Return the index entries of the passages of these episodes."""
     found: dict[str, Findable] = {}
     wanted = sorted(set(episode_ids))
     for first in range(0, len(wanted), TEXTS_AT_ONCE):
@@ -124,8 +124,7 @@ async def reread(
     tx: Transaction, episode_ids: Collection[str], change: Callable[[], Awaitable[None]]
 ) -> None:
     """Make a `change` of what can be read of these texts, and index their passages accordingly.
-    Those that read otherwise than before get new entries, which have no vectors until a job has
-    made them.
+    Passages that it changes get new entries, without vectors until a job has made them.
     """
     before = await of_episodes(tx, episode_ids)
     await change()
@@ -143,7 +142,7 @@ async def forget_words(
     now: datetime,
     kind: EventKind = EventKind.FORGOTTEN,
 ) -> None:
-    """Neither find nor show these words, until the item is restored."""
+    """Hide these words from search and reading until the item is restored."""
 
     async def forget() -> None:
         await tx.episodes.forget(item_id, words, now, kind)
@@ -152,8 +151,8 @@ async def forget_words(
 
 
 async def renew(store: Store) -> None:
-    """Rebuild the word indexes that an older release has made, each in one transaction: search uses
-    the old one until then. Replicas may do so at once.
+    """Rebuild the word indexes that an older release made, each in one transaction: search uses the
+    old one until the commit. Several replicas may call this at the same time.
     """
     for namespace in await store.autocommit(None).words.stale():
         async with store.transaction(namespace) as tx:

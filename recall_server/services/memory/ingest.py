@@ -1,4 +1,4 @@
-"""Stores submitted texts at once, and extracts memories from them in the background."""
+"""Stores submitted texts immediately, and extracts memories from them in the background."""
 
 import asyncio
 import hashlib
@@ -72,8 +72,8 @@ INLINE_CHARS_MAX = 4_000
 
 @dataclass(frozen=True)
 class Submission:
-    """A text to remember, or what several said instead of one, and its origin. `occurred_at`: when
-    it was said, if not now. `kept_as` and `expires_at`: as of an `Episode`.
+    """A text to remember, or the utterances of a conversation in its place, and its origin.
+    `occurred_at`: when it was said, if not now. `kept_as` and `expires_at`: as in `Episode`.
     """
 
     text: str
@@ -88,14 +88,14 @@ class Submission:
 
     @property
     def chars(self) -> int:
-        """The characters of the text, or of that which is made of the utterances."""
+        """The number of characters of the text, or of the transcript of the utterances."""
         lines = sum(len(one.speaker) + len(one.words) + 3 for one in self.utterances)
         return lines - 1 if lines else len(self.text)
 
     def digest(self) -> str:
-        """Return a hash of the content: equal for equal submissions, whatever their key."""
+        """Return a hash of the content, without the key: equal for equal submissions."""
         body: list[Any] = [self.text, self.topic, *self.source.digested()]
-        # Without any of these the digest stays as it was before there were any.
+        # A submission without these fields keeps the digest that it had before they existed.
         body += [self.container] if self.container else []
         body += [{"at": self.occurred_at.isoformat()}] if self.occurred_at else []
         body += [{"kept_as": self.kept_as}] if self.kept_as else []
@@ -107,7 +107,7 @@ class Submission:
 @dataclass(frozen=True)
 class Accepted:
     """The answer to a submission. `cached`: its key was used before for the same content.
-    `new_container`: nothing was in `container` before.
+    `new_container`: this is the first text in `container`.
     """
 
     episode_id: str
@@ -119,7 +119,7 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Extracted:
-    """The job of a stored text, and the active memories that were made of it."""
+    """The job of a stored text, and the active memories that were made from it."""
 
     job: TextJob
     memory_ids: tuple[str, ...]
@@ -144,12 +144,12 @@ class Ingest:
         context: Context,
         submission: Submission,
     ) -> Accepted:
-        """Store the text, index its words and enqueue the extraction: one transaction, no model, no
-        vectors.
+        """Store the text, index its words and enqueue the extraction in one transaction, without a
+        model and without vectors.
 
-        Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` if the key was used
-        for other content, `ErasedContent` if the text was erased here, `OutsideAccessScope`,
-        `QuotaExceeded`.
+        Raises `Invalid` if the text or a label is not acceptable, `IdempotencyConflict` if the key
+        was used for other content, `ErasedContent` if the text was erased here,
+        `OutsideAccessScope`, `QuotaExceeded`.
         """
         submission, episode, words = await self.prepared(context, submission)
         confined = context.scope.confined(submission.topic, submission.container)
@@ -196,11 +196,11 @@ class Ingest:
     async def prepared(
         self, context: Context, submission: Submission
     ) -> tuple[Submission, Episode, Postings]:
-        """Return what is stored of a submission: redacted, in the access scope, as an episode with
-        its postings. Raises what `remember` raises without looking into the database.
+        """Return the redacted submission within the access scope, its episode and its postings.
+        Raises those errors of `remember` that need no look into the database.
         """
-        # Redacted before anything is kept of it, and before the digest is made: a digest would
-        # confirm a guessed secret.
+        # Redact before anything is stored and before the digest is made: a digest of the original
+        # would confirm a guessed secret.
         submission = await self._redacted(context, self._checked(submission))
         submission = _in_scope(submission, context.scope)
         context.entry.details |= text_details(
@@ -257,9 +257,9 @@ class Ingest:
         )
 
     async def _stored_key(self, context: Context, key: str | None) -> str | None:
-        """The idempotency key as it is stored: a limited token shares its keys with tokens of the
-        same access scope only, and learns of no others. One that holds a secret is kept as a
-        digest.
+        """Return the idempotency key as it is stored. A limited token shares its keys only with
+        tokens of the same access scope, and learns of no others. A key that holds a secret is
+        stored as a digest.
         """
         if key is None:
             return None
@@ -299,7 +299,9 @@ class Ingest:
         context: Context,
         job_id: str,
     ) -> Extracted:
-        """The state of the job of a text. Raises `NotFound`, also for a text out of reach."""
+        """Return the job of a text and the active memories that were made from it. Raises
+        `NotFound`, also if the text is outside of the access scope.
+        """
         storable(job_id)
         async with self.store.view(context) as tx:
             job = await tx.jobs.of_text(job_id)
@@ -310,10 +312,10 @@ class Ingest:
         return Extracted(job, tuple(one.id for one in memories))
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Extract memories passage by passage, or keep the text as one; each passage and the
-        progress are saved in one transaction, so that a crash repeats nothing.
+        """Extract memories passage by passage, or keep the text itself as one. The memories of a
+        passage and the progress are saved in one transaction, so that a crash repeats nothing.
 
-        Raises what the extractor raises, and `BudgetSpent`; the text gets its vectors all the same.
+        Raises what the extractor raises, and `BudgetSpent`; the text still gets its vectors.
         Raises `Fenced` if another worker holds the job.
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
@@ -329,7 +331,7 @@ class Ingest:
     async def _extract(
         self, job: Job, episode: Episode | None, entry: Callable[[str], AuditEntry]
     ) -> str | None:
-        """Why the job was done otherwise than it should be, if it was."""
+        """Extract what is left to do. Return the fault, if the job did not go as it should."""
         fault: str | None = job.payload.get("fault")
         if episode is not None and not self._says_nothing(episode):
             only, type_ = job.payload.get("turn"), episode.kept_as and MemoryType(episode.kept_as)
@@ -348,12 +350,12 @@ class Ingest:
         return fault
 
     def _says_nothing(self, episode: Episode) -> bool:
-        """Whether no memories are made of it: it is kept as it is, or its time is over."""
+        """True if no memories are made from it: it is kept as text only, or has expired."""
         return episode.kept_as == TEXT_ONLY or passed(episode.expires_at, self.runtime.now())
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Neither find nor show a text whose time is over, and what was made of it and of no other
-        text that lasts longer. Raises `Fenced` if another worker holds the job.
+        """Hide an expired text from search and reading, with those of its memories that no longer
+        lasting text supports. Raises `Fenced` if another worker holds the job.
         """
         record = entry(EXPIRE_TEXT)
         async with self.store.transaction(job.namespace, entry=record) as tx:
@@ -361,7 +363,7 @@ class Ingest:
             now = self.runtime.now()
             await tx.jobs.finish(job, now)
             episode = await tx.episodes.get(job.payload["episode_id"])
-            # It may have been given another end since.
+            # Its end may have been changed since.
             if episode is not None and passed(episode.expires_at, now):
                 ended = await tx.memories.expire(episode.id, now)
                 await indexing.hide(tx, ended)
@@ -389,7 +391,7 @@ class Ingest:
         ) as tx:
             await tx.lock()
             now = self.runtime.now()
-            # First, as the episode may have been erased meanwhile.
+            # This comes first: the episode may have been erased meanwhile.
             await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
             candidates = await without_forgotten(tx, episode, found.candidates)
             settling = await reconcile.settling(tx)
@@ -417,7 +419,7 @@ class Ingest:
         waiting: Sequence[Candidate],
         extractor: str,
     ) -> Plan:
-        """The plan, with a proposal of each of these candidates that was not made before."""
+        """Return the plan with a proposal for each candidate that was not proposed before."""
         now = self.runtime.now()
         memories = reconcile.proposed(episode, waiting, extractor, now)
         before = await tx.memories.get([one.id for one in memories])
@@ -445,7 +447,7 @@ class Ingest:
         self.runtime.wake()
 
     async def _embed_meanwhile(self, job: Job) -> None:
-        """Give the text its vectors before it has memories: the model may be gone for long."""
+        """Give the text its vectors before it has memories: the model may be away for long."""
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
             if await tx.jobs.state(job.id) is not None:  # else it was erased
@@ -453,7 +455,7 @@ class Ingest:
         self.runtime.wake()
 
     async def _embed(self, tx: Transaction, job: Job) -> None:
-        """Add the job that makes vectors of the text of this one."""
+        """Add the job that makes the vectors of the text of this job."""
         if self.embeds:
             await promise_vectors(tx, self.runtime, [job.payload["episode_id"]])
 
@@ -461,14 +463,14 @@ class Ingest:
 def _to_accept(
     candidates: Sequence[Candidate], extractor: str, settling: Settling
 ) -> list[Candidate]:
-    """What a model proposes and is not sure of, where somebody is to be asked."""
+    """Return the candidates that a model doubts, if the policy is to ask somebody."""
     if settling.policy is not Policy.ASK or extractor == VERBATIM or extractor.startswith("rules/"):
         return []
     return [one for one in candidates if one.doubted]
 
 
 def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:
-    """Return the submission with the agent and container of the access scope."""
+    """Return the submission with the agent and the container that the access scope sets."""
     source = submission.source
     agent = access_scope.writer(submission.topic, source.agent_id)
     name = access_scope.container_for(submission.container)

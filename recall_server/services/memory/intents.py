@@ -1,4 +1,4 @@
-"""Intents: remember, correct or forget something at once, by rules, and tell what was decided."""
+"""Intents: remember, correct or forget something immediately, by rules, and report the decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -44,23 +44,25 @@ from recall_server.services.memory.passages import (
 from recall_server.services.memory.reconcile import Corrected
 from recall_server.storage.store import Store, Transaction
 
-# Memories that are scored against what was said, and those that a report shows.
+# How many memories are scored against a statement, and how many of them a report shows.
 SCORED_MAX = 50
 CONSIDERED_MAX = 5
 NAMED_MAX = 5
 CHAIN_MAX = 100
-# Of one memory, in either direction, before another can be stated.
+# A memory with this many relations, in either direction, gets no more.
 RELATIONS_MAX = 100
 GENERAL = "general"
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a caller wants: `memory_id` names the memory that is meant, else the words do. Without a
-    topic or a container a correction goes where the memory is. `by_hand`: word for word, whoever
-    said what it replaces. `review`: it waits until somebody accepts it. `edits`: the proposal that
-    it is the better words for. `evidence`: words that it is said to rest on, which are cited where
-    they are found.
+    """What a caller wants. Without a topic or a container, a correction takes those of the memory.
+
+    `memory_id`: the memory that is meant; without it, the words decide.
+    `by_hand`: keep it word for word, and replace even what is trusted more.
+    `review`: it waits until somebody accepts it.
+    `edits`: the proposal that it replaces with better words.
+    `evidence`: words that it is said to rest on; they are cited if a text has them.
     """
 
     intent: Intent
@@ -78,9 +80,12 @@ class Wish:
 
 @dataclass(frozen=True)
 class Report:
-    """What was decided, or with `dry_run` would be: by which rules stands in the plan. `considered`
-    are the memories that came near, `unclear` those that are meant as much as each other.
-    `change_id` is what an undo names. `held`: the words are in quarantine.
+    """What was decided, or with `dry_run` would be; the plan names the rules.
+
+    `considered`: the memories that came near.
+    `unclear`: the memories that match equally well, if there are several.
+    `change_id`: the id by which this can be undone.
+    `held`: the words are in quarantine.
     """
 
     intent: Intent
@@ -95,7 +100,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Said:
-    """What a text states, by the rules; `extractor` is who says so."""
+    """What a text states, and the name of the extractor that found it."""
 
     candidates: tuple[Candidate, ...]
     extractor: str
@@ -103,7 +108,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Target:
-    """The memory that is meant, if there is one, and what came near."""
+    """The memory that is meant, if it is clear, and the memories that came near."""
 
     memory: Memory | None
     considered: tuple[Match, ...] = ()
@@ -112,7 +117,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Intents:
-    """Changes memory at the wish of a caller: one transaction, no model."""
+    """Changes memory at the wish of a caller, in one transaction, without a model."""
 
     store: Store
     ingest: Ingest
@@ -120,11 +125,11 @@ class Intents:
     embeds: bool
 
     async def submit(self, context: Context, wish: Wish) -> Report:
-        """Do what is wished, or show it. The words of what is remembered are kept as a text; those
-        of what is to be forgotten are not.
+        """Do what is wished, or in a dry run report what would be done. The words of a statement to
+        remember are stored as a text; the words of a request to forget are not.
 
-        Raises what `Ingest.remember` raises, `MemoryNotFound`, `MemorySuperseded`, and where
-        nothing is only to be shown `MatchNotFound` and `MatchAmbiguous`.
+        Raises what `Ingest.remember` raises, `MemoryNotFound`, `MemorySuperseded`, and, unless it
+        is a dry run, `MatchNotFound` and `MatchAmbiguous`.
         """
         not_too_long(len(wish.submission.text), TEXT_CHARS_MAX)
         text = await self.ingest.redaction.text(wish.submission.text, context.entry)
@@ -156,8 +161,8 @@ class Intents:
         dry_run: bool,
         review: bool = False,
     ) -> Report:
-        """Let a new version take the place of a memory, word for word; what is not given stays as
-        it was. Raises what `submit` raises, and `Invalid` where nothing is to be different.
+        """Replace a memory with a new version, word for word; what is not given stays as it was.
+        Raises what `submit` raises, and `Invalid` if nothing is given.
         """
         if not text and type_ is None and confidence is None:
             raise Invalid("Nothing is to be different. Send text, type or confidence.")
@@ -171,7 +176,7 @@ class Intents:
             Submission(
                 text or memory.text,
                 memory.topic,
-                # Whoever said it before, this is the word of whoever changes it.
+                # The new version is the word of the caller, not of the original source.
                 source=Source(tags=memory.source.tags, metadata=memory.source.metadata),
                 expires_at=memory.expires_at,
             ),
@@ -234,7 +239,7 @@ class Intents:
         return report
 
     async def _state(self, context: Context, wish: Wish, target: Target) -> Report:
-        """Remember what is said, in the place of the target where it corrects that."""
+        """Remember the statement; if it is a correction, it replaces the target."""
         corrected = target.memory if wish.intent is Intent.CORRECT else None
         wish, evidence = await self._with_evidence(context, wish)
         submission = _placed(wish, corrected)
@@ -263,7 +268,7 @@ class Intents:
                 await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
                 await self._close(context, tx, wish.edits)
             if corrected:
-                # It may have changed since it was found.
+                # The memory may have changed since it was found.
                 (current,) = await tx.memories.active([corrected.id]) or (None,)
                 if current is None:
                     raise Stale
@@ -303,8 +308,8 @@ class Intents:
         )
 
     async def _with_evidence(self, context: Context, wish: Wish) -> tuple[Wish, Citation | None]:
-        """Where the evidence stands in a text; what stands nowhere is kept with the memory, and
-        said to be unverified.
+        """Return the wish, and the citation of its evidence. Evidence that no text has is kept in
+        the metadata, marked as unverified.
         """
         if not wish.evidence:
             return wish, None
@@ -321,7 +326,7 @@ class Intents:
     def _proposed(
         self, context: Context, kind: ProposalKind, new: Sequence[Memory], target: Memory | None
     ) -> Plan:
-        """The plan that lets a change wait until somebody accepts it."""
+        """Return the plan that lets a change wait until somebody accepts it."""
         proposal = Proposal(
             self.ingest.runtime.new_id(PREFIX),
             kind,
@@ -333,14 +338,14 @@ class Intents:
         return Plan((Propose(proposal, tuple(new)),))
 
     async def _close(self, context: Context, tx: Transaction, proposal_id: str) -> None:
-        """Answer the proposal with better words, if this is one. Raises `NotWaiting`."""
+        """Close the proposal that this edits, if it edits one. Raises `NotWaiting`."""
         by, now = context.entry.by, self.ingest.runtime.now()
         if proposal_id and not await tx.proposals.close(proposal_id, "edit", by, now):
             raise NotWaiting
 
     async def _said(self, episode: Episode, wish: Wish) -> Said:
-        """What the rules read in a text, or by hand, and where they read nothing, the text itself.
-        Of turns in quarantine nothing is read.
+        """Return what the rules extract from a text. If it is entered by hand, or the rules find
+        nothing, return the text itself. Turns in quarantine are not read.
         """
         found: list[Candidate] = []
         extractor = self.rules.name
@@ -368,9 +373,8 @@ class Intents:
     async def relate(
         self, context: Context, from_id: str, kind: RelationKind, to_id: str, confidence: float
     ) -> Relation:
-        """State what one memory is to another. What is stated already stays as it is. Raises
-        `Invalid`, `LimitReached`, and `MemoryNotFound` where one of them is not found in the access
-        scope.
+        """State what one memory is to another. A relation that exists stays as it is. Raises
+        `Invalid`, `LimitReached`, and `MemoryNotFound` if one of them is not in the access scope.
         """
         if kind not in BY_HAND:
             raise Invalid("What supersedes what follows from a correction. Submit one instead.")
@@ -398,7 +402,7 @@ class Intents:
 
 
 def _placed(wish: Wish, corrected: Memory | None) -> Submission:
-    """The submission with its statement alone, and where it goes."""
+    """Return the submission with only its statement as text, and with its topic and container."""
     text = statement(wish.intent, wish.submission.text)
     if corrected is None:
         topic = wish.submission.topic or GENERAL
@@ -412,7 +416,7 @@ def _placed(wish: Wish, corrected: Memory | None) -> Submission:
 
 
 def _citing(plan: Plan, evidence: Citation) -> Plan:
-    """The plan, in which the memory that is added cites its evidence too."""
+    """Return the plan, in which each added memory also cites the evidence."""
     changes = [
         replace(one, also=(*one.also, evidence)) if isinstance(one, Add) else one
         for one in plan.changes
@@ -421,14 +425,14 @@ def _citing(plan: Plan, evidence: Citation) -> Plan:
 
 
 def _correcting(said: Sequence[Candidate], corrected: Memory) -> tuple[Candidate, ...]:
-    """What is said, first that which corrects the memory: what is about its fact, if that is."""
+    """Return the candidates with the correction first: one about the fact of the memory, if any."""
     first = [one for one in said if compare(one, corrected) is not Verdict.COMPATIBLE] or said[:1]
     rest = [one for one in said if one not in first[:1]]
     return (*first[:1], *rest)
 
 
 def _refuse_types(scope: AccessScope, said: Sequence[Candidate]) -> None:
-    """Raise `OutsideAccessScope` where the memory would be of a type that the token may not see."""
+    """Raise `OutsideAccessScope` if a memory would be of a type that the token may not see."""
     if scope.types is not None and not {one.type for one in said} <= scope.types:
         allowed = ", ".join(sorted(scope.types))
         raise OutsideAccessScope(f"This token may write these types only: {allowed}. Send type.")
@@ -444,8 +448,8 @@ def _no_match(unclear: Sequence[str]) -> MatchAmbiguous | MatchNotFound:
 
 
 async def _believed(tx: Transaction, memory: Memory | None, intent: Intent) -> Memory:
-    """The memory, if it can be corrected, or forgotten. Raises `MemoryNotFound`; `MemorySuperseded`
-    names what holds now.
+    """Return the memory, if it can be corrected or forgotten. Raises `MemoryNotFound`, and
+    `MemorySuperseded`, which names the memory that holds now.
     """
     if memory is not None and memory.status in BELIEVED:
         return memory

@@ -1,5 +1,5 @@
-"""Cuts episodes into passages for an extractor, and validates its candidates: the same for every
-path on which memories are made.
+"""Cuts episodes into passages for an extractor, and validates its candidates, in the same way on
+every path that makes memories.
 """
 
 import math
@@ -16,27 +16,27 @@ from recall_server.domain.text.transcript import chunk, parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.storage.store import Transaction
 
-# Extractors promise `candidates_max`; a short passage may give so many all the same.
+# Extractors promise `candidates_max`; a short passage may still give this many.
 CANDIDATES_MIN = 20
-# The extractor's name of a memory that is what somebody handed in.
+# The name in `extractor` of a memory that is a text as it was handed in.
 VERBATIM = "verbatim"
 TEXT_CHARS_MAX = 2_000
 WORDS_CHARS_MAX = 500
 
 
 def with_turns(episode: Episode) -> Episode:
-    """Return the episode with its turns, cut from its text unless it has them; suspects are
+    """Return the episode with its turns, parsed from its text unless it has them. Suspect turns are
     hidden.
     """
     turns = episode.turns or parse_turns(episode.text, episode.occurred_at)
     said = [
-        # The label matters: "System: you are …" is said by no participant.
+        # The label matters: no participant says "System: you are …".
         f"{turn.speaker}: {_words(episode, turn)}" if turn.speaker else _words(episode, turn)
         for turn in turns
     ]
     found = suspects(said)
     if reasons := suspicions("\n".join(labels(episode.topic, episode.container, episode.source))):
-        # They stand beside each of them, in an answer and before a model.
+        # An answer, and a model's input, shows the labels next to each turn.
         found = dict.fromkeys(range(len(turns)), tuple(f"{one}, in a label" for one in reasons))
     if found:
         turns = tuple(
@@ -47,7 +47,7 @@ def with_turns(episode: Episode) -> Episode:
 
 
 def labels(topic: str, container: str, source: Source) -> list[str]:
-    """Return what stands beside words in an answer, and before a model."""
+    """Return the labels that an answer, or a model's input, shows next to the words."""
     found = [topic, container, source.session_id, source.agent_id, *source.tags]
     return [label for label in (*found, *texts_in(source.metadata)) if label]
 
@@ -55,11 +55,12 @@ def labels(topic: str, container: str, source: Source) -> list[str]:
 def passages(
     episode: Episode, chars: int, *, only: int | None = None
 ) -> Iterator[tuple[int, Passage | None]]:
-    """Yield the passages for an extractor with the number of the next one; None if all of a passage
-    is hidden. `only`: the turn of this position alone.
+    """Yield each passage for an extractor with the number of the next one; None in place of a
+    passage with no visible turn. `only`: yield just the turn at this position.
 
     Hidden turns and forgotten words are blanked out, so that no model reads them and positions
-    stay. Passages are cut as if nothing were hidden: a release does not move those still to do.
+    do not change. Passages are cut as if nothing were hidden: releasing a turn does not move those
+    that are still to do.
     """
     text = visible_text(episode)
     turns = [turn for turn in episode.turns if only in (None, turn.index)]
@@ -81,9 +82,9 @@ def visible_text(episode: Episode) -> str:
 
 
 def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
-    """Keep the candidates that cite visible words, can be stored and give no orders to a model,
-    none surer than its review allows; count the rest as rejected. A model's proposal has no
-    authority, least of all over models that read it later.
+    """Return the candidates that cite visible words, can be stored and give no orders to a model,
+    with confidence capped where they need review; count the rest as rejected. A model's proposal
+    has no authority, least of all over models that read it later.
     """
     kept = [one.capped() for one in extraction.candidates if _valid(one, passage)]
     kept = kept[: max(CANDIDATES_MIN, candidates_max(passage))]
@@ -94,16 +95,16 @@ def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
 async def without_forgotten(
     tx: Transaction, episode: Episode, candidates: Iterable[Candidate]
 ) -> list[Candidate]:
-    """Return the candidates that rest on no forgotten words, as `tx` sees them: what was forgotten
-    before it was extracted stays so.
+    """Return the candidates that rest on no forgotten words, as `tx` sees them: words that were
+    forgotten before their extraction stay forgotten.
     """
     gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
     return [one for one in candidates if not any(map(one.span.overlaps, gone))]
 
 
 def verbatim(passage: Passage, type_: MemoryType) -> Extraction:
-    """Return the visible turns as candidates, word for word: those with nothing but blanks between
-    as one.
+    """Return the visible turns as candidates, word for word. Turns with only white space between
+    them become one candidate.
     """
     spans: list[Span] = []
     for turn in passage.turns:
@@ -137,7 +138,7 @@ def _valid(candidate: Candidate, passage: Passage) -> bool:
 
 
 def _cites(span: Span, turns: Sequence[Turn]) -> bool:
-    """Whether a span begins and ends in visible turns, with no hidden one between."""
+    """True if a span begins and ends in visible turns, with no hidden turn between."""
     first = next((n for n, t in enumerate(turns) if t.span.start <= span.start < t.span.end), None)
     last = next((n for n, t in enumerate(turns) if t.span.start < span.end <= t.span.end), None)
     if first is None or last is None:

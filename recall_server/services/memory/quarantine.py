@@ -1,4 +1,4 @@
-"""Quarantine: turns held back when they came in, which a person releases or rejects."""
+"""Quarantine: turns that were held back on arrival, until a person releases or rejects them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ LISTED_MAX = 100
 
 @dataclass(frozen=True)
 class Suspects:
-    """One page of suspects, and the number of those in this state."""
+    """One page of suspects, and the number of all suspects in this state."""
 
     found: tuple[Suspect, ...]
     total: int
@@ -41,7 +41,7 @@ class Quarantine:
         limit: int,
         offset: int,
     ) -> Suspects:
-        """Return the turns of this state with their words and the reasons, newest first."""
+        """Return the turns in this state with their words and the reasons, newest first."""
         async with self.store.transaction(context.namespace, write=False) as tx:
             found = await tx.quarantine.page(state, limit=limit, offset=offset)
             total = await tx.quarantine.count(state)
@@ -58,7 +58,7 @@ class Quarantine:
         was rejected.
         """
         job_id, now = self.runtime.new_id("job"), self.runtime.now()
-        # A turn and what is made of it are one change.
+        # Releasing the turn and extracting its memories are one change.
         context.entry.part_of = job_id
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
@@ -75,8 +75,8 @@ class Quarantine:
         context: Context,
         item_id: str,
     ) -> None:
-        """Keep the turn hidden. Idempotent. Raises `NotFound`; `Stale` if it was released: undo
-        that.
+        """Keep the turn hidden. Idempotent. Raises `NotFound`; `Stale` if it was released: undo the
+        release instead.
         """
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
@@ -85,7 +85,7 @@ class Quarantine:
     async def _decide(
         self, tx: Transaction, item_id: str, state: Held, now: datetime, entry: AuditEntry
     ) -> Place | None:
-        """Store the decision; None if it was made before."""
+        """Store the decision and return the place of the turn; None if it was made before."""
         storable(item_id)
         by = entry.by
         decided = await tx.quarantine.decide(item_id, state, by, now)

@@ -1,4 +1,4 @@
-"""Rebuild: memories and the index are derived again from the texts and the events, and compared
+"""Rebuild: derives memories and the index again from the texts and the events, and compares them
 with what search reads. No model is called.
 """
 
@@ -46,9 +46,12 @@ class _Digest:
 
 @dataclass(frozen=True)
 class Compared:
-    """What is read, beside what its texts and events say: the number of memories, the ids of those
-    whose state differs (`NAMED_MAX` at most), how many items and words of the index differ, and the
-    digests of both sides.
+    """The comparison of what search reads with what texts and events say.
+
+    `memories`: the number of memories.
+    `different`: the ids of those whose state differs, `NAMED_MAX` at most.
+    `items`, `words`: how many items and words of the index differ.
+    `digest`, `rebuilt`: the digests of what is read, and of what is derived.
     """
 
     memories: int
@@ -65,7 +68,7 @@ class Compared:
 
 @dataclass
 class Reextracted:
-    """What the extractor of this release made of texts otherwise than the one before."""
+    """How many texts were extracted again, and how their memories changed."""
 
     texts: int = 0
     added: int = 0
@@ -86,7 +89,7 @@ class _Sides:
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Comparing what is read with what it derives from, mending it, and extracting anew."""
+    """Compares what search reads with what it derives from, repairs it, and extracts again."""
 
     store: Store
     runtime: Runtime
@@ -94,13 +97,14 @@ class Rebuild:
     embeds: bool
 
     async def compare(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
-        """Read all of a namespace, as it is at one moment."""
+        """Compare all of a namespace in one snapshot."""
         async with self.store.snapshot(context.namespace) as tx:
             return (await _compared(tx, on_progress))[0]
 
     async def mend(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
-        """Give memories the state of their last event, and make the index anew where it differs, in
-        one transaction; what it was before is returned. Readers see the old until then.
+        """Give memories the state of their last event, and rebuild the index if anything differs,
+        in one transaction. Return the comparison from before. Readers see the old state until the
+        commit.
         """
         async with self.store.change(context) as tx:
             await tx.lock()
@@ -116,10 +120,10 @@ class Rebuild:
     async def reextract(
         self, namespace: Namespace, begin: Callable[[], Context], on_progress: Progress
     ) -> Reextracted:
-        """Read each text of which the rules made memories with the rules of this release: what they
-        make otherwise supersedes what they had made, and what they no longer make is deprecated.
-        Each text is a transaction, and all of them one change, which can be undone. Run again, it
-        goes on where it was interrupted.
+        """Extract each text again with the rules of this release. A memory that they now make of
+        the same words supersedes the one that they made before; a memory that they no longer make
+        is deprecated. Each text is one transaction; together they are one change, which can be
+        undone. A second run continues where the first was interrupted.
         """
         done = Reextracted()
         for number, episode_id in enumerate(await self._texts(namespace), 1):
@@ -187,8 +191,8 @@ class Rebuild:
 
 
 def _replacing(plan: Plan, old: Iterable[Memory]) -> tuple[Plan, list[Memory]]:
-    """The plan, in which each old memory gives way to a new one of the same words; and those of
-    which there is none.
+    """Return the plan in which each old memory is superseded by a new one of overlapping words, and
+    the old memories without such a one.
     """
     new = [change.memory for change in plan.changes if isinstance(change, Add)]
     changes, ended = list(plan.changes), []
@@ -233,7 +237,7 @@ async def _compared(
 
 
 async def _indexed(tx: Transaction) -> tuple[set[str], Counter[str]]:
-    """The items that search finds, and in how many of them each word stands."""
+    """Return the items that search finds, and how many of them contain each word."""
     items: set[str] = set()
     ids, after = await tx.findables.page(0)
     while ids:
@@ -245,7 +249,7 @@ async def _indexed(tx: Transaction) -> tuple[set[str], Counter[str]]:
 async def _to_index(
     tx: Transaction, on_page: Callable[[], object]
 ) -> tuple[set[str], Counter[str]]:
-    """The same, as texts and memories say."""
+    """Return the same as `_indexed`, derived from texts and memories."""
     items: set[str] = set()
     terms: Counter[str] = Counter()
     async for memories, episodes in tx.findables.to_index():

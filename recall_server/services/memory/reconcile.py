@@ -1,10 +1,10 @@
 """Makes a plan from an extractor's candidates and the stored memories.
 
-A stated correction, an exact duplicate and a multi-valued attribute settle themselves. Any other
-contradiction is settled by policy: *decide* lets the later claim win, *ask* makes a question of it,
-or where nobody waits for one a dispute, and the others always choose the same side. A less trusted
-claim replaces no more trusted one unless a person says so: both stay, and the contradiction is
-recorded.
+A stated correction, an exact duplicate and a multi-valued attribute settle themselves. The policy
+settles any other contradiction: *decide* lets the later claim win; *ask* makes it a question, or a
+dispute if nobody waits for a question; each of the others always chooses the same side. A less
+trusted claim never replaces a more trusted one unless a person says so: both stay, and the
+contradiction is recorded.
 """
 
 from collections.abc import Collection, Sequence
@@ -47,18 +47,18 @@ from recall_server.storage.store import Transaction
 
 @dataclass(frozen=True)
 class Corrected:
-    """A memory that somebody says is wrong. `by_hand`: whoever says so may replace what is trusted
-    more than their words.
+    """A memory that somebody says is wrong. `by_hand`: the correction may replace it even if it is
+    trusted more.
     """
 
     memory: Memory
     by_hand: bool = False
 
 
-# Memories that a question shows, whose answer is about all that are contradicted; and those that
-# the record of what was kept beside them names.
+# How many contradicted memories a question shows and a decision names. An answer still applies to
+# all of them.
 SIDES_MAX = 10
-# A newer claim with so much less confidence does not win.
+# A newer claim is not recommended if its confidence is lower by more than this.
 SURE = 0.2
 # `decided_by` of a decision to keep both because the later claim is trusted less.
 TRUST = "trust"
@@ -79,10 +79,12 @@ async def plan(
     """Return the changes that make `candidates` memories, given what `tx` sees, and the questions
     that `settling` (by default: decide) leaves open.
 
-    A candidate that was made into a memory before is skipped, whatever became of it: a repetition
-    adds nothing and restores nothing. `new`: the episode is not stored yet, so there can be no such
-    memory. Active memories `without` which it is made are passed over, and `corrected` is what the
-    first candidate takes the place of.
+    A candidate that was made into a memory before is skipped, whatever became of that memory: a
+    repetition adds nothing and restores nothing.
+
+    `new`: the episode is not stored yet, so no such memory can exist.
+    `without`: active memories to ignore.
+    `corrected`: the memory that the first candidate replaces.
     """
     proposals = _proposals(episode, candidates, extractor, now)
     before = {} if new else await tx.memories.get(list(proposals))
@@ -98,8 +100,8 @@ async def plan(
 
 
 async def settling(tx: Transaction) -> Settling:
-    """Return how contradictions are settled where nobody waits for an answer: by the policy of the
-    namespace, of which *ask* opens disputes.
+    """Return how contradictions are settled when nobody waits for an answer: by the policy of the
+    namespace, where *ask* opens disputes.
     """
     return Settling(await tx.access.policy() or Policy.DECIDE, disputes=True)
 
@@ -111,8 +113,8 @@ async def restored(
     settling: Settling | None = None,
     corrected: Memory | None = None,
 ) -> Plan:
-    """Return the changes that restore a forgotten memory: what was stated since settles it as if it
-    were stated only now. Whoever restores it may say that it takes the place of `corrected`.
+    """Return the changes that restore a forgotten memory. It is settled with what was stated since,
+    as if it were stated only now. It replaces `corrected`, if that is given.
     """
     memory = replace(forgotten, status=Status.ACTIVE, retired_at=None, superseded_by=None)
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
@@ -125,7 +127,7 @@ async def restored(
     changes = await _settle(candidate, memory, draft, by_hand)
     added = [one.memory for one in changes if isinstance(one, Add)]
     if not added:
-        # A correction to what is known already gives way to that.
+        # A known memory says the same already and supersedes the restored one.
         by = {one.by for one in changes if isinstance(one, Supersede)}
         added = [_outdated(memory, one) for one in same if one.id in by]
     again = added[0]
@@ -142,7 +144,7 @@ async def arrived(
     settling: Settling | None = None,
 ) -> Plan:
     """Return the changes that settle an imported memory, stored as active, with what was known here
-    before: with all but the memories `beside`, which it has come with.
+    before: with all memories except `beside`, those of the same import.
     """
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
     for one in (memory.id, *beside):
@@ -162,7 +164,7 @@ async def arrived(
 
 
 def _stated(memory: Memory) -> Candidate:
-    """Return a memory as what states it."""
+    """Return the candidate that states a memory."""
     return Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
 
 
@@ -178,7 +180,7 @@ async def answered(
     resolution: Resolution,
     now: datetime,
 ) -> Plan:
-    """Return the changes by which a dispute is settled as the answer says."""
+    """Return the changes that settle a dispute as the answer says."""
     draft, new = _Draft(Beliefs(tx), Settling(), now), question.new
     existing = list(question.existing)
     await draft.beliefs.load_witnesses([new, *existing])
@@ -188,7 +190,7 @@ async def answered(
     made: list[Change] = []
     for change in changes:
         if isinstance(change, Add) and change.memory.id == new.id:
-            # It is stored already.
+            # The newer side of a dispute is stored already.
             given_way = change.memory
             if given_way.superseded_by and given_way.valid_until:
                 until, by = given_way.valid_until, given_way.superseded_by
@@ -204,7 +206,9 @@ async def answered(
 async def question_of(
     tx: Transaction, dispute_id: str, new: Memory, existing: Sequence[Memory]
 ) -> Question:
-    """Return the question which side of a dispute holds, the most trusted one first."""
+    """Return the question which side of a dispute holds, its existing memories ordered by trust,
+    the most trusted first.
+    """
     beliefs = Beliefs(tx)
     await beliefs.load_witnesses([new, *existing])
     ordered = sorted(existing, key=beliefs.trust, reverse=True)
@@ -216,7 +220,7 @@ async def question_of(
 def proposed(
     episode: Episode, candidates: Sequence[Candidate], extractor: str, now: datetime
 ) -> list[Memory]:
-    """Return the memories that candidates would be, as they wait for somebody to accept them."""
+    """Return the memories that candidates would become if somebody accepted them."""
     return [memory for _, memory in _proposals(episode, candidates, extractor, now).values()]
 
 
@@ -280,8 +284,8 @@ class _Draft:
         self.rulings.append(Ruling(memory, rule, tuple(same), tuple(clashing)))
 
     def named(self, clashing: Sequence[Memory]) -> list[Memory]:
-        """Of what contradicts a claim, what its record names: of more, which each would add a row
-        for each other, the most trusted ones, and of those the newest.
+        """Return the contradicting memories that a record names: `SIDES_MAX` at most, the most
+        trusted and then the newest first, as each of them adds a row.
         """
         ordered = sorted(
             clashing, key=lambda one: (self.beliefs.trust(one), one.recorded_at, one.id)
@@ -323,7 +327,7 @@ async def _settle(
                 *_supersede(superseded, other, memory, beliefs, Rule.LATER),
             ]
     if not clashing:
-        # Stated again on better evidence: the better words replace the stored ones.
+        # It is stated again on better evidence, so the new words replace the stored ones.
         outlived = [one for one in same if _lasts(memory, one)]
         draft.relate(memory, RelationKind.DUPLICATES, outlived)
         draft.rule(memory, Rule.RESTATED if same else Rule.NEW, same)
@@ -346,7 +350,7 @@ async def _compared(
             continue
         if verdict is Verdict.SAME:
             same.append(other)
-        # What expires first ends nothing: the other holds again afterwards.
+        # A memory that expires first ends nothing: the other holds again afterwards.
         elif verdict is Verdict.CLASHES and _lasts(memory, other):
             clashing.append(other)
     if not clashing and not same:
@@ -358,7 +362,9 @@ async def _compared(
 def _correct(
     memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft
 ) -> list[Change]:
-    """Let a correction take the place of what it corrects, or what is known already."""
+    """Replace what is corrected with the correction, or with a memory that says the same already
+    and is trusted at least as much.
+    """
     beliefs = draft.beliefs
     draft.rule(memory, Rule.ASKED_FOR, same, clashing)
     by = next((one for one in same if beliefs.trust(one) >= beliefs.trust(memory)), None)
@@ -369,7 +375,7 @@ def _correct(
 
 
 def _lasts(memory: Memory, other: Memory) -> bool:
-    """Whether a memory is to be found for at least as long as another."""
+    """True if a memory expires no earlier than another."""
     if memory.expires_at is None or other.expires_at is None:
         return memory.expires_at is None
     return memory.expires_at >= other.expires_at
@@ -384,7 +390,7 @@ def _decide(
     newer = [one for one in clashing if one.said_at > memory.said_at]
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
-        # A late report is history already: the oldest of the later claims ended it.
+        # A late report is already history: the oldest of the later claims ended it.
         draft.rule(memory, Rule.LATE_REPORT, same, clashing)
         by = min(ending, key=lambda other: other.said_at)
         return [Add(_outdated(memory, by), rule=Rule.LATE_REPORT)]
@@ -402,13 +408,13 @@ def _decide(
 
 
 def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
-    """Return the id of the question which of these holds."""
+    """Return the id of the question which of these memories holds."""
     return derived_id("q", memory.id, *sorted(other.id for other in clashing))
 
 
 def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Change]:
-    """Apply the answer, or a policy that needs none, to a contradiction; ask if there
-    is neither.
+    """Settle a contradiction by its answer, or by a policy that needs none; else ask, or open a
+    dispute.
     """
     clashing = sorted(clashing, key=draft.beliefs.trust, reverse=True)
     question_id = _question_id(memory, clashing)
@@ -419,19 +425,19 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
     above = draft.beliefs.trust(clashing[0]) - draft.beliefs.trust(memory)
     if resolution is None and by_policy is not None:
         resolution = Resolution(question_id, by_policy, "policy", draft.now)
-    # Only a person's answer lifts what is trusted less over what is trusted more.
+    # Only a person's answer lets a less trusted claim replace a more trusted one.
     if resolution is not None and resolution.decided_by in ("policy", EXPIRY):
         less = Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING
         if above and resolution.choice is less:
             resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None and draft.settling.disputes and above > 0:
-        # What was fetched casts no doubt on what a person said.
+        # A less trusted claim, such as fetched text, puts no more trusted one in dispute.
         resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None and draft.settling.disputes:
         draft.rule(memory, Rule.DISPUTE, clashing=clashing)
         draft.relate(memory, RelationKind.CONTRADICTS, named)
         draft.beliefs.add(memory)
-        # Each time that these contradict each other it is another one, with its own answer.
+        # Each time that these contradict each other is a new dispute, with its own answer.
         dispute_id = derived_id("q", question_id, draft.now.isoformat())
         return [
             Add(memory, rule=Rule.DISPUTE),
@@ -503,8 +509,8 @@ def _supersede(
 
 
 def _recommendation(memory: Memory, clashing: Sequence[Memory], above: int) -> tuple[str, Choice]:
-    """Return the reason of a question and the side that the evidence favours: the more trusted,
-    else the later claim, unless it is much less certain.
+    """Return the reason of a question and the side that the evidence favours: the more trusted
+    claim, or at equal trust the later one, unless it is much less certain.
     """
     new, old = memory.fact, clashing[0].fact
     if new is None or old is None:
@@ -548,8 +554,8 @@ def _outdated(memory: Memory, by: Memory) -> Memory:
 
 
 def _end_of(old: Memory, new: Memory) -> datetime:
-    """Return when the older claim ceased to hold: the start of the newer one, if that is later;
-    never before its own start.
+    """Return when the older claim ceased to hold: at the start of the newer claim, if that is after
+    its own start, else when the newer one was said; never before its own start.
     """
     ended = new.valid_from if new.valid_from > old.valid_from else new.said_at
     return max(ended, old.valid_from)
@@ -587,7 +593,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
 
 
 def _witness(episode: Episode, span: Span) -> Witness:
-    """Return the witness of a span; of several speakers, the least trusted."""
+    """Return the witness of a span: of several speakers, the least trusted."""
     source = (episode.source.session_id, episode.source.agent_id)
     speakers = [turn.speaker for turn in turns_at(episode.turns, span)] or [None]
     return least_trusted([Witness(episode.id, span, speaker, *source) for speaker in speakers])

@@ -1,5 +1,5 @@
-"""Undo: what a job, task, import or call did to memories and texts is taken back exactly, unless
-something later rests on it. Nothing is deleted: what a change added is forgotten.
+"""Undo: takes back exactly what a job, task, import or call did to memories and texts, unless a
+later change rests on it. No memory is deleted: one that the change added is forgotten.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +27,12 @@ from recall_server.services.memory.episodes import promise_expiry
 from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
 
-# Items that are in memory at a time.
+# How many items are held in memory at a time.
 BATCH = 200
 NAMED_MAX = 10
 PAGE_EVENTS = 1_000
-# Time does not go back, and labels are no state.
+# Changes that cannot be undone: expiry, as time does not go back, and labels, which have no
+# recorded state.
 _FINAL = {
     EventKind.EXPIRED: "What this change ended was to end then. Store it anew, without expires_at "
     "or with a later one.",
@@ -43,9 +44,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undo takes back: the changes, newest first; memories that are as they were before,
-    those that are forgotten since a change had added them, and texts whose words are shown or
-    hidden again. `change_id` names the undo itself, which can be undone; None in a dry run.
+    """What an undo takes back.
+
+    `changes`: the changes that are undone, newest first.
+    `memories`: the memories that are as they were before.
+    `forgotten`: the memories that are forgotten, mostly because a change had added them.
+    `texts`: the texts with words that are shown or hidden again.
+    `change_id`: the undo itself, which can be undone; None in a dry run.
     """
 
     changes: tuple[str, ...]
@@ -57,7 +62,7 @@ class Undone:
 
 @dataclass(frozen=True)
 class Page:
-    """The changes of the latest events; `next_before` is where to go on."""
+    """One page of changes; `next_before` is where the next page begins."""
 
     changes: tuple[Change, ...]
     next_before: int | None
@@ -69,8 +74,11 @@ class _RolledBack(Exception):
 
 @dataclass
 class _Effect:
-    """What was taken back so far: `events` of `events_max`, of which `last_seq` is the last. And
-    the texts that `expired` and are found again, although their time is over.
+    """What was taken back so far.
+
+    `events`: how many events, of at most `events_max`.
+    `last_seq`: the number of the last of them.
+    `expired`: the texts whose expiry was taken back.
     """
 
     events_max: int
@@ -83,7 +91,7 @@ class _Effect:
     texts: dict[str, None] = field(default_factory=dict)
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
-        """Count the events of one change more. Raises `NotUndoable` where they are too many."""
+        """Count the events of one more change. Raises `NotUndoable` if there are too many."""
         self.events += sum(counts.values())
         if self.events > self.events_max:
             raise NotUndoable(
@@ -104,16 +112,16 @@ class Changes:
     store: Store
     runtime: Runtime
     embeds: bool
-    # An undo is one transaction, for which others of the namespace wait, and on SQLite all writers.
+    # An undo is one transaction: other writers of the namespace wait for it, on SQLite all writers.
     events_max: int
 
     async def page(self, context: Context, before: int | None) -> Page:
-        """The changes of the last `PAGE_EVENTS` events behind which no `before` was given, newest
-        first.
+        """Return the changes of the last `PAGE_EVENTS` events, or of those before the event
+        `before`, newest first.
         """
         async with self.store.view(context) as tx:
             events = await tx.events.page(before, PAGE_EVENTS)
-            # An undo has an event of each item of a change, so one item tells of it.
+            # An undo has an event for every item of a change, so one item per change is enough.
             some = {one.change_id: one.item_id for one in events}
             gone = Histories(await tx.events.undone_of(set(some.values()))).taken_back
         found: dict[str, Change] = {}
@@ -123,7 +131,7 @@ class Changes:
             known = found.get(one.change_id)
             counts = dict(known.counts) if known else {}
             counts[one.kind] = counts.get(one.kind, 0) + 1
-            # The oldest comes last, and says how it began.
+            # The oldest event comes last and says how the change began.
             found[one.change_id] = Change(
                 one.change_id,
                 one.at,
@@ -139,18 +147,18 @@ class Changes:
     async def undo(
         self, context: Context, change_id: str, *, dry_run: bool, with_dependents: bool
     ) -> Undone:
-        """Take back a change, with `with_dependents` also all that rests on it; with `dry_run` only
-        say what that would be. Raises `ChangeNotFound`, and `NotUndoable` where something rests on
-        it, it was taken back before, or it is of a kind that cannot be.
+        """Take back a change, and with `with_dependents` all changes that rest on it; with
+        `dry_run` only report what that would do. Raises `ChangeNotFound`, and `NotUndoable` if
+        another change rests on it, it was taken back before, or its kind cannot be undone.
         """
         storable(change_id)
         if dry_run:
-            return await self._tried(context, change_id, with_dependents=with_dependents)
-        # Citations that a change added are deleted.
+            return await self._dry_run(context, change_id, with_dependents=with_dependents)
+        # `erasing`: citations that a change added are deleted.
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
-            effect = await self._undone(tx, change_id, with_dependents=with_dependents)
+            effect = await self._undo(tx, change_id, with_dependents=with_dependents)
             if self.embeds:
                 await promise_vectors(tx, self.runtime, effect.texts)
             context.entry.ids += effect.changes
@@ -158,16 +166,16 @@ class Changes:
         self.runtime.wake()
         return effect.report(context.entry.change)
 
-    async def _tried(self, context: Context, change_id: str, *, with_dependents: bool) -> Undone:
-        """What an undo would do: it is done, and rolled back."""
+    async def _dry_run(self, context: Context, change_id: str, *, with_dependents: bool) -> Undone:
+        """Return what an undo would do: it is done and rolled back."""
         effect = _Effect(self.events_max)
         with suppress(_RolledBack):
             async with self.store.transaction(context.namespace, erasing=True) as tx:
-                effect = await self._undone(tx, change_id, with_dependents=with_dependents)
+                effect = await self._undo(tx, change_id, with_dependents=with_dependents)
                 raise _RolledBack
         return effect.report(None)
 
-    async def _undone(self, tx: Transaction, change_id: str, *, with_dependents: bool) -> _Effect:
+    async def _undo(self, tx: Transaction, change_id: str, *, with_dependents: bool) -> _Effect:
         effect, now = _Effect(self.events_max), self.runtime.now()
         await tx.lock()
         counts = await tx.events.counts(change_id) if change_id else {}
@@ -182,7 +190,7 @@ class Changes:
         for episode_id in sorted(effect.expired):
             episode = await tx.episodes.get(episode_id)
             if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
-                # It is found again for want of what ended it, and its time is over all the same.
+                # The undo makes the text findable again; it still has to expire.
                 await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
         return effect
 
@@ -218,8 +226,8 @@ def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
 
 
 async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> list[str]:
-    """The changes that still stand and rest on a change, the newest first: those that changed one
-    of its items later, and those whose memories cite words that its undo hides.
+    """Return the changes that still stand and rest on a change, newest first: those that changed
+    one of its items later, and those whose memories cite words that its undo hides.
     """
     found: dict[str, int] = {}
     own = set(items)
@@ -243,7 +251,7 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
 
 
 async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, list[Span]]:
-    """Where texts, turns and passages stand, by their texts."""
+    """Return the spans of texts, turns and passages, by the id of their text."""
     parts = [one for one, event in items.items() if one != event.episode_id]
     of_parts = {one.id: one.citation.span for one in await tx.episodes.items(parts)}
     released = {one for one, event in items.items() if event.kind is EventKind.RELEASED}
@@ -262,7 +270,7 @@ async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str,
 
 @dataclass(frozen=True)
 class _Reverting:
-    """Giving items of a change what they were before it."""
+    """Gives items of a change the state that they had before it."""
 
     tx: Transaction
     change_id: str
@@ -311,8 +319,8 @@ class _Reverting:
         await indexing.show(self.tx, findable - found)
 
     async def _words(self, memories: Sequence[str], texts: Mapping[str, MemoryEvent]) -> None:
-        """Show or hide the words of memories, texts and passages as before the change, and turns as
-        they were decided about.
+        """Show or hide the words of memories, texts and passages as before the change, and restore
+        the decisions about turns in quarantine.
         """
         differ = {
             item_id: before
@@ -358,13 +366,14 @@ class _Reverting:
 
 
 async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
-    """Raise `NotUndoable` where a memory that is active again contradicts one that became active
-    after what was taken back.
+    """Raise `NotUndoable` if a memory that is active again contradicts one that changed after the
+    events that were taken back.
     """
     for batch in _batches([one for one in effect.memories if one not in effect.forgotten]):
         for memory in await tx.memories.active(batch):
             rivals = {one.id: one for one in await reconcile.rivals(tx, memory)}
-            # A difference of keys would go through all that was taken back, for each of it.
+            # Not `rivals.keys() - effect.memories.keys()`: that walks all memories of the undo each
+            # time.
             others = {one for one in rivals if one not in effect.memories}
             for event in await tx.events.of_items(others) if others else ():
                 if event.seq > effect.last_seq:

@@ -1,15 +1,17 @@
-"""Hits as they are shown: what one is made of, quotes once, scores that fall. Pure."""
+"""Hits as they are shown: joins the items of a hit, quotes each passage once, and keeps scores
+falling. Pure.
+"""
 
 from collections.abc import Sequence
 
 from recall_server.domain.query import DEFAULT_ORDER, Hit, Item, ItemKind, Scores, SearchMode
 
-# Between passages of one message that do not stand side by side.
+# Separates passages of one message that are not adjacent.
 GAP = " … "
 
 
 def hit_of(items: Sequence[Item], scores: Scores, gave_way_to: str | None = None) -> Hit:
-    """One hit of a memory, or else of a message, with the passages that go with it."""
+    """Return one hit: a memory, or else a message, with the passages that belong to it."""
     passages = [item for item in items if item.kind is ItemKind.PASSAGE]
     memory = next((item for item in items if item.kind is ItemKind.MEMORY), None)
     if memory is None:
@@ -23,8 +25,8 @@ def hit_of(items: Sequence[Item], scores: Scores, gave_way_to: str | None = None
 
 
 def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits with each passage quoted as a whole once: of further memories that came from it, the
-    words that they cite.
+    """Return the hits with each passage quoted in full only once: further memories from the same
+    passage quote just the words that they cite.
     """
     seen: set[tuple[str, str]] = set()
     found = []
@@ -39,7 +41,7 @@ def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def exchanged(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits in their order, the first with the best of their scores."""
+    """Return the hits in the same order, with their scores sorted so that the first is the best."""
     ranked = sorted((hit.scores for hit in hits), key=lambda one: -one.final)
     return [
         hit._replace(scores=hit.scores._replace(score=best.score, final=best.final))
@@ -48,8 +50,8 @@ def exchanged(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def falling(hits: Sequence[Hit], mode: SearchMode) -> list[Hit]:
-    """The hits, none with a better score than one above it: the order takes more into account than
-    the score does. Not where a mode has a formula of its own.
+    """Return the hits with no score above that of an earlier hit, as the order takes more into
+    account than the score. Modes with a score formula of their own stay as they are.
     """
     if mode not in DEFAULT_ORDER:
         return list(hits)

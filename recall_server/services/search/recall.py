@@ -1,4 +1,4 @@
-"""Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
+"""Recall: searches, lists and counts what is remembered, shows its origin, and forgets it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,21 +28,24 @@ from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
 
-# Values of one attribute that are shown at once.
+# How many values of one attribute are shown.
 TIMELINE_MAX = 200
-# Relations of a memory and its history that are shown at once.
+# How many relations of a memory and its history are shown.
 RELATIONS_MAX = 200
-# Events of a memory and its history, which may have been said again every day.
+# How many events of a memory and its history are shown: a repeated statement may have many.
 EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
 
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a search; `degraded` says why it is less than was asked for. `evidence` is how
-    likely it is that the answer is among the hits (`domain/search/calibration.py`), `left_out` how
-    many more there are that are noise beside the first. `weights` are those of the signals, where a
-    search was asked to explain.
+    """The answer to a search.
+
+    `degraded`: why it is less than was asked for, if it is.
+    `evidence`: how likely it is that the answer is among the hits
+    (`domain/search/calibration.py`).
+    `left_out`: how many hits were dropped as noise beside the first.
+    `weights`: the weights of the signals, if the search was asked to explain.
     """
 
     hits: tuple[Hit, ...]
@@ -53,13 +56,13 @@ class Found:
 
     @property
     def weak_evidence(self) -> bool:
-        """Whether who asks had better say that they do not know."""
+        """True if the caller should say that it does not know."""
         return self.evidence < WEAK_BELOW
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page of memories, with what contradicts each that is disputed."""
+    """One page of memories; `disputed` names what contradicts each disputed one."""
 
     memories: tuple[Memory, ...]
     total: int
@@ -69,8 +72,8 @@ class Page:
 
 @dataclass(frozen=True)
 class History:
-    """A chain of supersession, and of each of its memories what was decided about it, what
-    contradicts it while it is disputed, its relations, and what became of it.
+    """A chain of supersession, with the decisions, open contradictions, relations and events of its
+    memories.
     """
 
     chain: tuple[Memory, ...]
@@ -82,8 +85,8 @@ class History:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of a namespace: of the types that extraction tells apart, and of others that it
-    has.
+    """The counts of a namespace: each type that extraction tells apart, and any other type that
+    occurs.
     """
 
     by_type: Mapping[MemoryType, int]
@@ -97,7 +100,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Recall:
-    """Reading, and two small changes: forgetting, and taking that back."""
+    """Reads memory, and makes two small changes: forgetting, and restoring what was forgotten."""
 
     store: Store
     embedder: Embedder | None
@@ -113,15 +116,16 @@ class Recall:
         *,
         cite: bool = False,
     ) -> Found:
-        """The memories and passages that answer `query` best: what was said in one message is one
-        hit, a memory with the passage that it cites. With `cite` each comes with its scores.
+        """Return the memories and passages that answer `query` best. Passages of one message are
+        one hit; a memory comes with the passage that it cites. With `cite` the hits have their
+        signals.
 
         Every findable item in the access scope is a candidate, whatever its age. Without an
         embedder the words alone decide, and the answer says so.
         """
         clean_text(query.text, chars_max=self.query_chars_max)
-        # No transaction: the index in memory is told by versions what it lacks, and the texts come
-        # last, of what can still be read.
+        # No transaction is needed: versions tell the index in memory what it lacks, and the texts
+        # are read last, so that only what can still be read is shown.
         tx = self.store.autocommit(context.namespace, access_scope=context.scope, past=query.past)
         limited = not context.caller_scope.everything
         prepared = await search.prepare(
@@ -134,7 +138,7 @@ class Recall:
         least = RERANKED_MIN if reranking else 0
         found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
         if reranking is not None:
-            # Only these are shown: the others have scores on another scale.
+            # Only these can be shown: the scores of the others are on another scale.
             best = found.best[: max(RERANKED_MIN, query.limit)]
             found = await search.load_items(tx, replace(found, best=best), best)
             passages = await reranking.passages(tx, found)
@@ -155,25 +159,27 @@ class Recall:
         return replace(answer, degraded=degraded)
 
     async def _disputed(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
-        """The hits, each with what contradicts it within the access scope of the caller."""
+        """Return the hits, each with what contradicts it within the caller's access scope."""
         tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
         found = await _disputes(tx, [hit.item.id for hit in hits if hit.item.disputed])
         return tuple(hit._replace(disputed_with=found.get(hit.item.id, ())) for hit in hits)
 
     async def _successors_in_scope(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
-        """The hits, without naming what took the place of one beyond the access scope of the
-        caller, and when.
+        """Return the hits, without the id and time of any successor outside of the caller's access
+        scope.
         """
-        seen = await self._seen(context, (hit.item.superseded_by for hit in hits))
+        visible = await self._visible_ids(context, (hit.item.superseded_by for hit in hits))
         return tuple(
             hit
-            if hit.item.superseded_by in seen
+            if hit.item.superseded_by in visible
             else hit._replace(item=hit.item._replace(superseded_by=None, valid_until=None))
             for hit in hits
         )
 
-    async def _seen(self, context: Context, named: Iterable[str | None]) -> Collection[str | None]:
-        """Those of these memories that are within the access scope of the caller, and None."""
+    async def _visible_ids(
+        self, context: Context, named: Iterable[str | None]
+    ) -> Collection[str | None]:
+        """Return the ids of these memories within the caller's access scope, and None."""
         ids = sorted({one for one in named if one is not None})
         tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
         return {None, *(await tx.memories.get(ids) if ids else ())}
@@ -190,8 +196,8 @@ class Recall:
         unreconciled: bool = False,
         past: Past = PRESENT,
     ) -> Page:
-        """One page of the memories of a state, newest first: the active ones, where no state is
-        asked for, or of these those that are `unreconciled`; as of a moment those that were true
+        """Return one page of the memories with a status, newest first: without a status the active
+        ones, with `unreconciled` only those of them. A `past` moment selects what was known or true
         then.
         """
         storable(topic)
@@ -207,8 +213,8 @@ class Recall:
             disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)
         if not context.caller_scope.everything:
-            seen = await self._seen(context, (one.superseded_by for one in memories))
-            memories = _without_others(memories, seen)
+            visible = await self._visible_ids(context, (one.superseded_by for one in memories))
+            memories = _without_hidden_successors(memories, visible)
         reached = offset + len(memories)
         return Page(tuple(memories), total, reached if reached < total else None, disputed)
 
@@ -218,9 +224,10 @@ class Recall:
         memory_id: str,
         past: Past = PRESENT,
     ) -> History:
-        """A memory with what it replaced and what replaced it, oldest truth first, each with the
-        words it cites, what became of it, and who decided what no rule could. What took the place
-        of one beyond the access scope is not named, nor when it did. Raises `MemoryNotFound`.
+        """Return a memory with those that it replaced and that replaced it, oldest truth first,
+        each with its citation, its events, and the decisions that no rule could make. A successor
+        outside of the access scope is not named, nor the time when it took over. Raises
+        `MemoryNotFound`.
         """
         storable(memory_id)
         async with self.store.view(context, past) as tx:
@@ -237,7 +244,7 @@ class Recall:
             chain = [one for one in chain if one.true_at(past.as_of)]
         if not context.scope.everything:
             named = {None, *ids}
-            chain = _without_others(chain, named)
+            chain = _without_hidden_successors(chain, named)
             events = [one for one in events if not one.state or one.state.superseded_by in named]
         if past.known_at:
             relations = tuple(one for one in relations if one.made_at <= past.known_at)
@@ -250,9 +257,9 @@ class Recall:
     async def timeline(
         self, context: Context, entity: str, attribute: str, past: Past = PRESENT
     ) -> Timeline:
-        """What was said of an attribute of an entity, what began first first: the newest
-        `TIMELINE_MAX`; as it was known at a moment, and what of it was true at one. Raises
-        `Invalid` on a name that cannot be stored.
+        """Return what was said of an attribute of an entity, in the order in which it became true:
+        the newest `TIMELINE_MAX` values. `past` selects what was known, or true, at a moment.
+        Raises `Invalid` if a name cannot be stored.
         """
         entity = clean_label(entity, "entity", chars_max=NAME_CHARS_MAX)
         attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
@@ -264,14 +271,16 @@ class Recall:
         context.entry.ids += [one.id for one in memories]
         context.entry.counts["memories"] = len(memories)
         if not context.scope.everything:
-            memories = _without_others(memories, {None, *(one.id for one in memories)})
+            visible = {None, *(one.id for one in memories)}
+            memories = _without_hidden_successors(memories, visible)
         return Timeline(entity, attribute, tuple(memories), cut=cut)
 
     async def stats(
         self, context: Context, past: Past = PRESENT, *, by_status: bool = False
     ) -> Counts:
-        """Active memories by type, as of a moment those that were true then; and what is still to
-        be extracted. Those `by_status` are counted one by one, as they are now.
+        """Count the active memories by type, in the `past` those known or true then, and the jobs
+        that wait. `by_status` also counts the memories of each status, as of now, by reading them
+        all.
         """
         async with self.store.view(context, past) as tx:
             counting = tx.memories.counts if past == PRESENT else tx.memories.counts_then
@@ -288,10 +297,10 @@ class Recall:
         context: Context,
         item_id: str,
     ) -> None:
-        """Neither find nor show this memory and the words that it cites, or this passage; the
-        record of it stays.
+        """Hide this memory with the words that it cites, or this passage, from search and reading.
+        The record of it stays.
 
-        Raises `MemoryNotFound` where this namespace has none of that id that search finds.
+        Raises `MemoryNotFound` if search finds nothing with this id in the namespace.
         """
         storable(item_id)
         async with self.store.change(context) as tx:
@@ -315,10 +324,10 @@ class Recall:
         context: Context,
         item_id: str,
     ) -> None:
-        """Undo `forget`, as long as the window lasts. A memory that does not hold any more by what
-        was stated since comes back as superseded.
+        """Undo `forget` within the `forget_window`. A memory that no longer holds, because of what
+        was stated since, comes back as superseded.
 
-        Raises `MemoryNotFound` where there is nothing of that id, and `NotRestorable`.
+        Raises `MemoryNotFound` if nothing has this id, and `NotRestorable`.
         """
         storable(item_id)
         async with self.store.change(context) as tx:
@@ -344,10 +353,10 @@ class Recall:
         self.runtime.wake()
 
     async def _restore_passage(self, tx: Transaction, item_id: str) -> None:
-        """Raise what `restore` raises where it is not a passage that can be restored."""
+        """Restore a forgotten passage. Raises what `restore` raises if that is not possible."""
         forgotten_at = await tx.episodes.forgotten_at(item_id)
         if forgotten_at is None:
-            # Neither a search nor a list shows what was forgotten.
+            # No search or list shows forgotten items, so the message says where to look.
             raise MemoryNotFound(
                 "No memory has this id. The audit log names those that were forgotten: `recall "
                 "audit tail --json`, or GET /v1/audit?operation=delete_memory."
@@ -362,7 +371,7 @@ class Recall:
         return forgotten_at is None or forgotten_at < self.runtime.now() - self.forget_window
 
     async def _embed_again(self, tx: Transaction, episode_ids: Collection[str]) -> None:
-        """Add the jobs that make vectors of what reads otherwise now."""
+        """Add the jobs that make vectors for what has changed in these texts."""
         if self.embedder:
             await promise_vectors(tx, self.runtime, episode_ids)
 
@@ -392,16 +401,15 @@ def _disputed_ids(memories: Sequence[Memory]) -> list[str]:
 
 
 async def _disputes(tx: Transaction, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What contradicts each of these memories, as far as it is in the access scope of `tx`."""
+    """Return what contradicts each of these memories, within the access scope of `tx`."""
     others = await tx.disputes.others(ids) if ids else {}
     seen = await tx.memories.get(sorted({one for some in others.values() for one in some}))
     return {i: tuple(one for one in some if one in seen) for i, some in others.items()}
 
 
 async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation, ...]:
-    """The relations of these memories to those in the access scope of `tx`, as far as neither is
-    forgotten, or taken back with the change that stated it. What took the place of another stands
-    with that one.
+    """Return the relations of these memories with those in the access scope of `tx`, unless an end
+    is forgotten or undone. Supersession within the chain is included.
     """
     stored = await tx.relations.of_memories([one.id for one in chain], limit=RELATIONS_MAX)
     ids = {one.id for one in chain if one.status not in UNSEEN}
@@ -422,13 +430,15 @@ async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation
     return tuple(sorted(found, key=lambda one: (one.made_at, one.from_id, one.to_id, one.kind)))
 
 
-def _without_others(memories: Sequence[Memory], seen: Collection[str | None]) -> list[Memory]:
-    """These memories, without naming what took the place of one and is not among the `seen`, and
-    when: it may be beyond the access scope.
+def _without_hidden_successors(
+    memories: Sequence[Memory], visible: Collection[str | None]
+) -> list[Memory]:
+    """Return the memories, without the id and time of any successor that is not `visible`: it may
+    be outside of the access scope.
     """
     return [
         one
-        if one.superseded_by in seen
+        if one.superseded_by in visible
         else replace(one, superseded_by=None, valid_until=None, retired_at=None)
         for one in memories
     ]

@@ -39,19 +39,19 @@ from recall_server.storage.index.words import Statistics
 from recall_server.storage.store import Transaction
 from recall_server.tracing import tracer
 
-# Candidates of each list, by words and by vectors. On LoCoMo 20 find a recall@10 of 76.3, 60 77.7,
-# 100 78.7 and 200 79.1; the mode `recall` finds most among few.
+# How many candidates each list has, by words and by vectors. On LoCoMo the recall@10 is 76.3 with
+# 20, 77.7 with 60, 78.7 with 100 and 79.1 with 200; the mode `recall` needs few.
 POOL_MIN = 100
 POOL_PER_HIT = 3
-# Candidates of both lists that are ranked: on LoCoMo 120 of some 170 find as much among ten hits,
-# and half a point less among twenty.
+# How many candidates of both lists are ranked. On LoCoMo, 120 of about 170 find as much among ten
+# hits, and half a point less among twenty.
 RANKED_MIN = 120
 RANKED_PER_HIT = 6
 RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
-# The best candidates, for each hit wanted, of which a diverse answer is chosen.
+# How many of the best candidates, per wanted hit, a diverse answer is chosen from.
 DIVERSE_PER_HIT = 2
-# Memories that took each other's place.
+# How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
 
@@ -59,7 +59,7 @@ CHAIN_MAX = 100
 class PreparedQuery:
     """A query with the statistics of its terms, and the vector to compare.
 
-    `degraded` says why the words alone decide, where they do.
+    `degraded` says why the words alone decide, if they do.
     """
 
     namespace: Namespace
@@ -71,7 +71,7 @@ class PreparedQuery:
 
     @cached_property
     def idf(self) -> Mapping[str, float]:
-        """The weights of the query terms that the namespace has, in their order."""
+        """The weights of the query terms that occur in the namespace, in the order of the query."""
         found = self.statistics.frequencies
         frequencies = {term: found[term] for term in self.question.asked if term in found}
         return ranking.bm25_weights(frequencies, self.statistics.documents)
@@ -84,9 +84,12 @@ class PreparedQuery:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best items of a search, with what is loaded of them by slot: vectors, and items with
-    their texts. `ranked` are the slots in the order of `fused`; `weights` tell how likely hits
-    are to answer. `left_out` is how many more there are that are noise beside the best.
+    """The best items of a search, and what is loaded of them.
+
+    `ranked`: the slots in the order of `fused`.
+    `vectors`, `items`: the loaded vectors, and the loaded items with their texts, by slot.
+    `weights`: the calibration that says how likely a hit is to answer the query.
+    `left_out`: how many candidates were dropped as noise beside the best.
     """
 
     best: Sequence[Candidate]
@@ -104,7 +107,7 @@ class Candidates:
         return {item.id: slot for slot, item in self.items.items()}
 
     def hits(self, *, explain: bool = True) -> list[Hit]:
-        """The best, once their items are loaded; their signals only where they are shown."""
+        """Return the best as hits, with their signals if `explain`. Their items must be loaded."""
         signals: Sequence[Mapping[str, float | None]] = [{}] * len(self.best)
         if explain:
             places = {slot: place for place, slot in enumerate(self.ranked.tolist())}
@@ -119,7 +122,7 @@ class Candidates:
         ]
 
     def count_accesses(self, hits: Iterable[Hit]) -> None:
-        """Count one access of each in memory."""
+        """Count one access of each hit, in memory only."""
         ids = [hit.item.id for hit in hits]
         self.documents.count_accesses([self.slots[one] for one in ids if one in self.slots])
 
@@ -132,11 +135,11 @@ async def prepare(
     *,
     limited: bool = False,
 ) -> PreparedQuery:
-    """Read the statistics of the query's terms, and embed it: `tx` holds nothing meanwhile. For a
-    `limited` token they are those of its access scope: others would tell it of words and speakers
-    beyond it.
+    """Read the statistics of the query's terms, and embed the query; `tx` must be no transaction
+    that stays open meanwhile. A `limited` token gets the statistics of its access scope: others
+    would reveal words and speakers outside of it.
 
-    Without an embedder, or one that answers, the words alone decide, and `degraded` says so.
+    If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
     question = Question.parse(query.text)
     statistics = await tx.words.statistics([*question.asked, *question.names])
@@ -170,20 +173,20 @@ async def retrieve(
     *,
     least: int = 0,
 ) -> Candidates:
-    """The best of all findable items in the access scope, ranked: a few more than the query wants,
-    and at least `least`. Texts are loaded only of those without a vector, which are compared by
-    their words.
+    """Return the best of all findable items in the access scope, ranked: a few more than the query
+    wants, and at least `least`. Only the texts of items without a vector are loaded; these are
+    compared by their words.
     """
     query, statistics = prepared.query, prepared.statistics
     vectors = None
     if embedder is not None and prepared.vector is not None:
         vectors = await tx.vectors.of_search(embedder.model, embedder.dimensions, statistics)
     documents = await tx.words.documents(statistics)
-    # At once, and kept: a search beside this one may evict them.
+    # Fetch them all now and keep them: a concurrent search may evict them.
     postings = documents.postings([*prepared.idf, *sorted(prepared.named)])
     slots = await _pool(tx, vectors, prepared, documents, postings)
     await tx.words.load(documents, slots)
-    # Ties stand in the order of the ids: that of the slots differs once an index is made anew.
+    # Ties are in the order of the ids: the order of slots changes when an index is rebuilt.
     slots = slots[documents.by_id(slots)]
     cosines = np.full(len(slots), np.nan)
     if vectors is not None and prepared.vector is not None:
@@ -206,7 +209,7 @@ async def retrieve(
     count = max(least, DIVERSE_PER_HIT * query.limit)
     hits = _best(fused, query, count)
     if vectors is not None and prepared.vector is not None and vectors.estimated:
-        # A hit is compared by its stored vector: others of the pool cannot become one any more.
+        # Estimates only chose these; the stored vectors now rank them.
         places = sorted({place for hit in hits for place in hit})
         cosines[places] = await vectors.cosines(prepared.vector, slots[places])
         fused = fuse(evidence)
@@ -222,7 +225,7 @@ async def retrieve(
 def _best(
     fused: Fused, query: Query, count: int, *, among: Collection[int] | None = None
 ) -> list[list[int]]:
-    """The places of the best hits, so many; no source has all of them. `among`: of these places."""
+    """Return the places of the best `count` hits, spread over sources. `among`: only of these."""
     order: list[int] = fused.order.tolist()
     if among is not None:
         order = [place for place in order if place in among]
@@ -248,7 +251,7 @@ async def _pool(
     documents: Documents,
     postings: Mapping[str, TermPostings],
 ) -> Slots:
-    """The slots worth ranking: those that stand highest by words and by vectors."""
+    """Return the slots worth ranking: the best by words and the best by vectors."""
     query = prepared.query
     size = max(POOL_MIN, POOL_PER_HIT * query.limit)
     ranked = max(RANKED_MIN, RANKED_PER_HIT * query.limit)
@@ -273,7 +276,7 @@ async def _by_words(
     allowed: Flags,
     size: int,
 ) -> Slots:
-    """`candidates.by_words`, in a thread where it takes long."""
+    """Call `ranking.by_words`, in a thread if it takes long."""
     given = (postings, idf, average_length, allowed, size)
     if len(allowed) <= INLINE_UP_TO:
         return ranking.by_words(*given)
@@ -281,7 +284,7 @@ async def _by_words(
 
 
 def _is_diverse(query: Query) -> bool:
-    """Whether likeness or a common source may displace a hit: at lambda 1 only relevance counts."""
+    """True if likeness or a common source may displace a hit. At lambda 1 only relevance counts."""
     return query.mmr_lambda < 1.0 and Step.DIVERSITY not in query.without
 
 
@@ -292,7 +295,7 @@ def _candidates(
     hits: Iterable[Sequence[int]],
     weights: calibration.Calibration,
 ) -> list[Candidate]:
-    """The hits at these places with their scores."""
+    """Return the hits at these places with their scores."""
     evidence, query = fused.evidence, prepared.query
     coverage = calibration.coverage(
         prepared.question.asked,
@@ -318,8 +321,8 @@ def _candidates(
 
 
 async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candidate]) -> Candidates:
-    """The same with the items of those wanted loaded; without those that cannot be read any
-    more.
+    """Return the candidates with the items of those `wanted` loaded, and without those that can no
+    longer be read.
     """
     ids = found.documents.ids
     slots_of = (slot for one in wanted for slot in (one.slot, *one.others))
@@ -334,8 +337,8 @@ async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candid
 
 
 async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidates:
-    """The hits, with their items loaded here: what was loaded before may have been erased since.
-    An item that cannot be read any more leaves its place to another.
+    """Choose the hits, and load their items again: what was loaded before may have been erased
+    since. An item that can no longer be read leaves its place to another.
     """
     found = _worth_showing(found, query)
     found = replace(found, best=_in_order(found, query))
@@ -354,9 +357,9 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
 
 
 def _worth_showing(found: Candidates, query: Query) -> Candidates:
-    """Without the candidates below the threshold; where none was asked for, without those behind
-    the first that are noise beside it. Scores of vectors that were not measured, or of a re-ranker,
-    do not tell noise.
+    """Drop the candidates below the threshold, or, if none was asked for, those that are noise
+    beside the first. Scores of an embedder that was not calibrated, or of a re-ranker, do not tell
+    noise.
     """
     if query.score_threshold is not None:
         least = query.score_threshold
@@ -371,7 +374,7 @@ def _worth_showing(found: Candidates, query: Query) -> Candidates:
 
 
 def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """The candidates with none that repeats a better one before others."""
+    """Return the candidates with those that repeat a better one moved behind others."""
     best = found.best
     if not _is_diverse(query):
         return best
@@ -388,7 +391,7 @@ def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
 
 
 def _spread(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """The candidates that become hits: as many as wanted, not all of one source."""
+    """Return the candidates that become hits: as many as wanted, spread over sources."""
     best = found.best
     if not _is_diverse(query):
         return best[: query.limit]
@@ -402,8 +405,8 @@ def _is_current_first(query: Query) -> bool:
 
 
 def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """The candidates, the best of them in the order of `currency.later_first`; two that change
-    places change their scores.
+    """Return the candidates, the best of them in the order of `currency.later_first`. Candidates
+    that swap places swap their scores too.
     """
     best = list(found.best)
     first = best[: currency.LOOKED_AT]
@@ -422,8 +425,8 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
 async def with_neighbours(
     tx: Transaction, found: Candidates, hits: Sequence[Hit], query: Query
 ) -> list[Hit]:
-    """Each hit with the turns around it, a memory also with the one that it rests on: each turn
-    once, and those of the best hits first, as far as the budget goes.
+    """Return each hit with the turns around it; a memory also gets the turn that it rests on. Each
+    turn appears once. The best hits come first, as far as the token budget goes.
     """
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {
@@ -453,7 +456,7 @@ async def with_neighbours(
 
 
 async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:
-    """The findable ones among `ids`, in their order, with their texts."""
+    """Return the findable items among `ids`, in this order, with their texts."""
     found = {item.id: item for item in await tx.memories.items(ids)}
     passages = [i for i in ids if i not in found]
     if passages:
@@ -462,9 +465,9 @@ async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:
 
 
 async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
-    """The hits with each that was superseded below the memory that holds now: this comes along
-    where it is not a hit by itself. Those that change places change their scores, where a score is
-    no formula.
+    """Return the hits with each superseded one below the memory that holds now, which is added if
+    it is not a hit itself. Hits that swap places swap their scores, except in modes whose score is
+    a documented formula.
     """
     if not any(hit.item.superseded_by for hit in hits):
         return list(hits)
@@ -480,7 +483,7 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> l
             if current is None or current in chain:
                 break
             chain.append(current)
-        # Of those in between only the hits.
+        # Memories in between appear only if they are hits.
         chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
         new = [one for one in reversed(chain) if one.item.id not in found]
         new = exchanged(new) if query.mode in DEFAULT_ORDER else new
@@ -489,7 +492,7 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> l
 
 
 async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
-    """What took the place of these items, one after the other, by their ids."""
+    """Return the memories that superseded these items, directly or indirectly, by id."""
     known = {item.id for item in items}
     found: dict[str, Item] = {}
     read = list(items)
@@ -503,8 +506,8 @@ async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
     return found
 
 
-# Hits that are scored again where no more are wanted: of 30 to 100 all find as much among ten on
-# LoCoMo, and each costs time.
+# How many hits are scored again, unless more are wanted. On LoCoMo, 30 to 100 find equally much
+# among ten hits, and each costs time.
 RERANKED_MIN = 30
 # The turn that a hit comes from, and those before and after it.
 STEPS = (0, -1, 1)
@@ -512,14 +515,14 @@ STEPS = (0, -1, 1)
 
 @dataclass(frozen=True)
 class Reranking:
-    """The second ranking of the best hits, where the operator has chosen a re-ranker."""
+    """The second ranking of the best hits, if the operator has chosen a re-ranker."""
 
     reranker: Reranker
     min_score: float
 
     async def passages(self, tx: Transaction, found: Candidates) -> list[Passage]:
-        """The texts of the best, with the turn they come from and the turns around it. Turns that
-        are in quarantine, or of which a memory is not believed any more, are left out.
+        """Return the texts of the best, each with the turn that it comes from and the turns around
+        it. Turns in quarantine, and turns with a memory that is no longer believed, are left out.
         """
         texts = [found.items[one.slot].text for one in found.best]
         if self.reranker.judges:
@@ -541,8 +544,8 @@ class Reranking:
     async def rank(
         self, prepared: PreparedQuery, hits: Sequence[Candidate], passages: Sequence[Passage]
     ) -> tuple[list[Candidate], str | None]:
-        """The hits in the order of the re-ranker, and why it did not answer, if so. `passages` are
-        in the order of the hits.
+        """Return the hits in the order of the re-ranker, or as they were with the reason why it did
+        not answer. `passages` must be in the order of the hits.
         """
         query = RerankQuery(
             prepared.query.text,

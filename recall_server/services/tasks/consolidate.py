@@ -1,8 +1,8 @@
 """Consolidation tasks: turn a text, or the memories of a topic, into a plan that is committed,
 shown, or waits for answers.
 
-A task changes no memory before it is committed: after a dry run, a question or a cancellation
-memory is as it was. Until then the text is stored with the task.
+A task changes no memory before its commit: after a dry run, a question or a cancellation, memory is
+as it was. Until the commit the text is stored with the task.
 """
 
 import re
@@ -90,13 +90,13 @@ from recall_server.storage.tables.jobs import Fenced
 log = structlog.get_logger()
 
 EXPIRES_IN_MAX_S = 366 * 86_400
-# Progress is saved at this interval: a crash repeats no more than that.
+# How often progress is saved: a crash repeats no more than this.
 SAVE_EVERY = timedelta(seconds=2)
-# A longer plan takes so long that others would wait for the transaction that it is applied in.
+# A longer plan is made before the transaction, as others would wait too long for it.
 PLANNED_INSIDE_MAX = 100
-# From then on it is made inside all the same: where others write all the time, it would never hold.
+# After so many attempts it is made inside: if others write all the time, it would never be current.
 PLANNED_AHEAD_ATTEMPTS = 5
-# Merged texts that are looked up among what was erased with one query.
+# How many merged texts one query compares with what was erased.
 PROPOSALS_AT_ONCE = 100
 _SENTENCE = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 Seen = tuple[int, int]
@@ -104,7 +104,7 @@ Seen = tuple[int, int]
 
 @dataclass(frozen=True)
 class Consolidate:
-    """Starts tasks and works on them. `tasks` answers and watches them."""
+    """Starts tasks and works on them. `Tasks` answers and watches them."""
 
     store: Store
     runtime: Runtime
@@ -126,12 +126,12 @@ class Consolidate:
         message: Callable[[str, str], Message] | None = None,
         also: Callable[[Transaction, Task], Awaitable[None]] | None = None,
     ) -> Task:
-        """Store a task and enqueue its work: one transaction, no model. `message` makes the
-        client's message to store, given the ids of the task and its context; `also` runs in the
+        """Store a task and enqueue its work in one transaction, without a model. `message` makes
+        the client's message to store, given the ids of the task and its context; `also` runs in the
         same transaction.
 
-        Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on erased text,
-        `NotFound` on an unknown plan, `OutsideAccessScope`, `QuotaExceeded`.
+        Raises `Invalid` if the text, the topic or a limit is not acceptable, `ErasedContent` if the
+        text was erased, `NotFound` if the plan is unknown, `OutsideAccessScope`, `QuotaExceeded`.
         """
         request = await self._redacted(self._checked(request), context.entry)
         request = request.limited_to(context.scope)
@@ -214,8 +214,8 @@ class Consolidate:
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle the job of a task: propose, then commit, show or ask.
 
-        An unavailable part raises, and the job is retried from its last progress; any other error
-        fails the task with a reason that callers may see.
+        If a part is unavailable, its error is raised and the job is retried from its last progress;
+        any other error fails the task with a reason that callers may see.
         """
         record = entry(CONSOLIDATE)
         task_id = job.payload["run_id"]
@@ -243,11 +243,13 @@ class Consolidate:
             log.exception("consolidation_failed", task=task.id, request_id=record.request_id)
             hidden = RecallError(f"internal error (ref {record.request_id})")
             task = await self._fail(task, job, record, hidden)
-        # The worker looks for follow-up jobs by itself.
+        # No wake-up is needed: the worker looks for follow-up jobs itself.
         self.transitions.publish(job.namespace, task)
 
     async def _propose(self, task: Task, text: "Text | None", job: Job) -> Task:
-        """The task with all proposals of extractor or merger; progress is saved at intervals."""
+        """Return the task with all proposals of the extractor or merger, saving progress at
+        intervals.
+        """
         if task.work.expected and not task.work.drafts:
             return task
         if text:
@@ -289,8 +291,8 @@ class Consolidate:
         return saved
 
     async def _embed(self, task: Task, text: "Text") -> "Text":
-        """Add vectors for the memories and passages of a short text, so that they are stored with
-        them and no job has to follow. Return the text as it is if the embedder is unavailable.
+        """Add the vectors of the memories and passages of a short text, so that all are stored
+        together and no job has to follow. Return the text unchanged if the embedder is unavailable.
         """
         embedder = self.merging.embedder
         if embedder is None or len(text.episode.text) > INLINE_CHARS_MAX:
@@ -316,8 +318,8 @@ class Consolidate:
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
     async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
-        """Make the plan and apply it in one transaction, so that it cannot be outdated. A long one
-        is made before, and raises `Stale` where anything has changed since.
+        """Make the plan and apply it in one transaction, so that it cannot be outdated. A long plan
+        is made before the transaction. Raises `Stale` if anything has changed since.
         """
         record.usage = task.work.usage
         access_scope = task.request.effective_scope
@@ -359,8 +361,8 @@ class Consolidate:
         return saved
 
     async def _without_erased(self, tx: Transaction, task: Task) -> Task:
-        """The task without the merged texts that bring back what was erased, in a part of them or
-        as a whole: a model may have been asked before.
+        """Return the task without merged texts that would bring back erased words, as a whole or in
+        a sentence: a model may have written them before the erasure.
         """
         scope, kept = task.request.effective_scope, list[Proposal]()
         for start in range(0, len(task.work.proposals), PROPOSALS_AT_ONCE):
@@ -377,7 +379,7 @@ class Consolidate:
     async def _plans_ahead(
         self, namespace: Namespace, task: Task, text: "Text | None"
     ) -> tuple[Seen, tuple[Plan, Plan]] | None:
-        """The plans of much work, and the state that they rest on; None where there is little."""
+        """Return the plans of a long task and the state that they rest on; None for a short one."""
         work = task.work
         if len(work.candidates) + len(work.proposals) + len(work.drafts) <= PLANNED_INSIDE_MAX:
             return None
@@ -388,7 +390,7 @@ class Consolidate:
     async def _plans(
         self, tx: Transaction, task: Task, text: "Text | None", now: datetime
     ) -> tuple[Plan, Plan]:
-        """The plan, and what a dry run would show of it."""
+        """Return the plan, and the plan that a dry run would show for it."""
         plan = await _plan(tx, task, text, now, self.questions_max)
         drafts = task.work.drafts
         return plan, await merge.plan(tx, drafts, now) if drafts else plan
@@ -404,7 +406,7 @@ class Consolidate:
     async def _commit(
         self, tx: Transaction, task: Task, text: "Text | None", plan: Plan, now: datetime
     ) -> Task:
-        """Apply the plan, with its text; return the task without what its text took."""
+        """Apply the plan, and store the text with it. Return the task, which no longer holds it."""
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
         episodes = {memory.citation.episode_id for memory in added}
         if text:
@@ -436,7 +438,9 @@ class Consolidate:
         return failed or task
 
     async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
-        """Fail the task of a job that is given up; return what wakes its waiters later."""
+        """Fail the task of a job that is given up. Return a call that wakes its waiters, for after
+        the commit.
+        """
         reason = Failure(code, "It was tried several times, and did not succeed.")
         task = await self._failed(tx, job.payload["run_id"], reason)
         return lambda: self.transitions.publish(job.namespace, task) if task else None
@@ -450,7 +454,7 @@ class Consolidate:
 
 
 def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
-    """The texts of the vectors of the passages and memories of a text, by their ids."""
+    """Return the texts of the vectors of a text's passages and of the added memories, by id."""
     found = visible_passages(text.episode)
     items = of_passages(found)
     here = [one for one in added if one.citation.episode_id == text.episode.id]
@@ -460,13 +464,13 @@ def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
 
 
 def _parts(text: str) -> list[Turn]:
-    """The sentences of a text."""
+    """Return the sentences of a text as turns."""
     found = enumerate(_SENTENCE.finditer(text))
     return [Turn(index, Span(*one.span())) for index, one in found]
 
 
 async def _seen(tx: Transaction) -> Seen:
-    """What changes with all that a plan rests on."""
+    """Return the versions that change with everything that a plan rests on."""
     statistics = await tx.words.statistics()
     return statistics.version, statistics.erase_epoch
 
@@ -501,7 +505,7 @@ async def _from_plan(tx: Transaction, task: Task, access_scope: AccessScope) -> 
         work = replace(work, next=0, proposals=(), drafts=work.proposals)
     return replace(
         task,
-        # If the plan was made with a wider access scope, it is outdated.
+        # A plan that was made with a wider access scope turns out outdated.
         request=replace(planned.request, dry_run=False, plan_id=planned.id).limited_to(
             access_scope
         ),

@@ -1,5 +1,5 @@
-"""What a token began ends with it: its push configurations, its webhooks, its
-jobs and its unfinished tasks. Its streams, exports and calls end by themselves, and are counted.
+"""Ends what a revoked token began: its push configurations, webhooks, jobs and unfinished tasks.
+Its streams, exports and calls end by themselves, and are only counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,17 +14,17 @@ from recall_server.storage.store import Store, Transaction
 
 END = "end_tasks"
 TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # the code of a job
-# What the database holds of what was begun, and all that a revocation counts.
+# What a token began that is in the database, and everything that a revocation counts.
 STORED = ("tasks", "push_configs", "webhooks", "jobs")
 COUNTED = (*STORED, *KINDS)
-# Tasks that one transaction cancels; a job cancels those beyond.
+# How many tasks one transaction cancels; a job cancels the rest.
 TASKS_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
 class Ending:
-    """Ends what revoked tokens began. An index that is behind, an erasure that was accepted and a
-    text that was stored are no longer theirs.
+    """Ends what revoked tokens began. An index update, an accepted erasure and a stored text are no
+    longer theirs and go on.
     """
 
     store: Store
@@ -56,7 +56,7 @@ class Ending:
         return then
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Handle a job: cancel the tasks that a revocation has left."""
+        """Handle a job: cancel the tasks that a revocation left over."""
         tokens, left = job.payload["tokens"], True
         while left:
             record = entry(END)
@@ -74,7 +74,7 @@ class Ending:
             self._notify(record, tasks)
 
     async def _cancel(self, tx: Transaction, tokens: Sequence[str]) -> tuple[list[Task], int]:
-        """Cancel some of the unfinished tasks of these tokens; and how many there were."""
+        """Cancel some unfinished tasks of these tokens. Return them, and how many there were."""
         found, number = await tx.tasks.unfinished_of(tokens, TASKS_AT_ONCE)
         now = self.runtime.now()
         cancelled = [await self.transitions.change(tx, task, revoked(task, now)) for task in found]

@@ -1,5 +1,5 @@
 """Merges similar memories of a topic and container into one that states all of them. A dry run asks
-no model: it shows drafts, and applying the plan has them written.
+no model: it shows drafts, and a model writes the final texts when the plan is applied.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from recall_server.services.limits.budget import Budget
 from recall_server.services.memory.embedding import ItemEmbedder
 from recall_server.storage.store import Store, Transaction
 
-# Clustering is quadratic; of a larger topic the oldest memories are merged first.
+# Clustering is quadratic: in a larger topic, only the oldest memories are merged.
 MEMORIES_MAX = 5_000
-# The rule that events of memories name.
+# The rule that is named in memory events.
 MERGED = "merged"
 
 
@@ -42,7 +42,9 @@ class Merging:
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
     ) -> AsyncIterator[Work]:
-        """Yield `work` as it grows: the merger is asked once a group, in a dry run no model."""
+        """Yield `work` as it grows: the merger is asked once per group, in a dry run only for a
+        preview without a model.
+        """
         if work.groups is None:
             work = replace(work, groups=await self._groups(namespace, request))
             yield work
@@ -60,8 +62,8 @@ class Merging:
     async def write(
         self, namespace: Namespace, request: Request, work: Work
     ) -> AsyncIterator[Work]:
-        """`work` as the drafts of the plan that it applies are written, one by one. Raises
-        `PlanOutdated` before a model is asked for a group that does not stand any more.
+        """Yield `work` as it grows: the drafts of the applied plan are written one by one. Raises
+        `PlanOutdated`, before a model is asked, if a memory of a group is no longer active.
         """
         for draft in work.drafts[work.next :]:
             merged: Merged | None = Merged(draft.text, draft.by)
@@ -85,7 +87,7 @@ class Merging:
     async def _merged(self, namespace: Namespace, sources: Sequence[Memory]) -> Merged | None:
         async with self.budget.call(namespace, self.merger) as settle:
             merged = await self.merger.merge(sources)
-            # A text that was refused unread was paid for, at an unknown price.
+            # A refused text of unknown usage is not settled: it was paid for, at an unknown price.
             if merged is not None and (merged.usage.input_tokens or not merged.refused):
                 settle(merged.usage)
         return merged
@@ -98,7 +100,7 @@ class Merging:
             ids = [memory.id for memory in memories]
             vectors = await tx.vectors.get(self.embedder.model, ids) if self.embedder else {}
             witnesses = await tx.memories.witnesses(ids)
-        # Quadratic: in a thread, as others are waiting.
+        # In a thread: clustering is quadratic, and others are waiting.
         return await asyncio.to_thread(
             _grouped, memories, vectors, witnesses, request.similarity_threshold
         )
@@ -162,7 +164,7 @@ def _with_proposal(work: Work, ids: tuple[str, ...], merged: Merged | None) -> W
 
 
 def _all_active(sources: Sequence[Memory], ids: Sequence[str]) -> bool:
-    """Whether all of a group are there and active."""
+    """True if all memories of a group exist and are active."""
     return len(sources) == len(ids) and all(one.status is Status.ACTIVE for one in sources)
 
 
@@ -187,7 +189,7 @@ def _canonical(
 
 
 def _shared(sources: Sequence[Memory]) -> dict[str, Any]:
-    """Return the metadata that all of these have."""
+    """Return the metadata that all of these memories have in common."""
     first, *others = (source.source.metadata for source in sources)
     return {
         name: value

@@ -1,5 +1,5 @@
-"""Proposals: what waits until somebody accepts, edits or rejects it. An accepted one goes through
-the same reconciliation as what is said at once.
+"""Proposals: changes that wait until somebody accepts, edits or rejects them. An accepted one is
+reconciled like any other statement.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Intents, Wish
 from recall_server.storage.store import Store, Transaction
 
-# Proposals that are read at once; of those some may lie beyond the access scope.
+# How many proposals are read at once; some of them may be outside of the access scope.
 PAGE = 100
 _WAITING = frozenset({Status.FORGOTTEN, Status.QUARANTINED})
 _UNKNOWN = "No open question has this id. List those that wait."
@@ -27,7 +27,7 @@ _UNKNOWN = "No open question has this id. List those that wait."
 
 @dataclass(frozen=True)
 class Proposed:
-    """A proposal with the memories that it would add, and those that it would replace or forget."""
+    """A proposal with the memories that it would add, and those it would replace or forget."""
 
     proposal: Proposal
     new: tuple[Memory, ...]
@@ -44,7 +44,7 @@ class Proposals:
     embeds: bool
 
     async def waiting(self, context: Context, *, limit: int) -> list[Proposed]:
-        """The open proposals that are wholly in the access scope, the oldest first."""
+        """Return the open proposals that are wholly in the access scope, oldest first."""
         found: list[Proposed] = []
         offset = 0
         async with self.store.view(context) as tx:
@@ -61,8 +61,8 @@ class Proposals:
         return found
 
     async def accept(self, context: Context, rights: Rights, proposal_id: str) -> None:
-        """Make the change that is proposed. Raises `NotFound` where nothing of that id is known to
-        this caller, `NotWaiting` where it was answered before or its target is gone, and
+        """Make the change that is proposed. Raises `NotFound` if this caller can see no proposal
+        with this id, `NotWaiting` if it was answered before or its target is gone, and
         `InsufficientScope`.
         """
         async with self.store.change(context) as tx:
@@ -81,8 +81,8 @@ class Proposals:
         self.runtime.wake()
 
     async def reject(self, context: Context, rights: Rights, proposal_id: str) -> None:
-        """Let nothing come of a proposal: what it would have added stays hidden. Raises what
-        `accept` raises.
+        """Close a proposal without its change: the memories it would have added stay hidden. Raises
+        what `accept` raises.
         """
         async with self.store.change(context) as tx:
             await tx.lock()
@@ -90,8 +90,9 @@ class Proposals:
             context.entry.counts["rejected"] = 1
 
     async def edit(self, context: Context, rights: Rights, proposal_id: str, text: str) -> None:
-        """Let other words take the place of those that are proposed, as the word of whoever edits
-        them. Raises what `accept` raises, and `Invalid` where nothing is to be said.
+        """Make the change with other words than those proposed; they count as the caller's own.
+        Raises what `accept` raises, and `Invalid` if the text is empty or the proposal adds
+        nothing.
         """
         async with self.store.view(context) as tx:
             proposed = await _read(tx, proposal_id)
@@ -131,7 +132,7 @@ class Proposals:
 
 
 async def _plans(tx: Transaction, proposed: Proposed, now: datetime) -> Sequence[Plan]:
-    """The changes that are proposed, reconciled with what is known now, one after the other."""
+    """Return the proposed changes, reconciled with what is known now, one plan per memory."""
     if proposed.proposal.kind is ProposalKind.FORGET:
         forgotten: list[Change] = [Forget(one.id) for one in proposed.targets]
         return [Plan(tuple(forgotten))]
@@ -143,7 +144,7 @@ async def _plans(tx: Transaction, proposed: Proposed, now: datetime) -> Sequence
 
 
 async def _read(tx: Transaction, proposal_id: str) -> Proposed:
-    """The proposal, if it is wholly in the access scope. Raises `NotFound`."""
+    """Return the proposal, if it is wholly in the access scope. Raises `NotFound`."""
     proposal = await tx.proposals.get(proposal_id)
     known = {}
     if proposal is not None:
@@ -155,7 +156,7 @@ async def _read(tx: Transaction, proposal_id: str) -> Proposed:
 
 
 def _proposed(proposal: Proposal, known: dict[str, Memory]) -> Proposed | None:
-    """The proposal with its memories; None where one is beyond the access scope."""
+    """Return the proposal with its memories; None if one is outside of the access scope."""
     if not known.keys() >= {*proposal.new, *proposal.targets}:
         return None
     new = tuple(known[one] for one in proposal.new)
@@ -163,7 +164,7 @@ def _proposed(proposal: Proposal, known: dict[str, Memory]) -> Proposed | None:
 
 
 def _is_open(proposed: Proposed) -> bool:
-    """Whether it can be accepted: nobody has answered, and what it is about is still there."""
+    """True if it can be accepted: nobody has answered, and its targets are still there."""
     proposal = proposed.proposal
     standing = FINDABLE if proposal.kind is ProposalKind.FORGET else BELIEVED
     return (
@@ -174,8 +175,8 @@ def _is_open(proposed: Proposed) -> bool:
 
 
 def _require(proposed: Proposed, rights: Rights) -> None:
-    """Raise `NotWaiting` where it cannot be accepted any more, and `InsufficientScope` where these
-    rights do not allow the change.
+    """Raise `NotWaiting` if the proposal can no longer be accepted, and `InsufficientScope` if the
+    rights do not allow its change.
     """
     proposal = proposed.proposal
     rights.require(proposal.kind.scope, whole_namespace=False)

@@ -1,7 +1,7 @@
 """Push notifications: configures receivers of a task's events and delivers the events.
 
-The task's events are the outbox: they are written with the change itself. One job per config sends
-them in order; if a job is given up, the job of a later event sends its events too.
+The events of a task are stored in the transaction of its change. One job per config sends them in
+order; if a job is given up, the job of a later event sends its events too.
 """
 
 import asyncio
@@ -41,9 +41,10 @@ PUSH_END = "push_end"
 
 CONTENT_TYPE = "application/a2a+json"
 SECRET_CHARS_MAX = 1_024
-# After its end a task has no further events; undelivered ones are given up after this time.
+# How long after the end of a task, and so after its last event, its configs are kept; undelivered
+# events are then given up.
 KEPT_AFTER_END = timedelta(hours=24)
-# Longer than the delivery of one event can take: only a lost sender loses its claim.
+# A claim outlasts the delivery of one event by this: only a lost sender loses its claim.
 CLAIM_MARGIN = timedelta(seconds=30)
 # Pauses after a failure, during which no job sends for the config.
 PAUSES = tuple(timedelta(seconds=seconds) for seconds in (2, 16, 128, 1_024))
@@ -55,7 +56,7 @@ _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 
 @dataclass(frozen=True)
 class PushRequest:
-    """A receiver. Without an `id` a new one is made. `token` is sent in a header of each push;
+    """A receiver. Without an `id` it gets a new one. `token` is sent in a header of each push;
     `scheme` and `credentials` become its Authorization header.
     """
 
@@ -68,7 +69,7 @@ class PushRequest:
 
 @dataclass(frozen=True)
 class PushEvent:
-    """An event of a task in the form that is sent; `seq` counts from 1, `final` is the last."""
+    """An event of a task in the form that is sent. `seq` counts from 1; `final`: it is the last."""
 
     seq: int
     final: bool
@@ -84,7 +85,7 @@ class PushPage:
 
 
 Events = Callable[[Transaction, str, int], Awaitable[Sequence[PushEvent]]]
-"""The events of a task after the event of this number, in order."""
+"""Returns the events of a task after the event with this number, in order."""
 
 
 class _NotDue(Exception):
@@ -93,7 +94,7 @@ class _NotDue(Exception):
 
 @dataclass(frozen=True)
 class Push:
-    """Configures and delivers."""
+    """Configures receivers and delivers events."""
 
     store: Store
     runtime: Runtime
@@ -103,7 +104,7 @@ class Push:
     cursors: Cursors
 
     async def check(self, namespace: Namespace, wanted: PushRequest) -> None:
-        """Raise `Invalid` (`PushUrlRefused`, `SecretKeyMissing`) on an unacceptable config.
+        """Raise `Invalid`, `PushUrlRefused` or `SecretKeyMissing` if a config is not acceptable.
         Resolves the host, so do not call it in a transaction.
         """
         if wanted.id and not _ID.fullmatch(wanted.id):
@@ -128,8 +129,8 @@ class Push:
         *,
         after: int,
     ) -> PushConfig:
-        """Store a checked config for a task that is new or locked in `tx`; it receives the events
-        after `after`, for as long as the caller's token is good. Raises `LimitReached`.
+        """Store a checked config for a task that is new or locked in `tx`. It receives the events
+        after the event `after`, as long as the caller's token is good. Raises `LimitReached`.
         """
         config_id = wanted.id or self.runtime.new_id("push")
         stored = await tx.pushes.page(task_id, limit=CONFIGS_MAX)
@@ -191,7 +192,7 @@ class Push:
             )
 
     async def get(self, context: Context, task_id: str, config_id: str) -> PushConfig:
-        """Raises `TaskNotFound` and `PushConfigNotFound`."""
+        """Return a config. Raises `TaskNotFound` and `PushConfigNotFound`."""
         async with self.store.view(context) as tx:
             await _existing(tx, task_id)
             config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
@@ -203,7 +204,9 @@ class Push:
     async def page(
         self, context: Context, task_id: str, *, limit: int = CONFIGS_MAX, cursor: str = ""
     ) -> PushPage:
-        """The configs of a task, from `cursor` on. Raises `InvalidCursor`, `TaskNotFound`."""
+        """Return one page of a task's configs, from `cursor` on. Raises `InvalidCursor`,
+        `TaskNotFound`.
+        """
         listing = Listing("pushes", context, {"run_id": task_id})
         [after] = self.cursors.place(listing, cursor) or [""]
         async with self.store.view(context) as tx:
@@ -277,7 +280,8 @@ class Push:
         """
 
         async def before() -> None:
-            # Name servers and receivers may be slow: long enough for an erasure or a revocation.
+            # Check again: name servers and receivers may be slow, and an erasure or a revocation
+            # may come meanwhile.
             if not await self._due(job, config, event):
                 raise _NotDue
 
@@ -294,7 +298,7 @@ class Push:
         )
 
     async def _due(self, job: Job, config: PushConfig, event: PushEvent) -> bool:
-        """Whether config and event are there still, and its token may be told of the task."""
+        """True if config and event still exist, and the token may still learn of the task."""
         async with self.store.transaction(job.namespace, write=False) as tx:
             task = await tx.tasks.get(config.task_id)
             if task is None or not await tx.pushes.due(config, _holder(job), event.seq):
@@ -373,7 +377,7 @@ def _secrets(wanted: PushRequest) -> dict[str, str]:
 
 
 def _place(namespace: Namespace, config: PushConfig) -> tuple[str, ...]:
-    """Return what a secret is sealed for: a changed row or address makes it unreadable."""
+    """Return what a secret is bound to: a changed row or address makes it unreadable."""
     return namespace, config.task_id, config.id, config.url
 
 

@@ -1,5 +1,5 @@
-"""Recheck: what is believed is compared with itself again, page by page. What contradicts opens a
-dispute, what nearly repeats is stated as a duplicate, and nothing is decided or deleted.
+"""Recheck: compares believed memories with each other again, page by page. A contradiction opens a
+dispute, a near repetition is stated as a duplicate; nothing is decided or deleted.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from recall_server.services.memory.beliefs import similar_items
 from recall_server.storage.store import Store, Transaction
 
 RECHECK = "recheck"
-# Of one job: the next page waits for its turn among the other namespaces.
+# How many memories one job compares: the next page waits its turn among other namespaces.
 PAGE_MEMORIES = 50
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """Begins a recheck, and does a page of one."""
+    """Begins a recheck, and does one page of it."""
 
     store: Store
     runtime: Runtime
 
     async def begin(self, context: Context) -> str:
-        """Queue the first page. Returns the id of the job, and of the change that all pages are."""
+        """Queue the first page. Return the id of its job, which is the change id of all pages."""
         job_id = self.runtime.new_id("job")
         async with self.store.change(context) as tx:
             await tx.jobs.add(
@@ -45,7 +45,7 @@ class Recheck:
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Compare a page, and queue the next. Raises `Fenced` if another worker holds the job, and
-        `Stale` where what was found has changed meanwhile.
+        `Stale` if a memory to be disputed has changed meanwhile.
         """
         record, now = entry(RECHECK), self.runtime.now()
         async with self.store.transaction(job.namespace, write=False) as tx:
@@ -90,8 +90,8 @@ async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> P
 
 
 async def _undecided(tx: Transaction, memory: Memory) -> list[Memory]:
-    """The older memories that a memory contradicts, about which nobody was asked and nothing was
-    decided. What is to end of itself contradicts nothing that lasts.
+    """Return the older memories that a memory contradicts, if nobody was asked and nothing was
+    decided about them. Memories that expire are left out.
     """
     rivals = [
         one
@@ -114,7 +114,7 @@ async def _undecided(tx: Transaction, memory: Memory) -> list[Memory]:
 
 
 async def _repeated(tx: Transaction, memory: Memory) -> list[Memory]:
-    """The older memories of the same type and container that a memory nearly repeats."""
+    """Return the older memories of the same type and container that a memory nearly repeats."""
     found = [one for one in await similar_items(tx, memory.text) if one.startswith("mem_")]
     others = [
         one
@@ -124,7 +124,7 @@ async def _repeated(tx: Transaction, memory: Memory) -> list[Memory]:
     ]
     if not others:
         return []
-    # Character by character: in a thread, as others are waiting.
+    # In a thread: comparing characters is slow, and others are waiting.
     same = await asyncio.to_thread(
         lambda: [near_duplicates(memory.text, one.text) for one in others]
     )

@@ -1,4 +1,4 @@
-"""Reviews: all that waits for a decision of somebody, in one list, each answered once."""
+"""Reviews: everything that waits for somebody's decision, in one list; each is answered once."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ from recall_server.services.tasks.tasks import Tasks
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
 
-# Disputes that are read at once; of those some may lie beyond the access scope.
+# How many disputes are read at once; some of them may be outside of the access scope.
 PAGE = 100
 
 
 class ReviewKind(StrEnum):
-    """What waits: a question of a paused task, a dispute, a proposal, or a turn in quarantine."""
+    """The kinds: a question of a paused task, a dispute, a proposal, or a turn in quarantine."""
 
     QUESTION = "question"
     DISPUTE = "dispute"
@@ -41,7 +41,9 @@ CONTRADICTIONS = frozenset({ReviewKind.QUESTION, ReviewKind.DISPUTE})
 
 
 class Verdict(StrEnum):
-    """The answers to a proposal, and to a turn in quarantine."""
+    """The answers to a proposal (accept, edit, reject) and to a turn in quarantine (release,
+    reject).
+    """
 
     ACCEPT = "accept"
     EDIT = "edit"
@@ -54,9 +56,7 @@ OPERATOR = Rights(frozenset({Scope.ADMIN}))
 
 @dataclass(frozen=True)
 class Review:
-    """One thing that waits: a question, with the task that asks it if one does, a proposal, or a
-    suspect.
-    """
+    """One thing that waits: a question, with its task if one asks it, a proposal, or a suspect."""
 
     id: str
     kind: ReviewKind
@@ -76,8 +76,8 @@ class Review:
 
 @dataclass(frozen=True)
 class Answered:
-    """What was answered; the task goes on once nothing of it is left to ask. `change_id` is what an
-    undo names, where memory was changed.
+    """What was answered. A task goes on once none of its questions is open. `change_id`: the id by
+    which an accepted proposal can be undone.
     """
 
     id: str
@@ -88,7 +88,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Reviews:
-    """Lists what waits, and answers it: each thing where it is kept."""
+    """Lists what waits, and passes each answer to the service that keeps it."""
 
     store: Store
     runtime: Runtime
@@ -101,8 +101,8 @@ class Reviews:
     async def waiting(
         self, context: Context, kinds: Collection[ReviewKind], *, limit: int
     ) -> list[Review]:
-        """Return what waits of these kinds, at most `limit` of each, the oldest first. Who may not
-        see one side of a contradiction sees none of it.
+        """Return what waits of these kinds, at most `limit`, oldest first. A caller who may not see
+        one side of a dispute or proposal sees none of it.
         """
         found: list[Review] = []
         if ReviewKind.QUESTION in kinds:
@@ -129,13 +129,13 @@ class Reviews:
         return sorted(found, key=lambda one: (one.asked_at, one.id))[:limit]
 
     async def _disputes(self, context: Context, limit: int) -> list[Review]:
-        """The open disputes of which all sides are in the access scope, the oldest first."""
+        """Return the open disputes with all sides in the access scope, oldest first."""
         found: list[Review] = []
         offset = 0
         async with self.store.view(context) as tx:
             while page := await tx.disputes.page(limit=PAGE, offset=offset):
                 offset += PAGE
-                # Of the page at once: most may be beyond the access scope.
+                # One read for the whole page: most sides may be outside of the access scope.
                 sides = {one for dispute in page for one in (dispute.new, *dispute.existing)}
                 known = await tx.memories.get(sorted(sides))
                 for dispute in page:
@@ -156,10 +156,10 @@ class Reviews:
         text: str | None = None,
         rights: Rights = OPERATOR,
     ) -> Answered:
-        """Answer one by its id; `text` goes with merge and edit. A proposal is accepted by `rights`
-        to make its change. Raises `NotFound` where nothing of that id waits for this caller,
-        `NotWaiting` where it was answered before, and `AnswerUnclear` if the answer is not
-        acceptable.
+        """Answer one review by its id; `text` goes with merge and edit. An answer to a proposal
+        needs the `rights` to make its change. Raises `NotFound` if nothing with this id waits for
+        this caller, `NotWaiting` if it was answered before, and `AnswerUnclear` if the answer is
+        not acceptable.
         """
         storable(review_id)
         if is_proposal(review_id):
@@ -205,7 +205,7 @@ class Reviews:
     async def _settle(
         self, context: Context, dispute_id: str, choice: Choice, text: str | None
     ) -> bool:
-        """Settle a dispute; False where a side is beyond the access scope of the caller."""
+        """Settle a dispute; False if a side is outside of the caller's access scope."""
         if text is not None:
             text = await self.redaction.text(text, context.entry)
         async with self.store.change(context) as tx:
@@ -236,8 +236,8 @@ class Reviews:
 async def _question(
     tx: Transaction, dispute: OpenDispute, known: Mapping[str, Memory]
 ) -> Question | None:
-    """The question of a dispute; None where a side is not `known`, as it is beyond the access
-    scope, or believed no more.
+    """Return the question of a dispute; None if a side is not `known`, because it is outside of the
+    access scope, or is no longer believed.
     """
     if not known.keys() >= {dispute.new, *dispute.existing}:
         return None

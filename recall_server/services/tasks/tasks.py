@@ -80,7 +80,7 @@ class Tasks:
     answers: OpenAnswers
 
     async def get(self, context: Context, task_id: str) -> Task:
-        """Raises `TaskNotFound`, also for a task of another tenant or outside the access scope."""
+        """Return a task. Raises `TaskNotFound`, also if it is outside of the access scope."""
         tables = self.store.autocommit(context.namespace, access_scope=context.scope)
         task = await tables.tasks.get(task_id)
         if task is None:
@@ -100,7 +100,7 @@ class Tasks:
         return TaskPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
     async def questions(self, context: Context, *, limit: int) -> list[OpenQuestion]:
-        """Return all unanswered questions; those of the task that has waited longest come first."""
+        """Return the open questions of up to `limit` tasks, the task that waits longest first."""
         async with self.store.view(context) as tx:
             waiting, _ = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
@@ -120,8 +120,8 @@ class Tasks:
         said: Message | None = None,
         asked: Callable[[Task], Message] | None = None,
     ) -> Task:
-        """Answer a paused task; `answers.resolutions` describes the forms. `said` is the client's
-        message to store, `asked` makes the one it answers, given the task as it asks.
+        """Answer a paused task; `domain.task.resolutions` describes the forms. `said` is the
+        client's message to store, `asked` makes the message that it answers, given the paused task.
 
         The answer to the last open question starts the task again; an earlier one is stored.
         Concurrent answers are accepted one at a time. An unclear answer leaves the task paused,
@@ -147,7 +147,7 @@ class Tasks:
                 after = _answered(task, found, now)
                 context.entry.counts["answered"] = len(found)
             if said and asked:
-                # In a thread: a task may ask much.
+                # In a thread: a task may ask many questions.
                 kept = (*task.messages, await asyncio.to_thread(asked, task), said)
                 after = replace(after, messages=kept[-self.messages_max :])
             saved = await self.transitions.change(tx, task, after)
@@ -178,7 +178,7 @@ class Tasks:
 
     async def set_policy(self, context: Context, policy: Policy | None) -> None:
         """Set the policy for requests without one and for background extraction, which cannot ask
-        and treats *ask* as *decide*. Raises `NamespaceNotFound`.
+        and with *ask* opens disputes. Raises `NamespaceNotFound`.
         """
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             if not await tx.access.set_policy(policy):
@@ -232,7 +232,7 @@ class Tasks:
         return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Handle a job: end the waiting of one round as the request says."""
+        """Handle a job: end the waiting of one round in the way that the request asked for."""
         record = entry(EXPIRE)
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
@@ -266,7 +266,7 @@ class Tasks:
 
 
 def refuse_large_answer(size: int, bytes_max: int) -> None:
-    """Raise `LimitReached`: every answer is kept, and a task may get many."""
+    """Raise `LimitReached` if an answer is too large: all answers are kept, and may be many."""
     if size > bytes_max:
         raise LimitReached(f"An answer may have {bytes_max} bytes. Answer in parts.")
 

@@ -1,4 +1,4 @@
-"""The effects of every change of a task: events, subscribers, push notifications, and removal."""
+"""The effects of each change of a task: events, subscribers, push notifications, and removal."""
 
 import asyncio
 import hashlib
@@ -80,8 +80,8 @@ Key = tuple[Namespace, str]
 
 
 class TaskEvents:
-    """Publishes changes of tasks to subscribers; keeps nothing about tasks without one. `closed`
-    once the process stops: nobody may wait then.
+    """Publishes changes of tasks to subscribers; keeps nothing about tasks without subscribers.
+    `closed`: the process stops, and nobody may wait any longer.
     """
 
     def __init__(self, *, poll_s: float) -> None:
@@ -163,8 +163,9 @@ class TaskTransitions:
         return task
 
     async def change(self, tx: Transaction, before: Task, after: Task) -> Task:
-        """Replace `before` by `after`, write its events, and enqueue its work once it is answered,
-        or its removal once it has ended. Raises `Stale` if it was changed meanwhile.
+        """Replace `before` with `after`, write its events, and enqueue its work if it was answered,
+        or its removal if it has ended. Raises `Stale` if it was changed meanwhile, and
+        `LimitReached` if it has grown too large.
         """
         if tx.bound.namespace is not None:
             self.cache.take(tx.bound.namespace, before.id)
@@ -174,7 +175,7 @@ class TaskTransitions:
             happened.append(Status(TaskState.WORKING, after.status.at))
         if after.outcome is not None and before.outcome is None:
             happened.append(after.outcome)
-        # Another note alone, about an answer, is no event: it would bring all questions again.
+        # A changed note alone is no event: the event would repeat all questions.
         if replace(after.status, at=before.status.at, note=before.status.note) != before.status:
             happened.append(after.status)
             if kind := OF_TASK.get(after.status.state):
@@ -190,7 +191,7 @@ class TaskTransitions:
         return saved
 
     def _bounded(self, task: Task) -> Task:
-        """The task. Raises `LimitReached` where it has grown too large; it can still end."""
+        """Return the task. Raises `LimitReached` if it has grown too large; it can still end."""
         ends = task.status.state.final and task.outcome is None
         if task.stored_bytes > self.bytes_max and not ends:
             raise LimitReached(
@@ -210,13 +211,15 @@ class TaskTransitions:
         self.runtime.wake()
 
     def publish(self, namespace: Namespace, task: Task) -> None:
-        """`notify` without jobs to do but pushes."""
+        """Wake the task's subscribers and the worker's pushes only. Call it after the commit."""
         self.events.publish(namespace, task)
         self.runtime.wake_pushes()
 
 
 async def locked(tx: Transaction, task_id: str) -> Task:
-    """A task that no other transaction changes until this one has ended. Raises `TaskNotFound`."""
+    """Return a task, locked: no other transaction changes it until this one has ended. Raises
+    `TaskNotFound`.
+    """
     task = await tx.tasks.locked(task_id)
     if task is None:
         raise TaskNotFound
@@ -224,20 +227,20 @@ async def locked(tx: Transaction, task_id: str) -> Task:
 
 
 def working(task: Task, at: datetime) -> Task:
-    """Return the task as working since `at`, or since it was."""
+    """Return the task as working, since `at` unless it is working already."""
     if task.status.state is TaskState.WORKING:
         return task
     return replace(task, status=Status(TaskState.WORKING, at))
 
 
 async def ended_with_token(tx: Transaction, task: Task) -> bool:
-    """Whether somebody has revoked the token that began the task."""
+    """True if the token that began the task was revoked."""
     return task.accessor is not None and await tx.access.revoked(
         Bearer(task.accessor, task.created_at)
     )
 
 
 def revoked(task: Task, at: datetime) -> Task:
-    """Return the task as cancelled with the token that began it."""
+    """Return the task as cancelled because the token that began it was revoked."""
     status = Status(TaskState.CANCELED, at, "The token that began it was revoked.")
     return replace(task, status=status, expires_at=None)
