@@ -8,13 +8,13 @@ from recall_server.storage.sqlite.driver import SqliteDriver
 
 
 def driver_for(database: Path | str, limits: TimeLimits = TimeLimits()) -> Driver:
-    """A path is an SQLite file; a URL is a Postgres database.
+    """Return the driver of an SQLite file (a path) or a Postgres database (a URL).
 
-    Raises `DatabaseUnusable` where the extra [postgres] is not installed.
+    Raises `DatabaseUnusable` if the extra [postgres] is not installed.
     """
     if isinstance(database, Path):
         return SqliteDriver(database, limits)
-    # Imported on use: psycopg takes a tenth of the time that a command needs to start.
+    # Imported on use: importing psycopg takes a tenth of the start time of a command.
     try:
         from recall_server.storage.postgres.driver import PostgresDriver  # noqa: PLC0415
     except ModuleNotFoundError as error:

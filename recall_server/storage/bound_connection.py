@@ -1,4 +1,6 @@
-"""Through which tables run their named queries: an open transaction, or none around each query."""
+"""Tables run their named queries through a bound connection: one with an open transaction, or one
+that runs each query in a transaction of its own.
+"""
 
 import json
 import re
@@ -31,8 +33,8 @@ _ANY_SCOPE = re.compile(r"^-- any scope: \S", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _SCOPED_READ = re.compile(rf"(?<!DELETE )(?:FROM|JOIN)\s+(?:{'|'.join(registry.SCOPED)})\b")
 _FRAGMENT = re.compile(r"\{\{(\w+)(?::(\w+))?\}\}")
-# `@` is the alias of the table. Texts and tasks have no type, so they are outside of every scope
-# limited to types; what is in a container that is being erased is outside of all.
+# `@` stands for the alias of the table. Texts and tasks have no type, so they are outside every
+# scope limited to types. What is in a container that is being erased is outside every scope.
 _CLOSED = "@container NOT IN (SELECT container FROM closed_containers WHERE namespace = :namespace)"
 _TYPED = "(:any_type OR @type IN (:types...))"
 _LABELS = f"""(:any_topic OR @topic IN (:topics...)) AND (:any_agent OR @agent_id = :agent)
@@ -40,7 +42,7 @@ _LABELS = f"""(:any_topic OR @topic IN (:topics...)) AND (:any_agent OR @agent_i
 
 
 def _between(said: str, recorded: str, valid: str) -> str:
-    """That these columns are within the limits of their names."""
+    """Return the condition that these columns are within the time limits of the access scope."""
     columns = {"said": said, "recorded": recorded, "valid": valid}
     within = (f"{at} >= :{one}_after AND {at} < :{one}_before" for one, at in columns.items())
     return f"(:any_time OR ({' AND '.join(within)}))"
@@ -48,11 +50,11 @@ def _between(said: str, recorded: str, valid: str) -> str:
 
 _FILTERED = """(:any_tags OR @tags HAS ALL (:tags...))
   AND (:any_metadata OR @metadata HOLDS (:metadata))"""
-# Of these limits the kept counts know nothing.
+# The stored counts of memories cannot be used with these limits.
 _UNCOUNTED = (
     ":any_agent AND :any_container AND :any_tags AND :any_metadata AND :any_time AND :any_layer"
 )
-# A text, like each of its turns, is of the layer of what was said.
+# A text and its turns belong to the episodic layer.
 _UNTYPED = f""":any_type AND (:any_layer OR 'episodic' IN (:layers...))
   AND {_LABELS} AND {_FILTERED}"""
 _SAID, _SAID_IN_TURN = "@occurred_at", "COALESCE(t.said_at, @occurred_at)"
@@ -60,28 +62,28 @@ _LAYERED = "(:any_layer OR @layer IN (:layers...))"
 _FRAGMENTS = {
     "scope": f"""{_TYPED} AND {_LAYERED} AND {_LABELS} AND {_FILTERED}
   AND {_between("@said_at", "@recorded_at", "@valid_from")}""",
-    # Of a text as a whole, and of one of its turns, which is `t`: true since it was said.
+    # For a text as a whole, and for one of its turns, `t`: they count as true since they were said.
     "untyped_scope": f"{_UNTYPED} AND {_between(_SAID, '@recorded_at', _SAID)}",
     "turn_scope": f"{_UNTYPED} AND {_between(_SAID_IN_TURN, '@recorded_at', _SAID_IN_TURN)}",
     "task_scope": f":any_type AND {_LABELS}",
     "counted_scope": f"({_UNCOUNTED})",
     "no_limit": f"(:any_topic AND :any_type AND {_UNCOUNTED})",
-    # Beside its text `e`: whether rules made a memory in place of a model whose key was rejected,
-    # and that has not read the text since. No EXISTS: Postgres would hash all jobs for it.
+    # For a memory joined with its text `e`: whether rules made it in place of a model whose key was
+    # rejected, and the model has not read the text since. Postgres would hash all jobs for EXISTS.
     "unreconciled": """(substr(@extractor, 1, 6) = 'rules/' AND COALESCE((
     SELECT o.error_code = 'MODEL_KEY_REJECTED' FROM operations o
     WHERE o.namespace = :namespace AND o.id = e.job_id), FALSE))""",
-    # Beside its namespace `n`: the token :accessor, or of it the JWT :jti, which is revoked under
+    # Joined with the namespace `n`: the token :accessor, or its JWT :jti, which is revoked under
     # :name and was made at :made_at at the latest.
     "token": """LEFT JOIN api_tokens t ON t.namespace = n.namespace AND t.accessor = :accessor
 LEFT JOIN revoked_children c
   ON c.namespace = n.namespace AND c.parent = :accessor AND c.jti IN (:jti, :name)""",
-    # Somebody has ended it; not only its time.
+    # Whether the token was revoked. Expiry alone does not count.
     "revoked": """(t.revoked_at IS NOT NULL OR c.jti IS NOT NULL
   OR t.created_at < n.tokens_not_before OR n.tokens_not_before > :made_at
   OR (:jti <> '' AND t.children_not_before > :made_at))""",
 }
-# Parameters, and what is skipped between them: strings, comments, casts.
+# Parameters, and what may hold a colon without being one: strings, comments, casts.
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'|--[^\n]*|::\w+|(?P<has>[a-z_.]+) HAS ALL \(:(?P<all>[a-z_]+)\.\.\.\)"
     r"|(?P<holds>[a-z_.]+) HOLDS \(:(?P<pairs>[a-z_]+)\)"
@@ -89,7 +91,7 @@ _TOKEN = re.compile(
 )
 
 
-# Whether a JSON array has all values of a list.
+# The condition that a JSON array has all values of a list.
 _ALL: Mapping[Engine, str] = {
     "sqlite": (
         "NOT EXISTS (SELECT value FROM json_each(:{name})"
@@ -99,8 +101,8 @@ _ALL: Mapping[Engine, str] = {
 }
 
 
-# Whether a JSON object has all names of another with their values, which are neither objects nor
-# lists.
+# The condition that a JSON object has all names and values of another, whose values are neither
+# objects nor lists.
 _PAIRS = """SELECT key, CASE WHEN type IN ('integer', 'real') THEN 'number' ELSE type END, value
  FROM json_each({})"""
 _HOLDS: Mapping[Engine, str] = {
@@ -111,7 +113,9 @@ _HOLDS: Mapping[Engine, str] = {
 
 @dataclass(frozen=True)
 class Query:
-    """One named query: its text for the engine at hand, and whether it serves all tenants."""
+    """One named query: its text for one engine, its parameters, and whether it serves all tenants
+    (`across`).
+    """
 
     name: str
     sql: str
@@ -121,9 +125,9 @@ class Query:
 
 @cache
 def load(engine: Engine) -> Mapping[str, Query]:
-    """All queries by name, spelled for `engine`; they are read once. Raises `ValueError` on a name
-    that is used twice, a text that one engine lacks, texts with different parameters, or a missing
-    access scope.
+    """Return all queries by name, in the syntax of `engine`. They are read once. Raises
+    `ValueError` on a name that is used twice, a text that one engine lacks, texts with different
+    parameters, or a missing access scope.
     """
     files_ = sorted(files(__package__).joinpath("sql").iterdir(), key=lambda path: path.name)
     texts = [file.read_text(encoding="utf-8") for file in files_ if file.name.endswith(".sql")]
@@ -207,8 +211,8 @@ ANY = 2**62
 
 
 class Noted(NamedTuple):
-    """What an event tells besides its item, kind and reason. `dropped`: rows of position, episode,
-    start and end.
+    """The rest of an event besides its item, kind and reason. `dropped`: citations that were
+    removed, as rows of position, episode, start and end.
     """
 
     at: datetime
@@ -217,7 +221,7 @@ class Noted(NamedTuple):
 
 
 class Announced(NamedTuple):
-    """What happened to a task, a conflict, a text or an erasure."""
+    """An event of a task, a conflict, a text or an erasure, for webhooks."""
 
     kind: WebhookKind
     item_id: str
@@ -237,16 +241,16 @@ class BoundConnection:
     queries: Mapping[str, Query]
     namespace: Namespace | None
     access_scope: AccessScope = FULL_ACCESS
-    # Bytes of texts that the namespace may keep.
+    # How many bytes of texts the namespace may keep.
     quota_bytes_max: int = ANY
-    # Fills in `:as_of`, the moment whose state is read, where that is none of the past.
+    # The clock. It fills in `:as_of`, the moment whose state is read, unless `past` has one.
     now: Callable[[], datetime] = utc_now
     past: Past = PRESENT
     # The events of this transaction, by item, kind and reason.
     noted: dict[NotedKey, Noted] = field(default_factory=dict)
-    # What webhooks are told of besides.
+    # Further events for webhooks.
     announced: dict[Announced, None] = field(default_factory=dict)
-    # When the first job is due that this transaction adds or puts back, of pushes and of others.
+    # When the first job is due that this transaction queues, for pushes (True) and others (False).
     due: dict[bool, datetime] = field(default_factory=dict)
 
     def note(
@@ -259,15 +263,15 @@ class BoundConnection:
         reason: str = "",
         dropped: Sequence[tuple[int, str, int, int]] | None = None,
     ) -> None:
-        """Have an event written with this transaction: once, however often it is noted."""
+        """Have an event written with this transaction, once, however often it is noted."""
         self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped)
 
     def note_due(self, at: datetime, *, pushes: bool) -> None:
-        """Have workers look for a job of this namespace at a moment, once this is committed."""
+        """Have workers look for a job of this namespace at a moment, after the commit."""
         self.due[pushes] = min(at, self.due.get(pushes, at))
 
     def tell(self, kind: WebhookKind, item_id: str, at: datetime) -> None:
-        """Have the webhooks told, if this transaction commits. It holds the lock of the
+        """Notify the webhooks if this transaction commits. It must hold the lock of the
         namespace.
         """
         self.announced[Announced(kind, item_id, at)] = None
@@ -278,17 +282,17 @@ class BoundConnection:
         )
 
     async def touched(self, query: str, **params: Any) -> bool:
-        """`fetch` of a query whose rows only say that there are any."""
+        """Run a query. Return whether it returned any row."""
         return bool(await self.fetch(query, **params))
 
     async def send(self, query: str, **params: Any) -> None:
-        """`fetch` without the answer, so without waiting for it: see `Connection.send`."""
+        """Run a query without waiting for it or its rows: see `Connection.send`."""
         await self.connection.send(
             self.queries[query].sql, self._bound(self.queries[query], params)
         )
 
     async def expect(self, query: str, otherwise: Exception, **params: Any) -> None:
-        """`send` of a query that must touch a row: see `Connection.expect`."""
+        """`send` a query that must touch a row: see `Connection.expect`."""
         await self.connection.expect(
             self.queries[query].sql, self._bound(self.queries[query], params), otherwise
         )
@@ -320,7 +324,7 @@ class BoundConnection:
 
 
 def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
-    """An access scope as query parameters: each part, and whether it is unlimited."""
+    """Return an access scope as query parameters: each part, and whether it is unlimited."""
     return {
         "any_topic": access_scope.topics is None,
         "topics": sorted(access_scope.topics or ()),
@@ -343,15 +347,15 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
 
 
 class BoundTable:
-    """Queries of one kind, over one connection."""
+    """The queries of one table, over one connection."""
 
     def __init__(self, bound: BoundConnection) -> None:
         self._bound = bound
 
 
 class Autocommit:
-    """A `Connection` each of whose statements is a transaction by itself, reads, and gives its
-    rows. What is sent to be seen with something else cannot be sent here.
+    """A `Connection` that runs each `fetch` in a read transaction of its own. Everything that needs
+    a shared transaction raises `LookupError`.
     """
 
     def __init__(self, driver: Driver, namespace: str | None) -> None:

@@ -24,8 +24,8 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """Seconds for one statement of those who only read, and for all of a snapshot: as long as it
-    lasts, an engine keeps whatever others overwrite.
+    """Seconds for one statement of a read-only transaction, and for a whole snapshot: while one
+    lasts, the engine keeps everything that others overwrite.
     """
 
     query_s: float = 3.0
@@ -47,7 +47,7 @@ class Document:
 
     @cached_property
     def text(self) -> str:
-        """As it is written; the same may go into several rows."""
+        """The JSON text, made once, since the same document may go into several rows."""
         return to_json(self.value).decode()
 
 
@@ -57,16 +57,16 @@ class Connection(Protocol):
     """
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        """Run one statement; the rows it returns, or none."""
+        """Run one statement. Return its rows, if any."""
 
     async def send(self, sql: str, params: Params) -> None:
-        """Run one statement whose rows nobody needs. It need not have run when this returns, but
-        has before whatever comes next; what it raises may come up there, or on leaving.
+        """Run one statement whose rows are not needed. It may still be waiting when this returns,
+        but runs before the next statement; its error may be raised there, or on leaving.
         """
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
-        """`send` one statement that must touch a row. Where it does not, `otherwise` is raised
-        there or on leaving, and nothing of the transaction holds.
+        """`send` one statement that must touch a row. If it does not, `otherwise` is raised at the
+        next statement or on leaving, and the transaction is rolled back.
         """
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
@@ -78,13 +78,13 @@ class Connection(Protocol):
 
 @dataclass
 class Holder:
-    """This process, as others see it. `id` is None while they could not know whether it lives."""
+    """This process as others see it. `id` is None while they cannot tell whether it is alive."""
 
     id: int | None = None
 
 
 class Driver(Protocol):
-    """An engine. Driver errors leave it as `RecallError`s: `DatabaseUnavailable` (try again) or
+    """An engine. It raises its errors as `RecallError`s: `DatabaseUnavailable` (try again) or
     `DatabaseUnusable` (an operator must act).
     """
 
@@ -103,48 +103,48 @@ class Driver(Protocol):
     ) -> AbstractAsyncContextManager[Connection]:
         """A transaction that commits on leaving and rolls back on any error or cancellation.
 
-        `namespace` is what row-level security lets through; `None` is for statements that serve
-        all tenants. Only one that is `erasing` may destroy what was said.
+        Row-level security lets only the rows of `namespace` through; `None` is for statements that
+        serve all tenants. Only an `erasing` transaction may destroy texts.
         """
 
     async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
-        """One statement that reads and is a transaction by itself; the rows it returns."""
+        """Run one statement in a read transaction of its own. Return its rows."""
 
     async def purge(self, tables: Sequence[str]) -> str:
         """Destroy what deleted and overwritten rows of `tables` have left behind in files: free
-        pages, journals, statistics. What of it could not be reached, in words; "" for nothing.
+        pages, journals, statistics. Return in words what could not be reached; "" for nothing.
 
-        Locks everybody out meanwhile. Raises `DatabaseUnavailable` where somebody still reads an
-        older state, or is in the way: then nothing may be said to be gone.
+        Blocks all other access meanwhile. Raises `DatabaseUnavailable` if another transaction still
+        reads an older state or holds a lock: then nothing may be reported as destroyed.
         """
 
     async def files(self) -> Sequence[Path]:
         """The files and folders that hold the database, as far as this process can read them."""
 
     def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
-        """Every row of a namespace as text, with its table; none where `files` has all of it."""
+        """Yield every row of a namespace as text, with its table; none if `files` has all of it."""
 
     def snapshot(self, namespace: str) -> AbstractAsyncContextManager[Connection]:
-        """A transaction that reads, and sees one moment for as long as it lasts. It may last: it
-        takes nothing from those who serve calls but, of Postgres, one connection. Raises
-        `QueryTimeout` when it has lasted too long.
+        """A read transaction that sees one moment for as long as it lasts. It may be long: it takes
+        no resource from calls, except one connection of the pool on Postgres. Raises `QueryTimeout`
+        after `TimeLimits.snapshot_s`.
         """
 
     def holding(self) -> AbstractAsyncContextManager[Holder]:
-        """Let others know, as long as the block lasts, that this process lives."""
+        """Show to other processes that this one is alive, as long as the block lasts."""
 
     async def gone(self, holders: Sequence[int]) -> Sequence[int]:
-        """Those of `holders` whose process has certainly ended, or is cut off from the database."""
+        """Return those of `holders` whose process has certainly ended or lost the database."""
 
     def migration(self) -> AbstractAsyncContextManager[Connection]:
         """A transaction as the owner of the schema, holding the migration lock."""
 
 
 async def run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to completion even if the caller is cancelled; the cancellation is raised
+    """Run a coroutine to completion even if the caller is cancelled, and raise the cancellation
     afterwards.
 
-    It is raised even if the work failed: a loop that retries failures would go on otherwise.
+    It is raised even if the work failed, or a loop that retries failures would go on.
     """
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():
@@ -161,7 +161,7 @@ async def run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
 def cancelled_as_such() -> Iterator[None]:
     """Raise a cancellation as `CancelledError` even if the driver reports it as a failure.
 
-    psycopg stops the statement of a cancelled task, and reports a stopped pipeline as an error; a
+    psycopg stops the statement of a cancelled task and reports a stopped pipeline as an error. A
     loop that retries errors would go on.
     """
     task = asyncio.current_task()
@@ -175,7 +175,7 @@ def cancelled_as_such() -> Iterator[None]:
 
 
 def moment(value: Any) -> datetime:
-    """A time, aware of its zone."""
+    """Return a time with its time zone."""
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
@@ -198,7 +198,7 @@ def fact(row: Row) -> Fact | None:
 
 
 def accesses(counts: Iterable[AccessCount]) -> Document:
-    """Access counts as queries take them, with times as SQLite keeps them."""
+    """Return access counts as a query parameter, with times in the format of SQLite."""
     return Document(
         [[one.id, one.times, one.last.isoformat(timespec="microseconds")] for one in counts]
     )

@@ -1,4 +1,4 @@
-"""Checks of a database: what its engine says, asked as the owner, and the space on its disk."""
+"""Checks of a database: of its engine, asked as the owner of the schema, and of its disk space."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from recall_server.storage.driver import Connection, Engine, Row, moment
 
 
 class Level(StrEnum):
-    """`WARN` may be intended; a server does not start with `FAIL`."""
+    """`WARN` may be intended; with `FAIL` a server does not start."""
 
     OK = "ok"
     WARN = "warn"
@@ -38,12 +38,12 @@ def judged(
     return Finding(check, Level.OK, good)
 
 
-# The first with the operator ->>.
+# The first release with the operator ->>.
 SQLITE_OLDEST = (3, 38, 0)
 CLOCK_WARN_S = 5.0
 CLOCK_FAIL_S = 60.0
 OLD_READER_S = 3_600.0
-# Smaller tables are read as a whole in no time.
+# Reading a smaller table as a whole takes next to no time.
 UNSEEN_BYTES = 8_388_608
 
 _OURS = ("recall_app", "recall_eraser", "recall_system")
@@ -80,15 +80,16 @@ SELECT name, setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
 ORDER BY name
 """
-# Who can read the rows of all namespaces, as a dump has to: the user itself, then whoever has the
-# fewest rights.
+# The users that can read the rows of all namespaces, as a dump must: the user itself first, then
+# those with the fewest rights.
 _DUMPERS = """
 SELECT r.rolname FROM pg_roles r
 WHERE r.rolcanlogin AND (r.rolsuper
   OR (r.rolbypassrls AND pg_has_role(r.oid, 'pg_read_all_data', 'MEMBER')))
 ORDER BY r.rolname <> session_user, r.rolsuper, r.rolname
 """
-# Never looked at: Postgres takes a namespace for a row or two, and reads all of it for a few keys.
+# Tables never analyzed: Postgres assumes a row or two per namespace, and scans all of it for a few
+# keys.
 _UNSEEN = """
 SELECT relname FROM pg_class
 WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
@@ -142,13 +143,13 @@ BACKUP_ROLE = "CREATE ROLE recall_backup LOGIN BYPASSRLS; GRANT pg_read_all_data
 
 
 async def dumper(connection: Connection) -> str | None:
-    """The Postgres user that can dump this database; None where there is none."""
+    """Return the Postgres user that can dump this database; None if there is none."""
     rows = await connection.fetch(_DUMPERS, {})
     return str(rows[0]["rolname"]) if rows else None
 
 
 async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
-    # Imported on use: whoever has SQLite may not have psycopg.
+    # Imported on use: an installation for SQLite may lack psycopg.
     from recall_server.storage.postgres import distribution  # noqa: PLC0415
 
     spread = await distribution.exists(connection)
@@ -156,7 +157,7 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     roles = await connection.fetch(_ROLES, {})
     ours = [row for row in roles if row["rolname"] in _OURS]
     user = [row for row in roles if row not in ours]
-    # The nodes of Citus are entered under the roles.
+    # Citus logs in to its nodes as these roles.
     unbound = [row["rolname"] for row in ours if _above(row) or (row["rolcanlogin"] and not spread)]
     barred = [row["rolname"] for row in ours if not row["rolcanlogin"]]
     above = [row["rolname"] for row in user if _above(row)]
@@ -285,8 +286,8 @@ _SIZES = {
 
 
 async def bytes_by_kind(connection: Connection, engine: Engine) -> dict[str, int]:
-    """The bytes on the disk that each kind of data takes, with its indexes. Of SQLite every page is
-    looked at.
+    """Return the bytes on disk of each kind of data, with its indexes. On SQLite this reads every
+    page.
     """
     kind_of = {table: kind for kind, tables in _KINDS.items() for table in tables}
     found = dict.fromkeys((*_KINDS, "other"), 0)
@@ -295,15 +296,15 @@ async def bytes_by_kind(connection: Connection, engine: Engine) -> dict[str, int
     return found
 
 
-# A journal grows this long only where somebody reads an old state for minutes.
+# A journal grows this long only while somebody reads an old state for minutes.
 JOURNAL_WARN_BYTES = 268_435_456
-# A purge writes the file anew, and an erasure without disk space for its records erases nothing.
+# A purge rewrites the file, and an erasure needs disk space for its records.
 FREE_WARN_BYTES = 536_870_912
 
 
 def space_findings(path: Path) -> Iterator[Finding]:
-    """The checks `disk_space` and `journal` of a database file, which is there: two calls to the
-    system, so that they can be made at any time.
+    """Yield the checks `disk_space` and `journal` of an existing database file. They cost a few
+    system calls, so they can be made at any time.
     """
     free, size = free_bytes(path), path.stat().st_size
     wanted = FREE_WARN_BYTES + size
@@ -326,7 +327,7 @@ def space_findings(path: Path) -> Iterator[Finding]:
 
 
 def free_bytes(path: Path) -> int:
-    """What is left for us on the disk of a file."""
+    """Return the bytes that this process may still use on the disk of a file."""
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
 

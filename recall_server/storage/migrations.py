@@ -3,8 +3,8 @@
 A migration is `NNNN_what.sql` for both engines or the pair `NNNN_what.sqlite.sql` and
 `NNNN_what.postgres.sql`. Forward only; an applied one must not be edited.
 
-A line `-- reads: NNNN` in one says that the releases whose newest migration is that one, or a later
-one, go on with the tables as it leaves them. Without it only those go on that know it.
+A line `-- reads: NNNN` in a migration says that releases whose newest migration is NNNN or later
+can use the tables as it leaves them. Without this line only releases that have the migration can.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _ADD_READS = "ALTER TABLE schema_version ADD COLUMN reads INTEGER"
 
 @dataclass(frozen=True)
 class Migration:
-    """One step, as it reads for one engine."""
+    """One migration, with its text for one engine."""
 
     version: int
     name: str
@@ -48,7 +48,7 @@ class Migration:
 
     @property
     def reads(self) -> int:
-        """The newest migration that a release must know to go on with the tables as this one leaves
+        """The newest migration that a release must have to use the tables as this one leaves
         them.
         """
         stated = _READS.search(self.sql)
@@ -57,8 +57,8 @@ class Migration:
 
 @dataclass(frozen=True)
 class Pending:
-    """The names of migrations that are to be applied, and of those with which the release that
-    applied the last one does not go on.
+    """The names of the migrations to be applied, and of those among them after which the release
+    that applied the last one cannot use the tables.
     """
 
     names: list[str]
@@ -66,7 +66,9 @@ class Pending:
 
 
 def read(folder: Path, engine: Engine) -> list[Migration]:
-    """The migrations for `engine`, in order. Raises `ValueError` on a gap or a missing half."""
+    """Return the migrations for `engine`, in order. Raises `ValueError` on a gap, a number used
+    twice or a wrong name.
+    """
     found: dict[int, Migration] = {}
     for path in sorted(folder.glob("*.sql")):
         match = _NAME.fullmatch(path.name)
@@ -83,11 +85,11 @@ def read(folder: Path, engine: Engine) -> list[Migration]:
 
 
 class _NotKept(Exception):
-    """Takes back a transaction whose work was only tried."""
+    """Rolls back a transaction that was only a trial."""
 
 
 async def pending(driver: Driver, folder: Path) -> Pending:
-    """What `migrate` would apply; nothing is changed. Raises as `migrate` does."""
+    """Return what `migrate` would apply, without changing anything. Raises as `migrate` does."""
     wanted = read(folder, driver.engine)
     async with driver.migration() as connection:
         done = await _applied(connection, driver.engine, wanted)
@@ -97,7 +99,7 @@ async def pending(driver: Driver, folder: Path) -> Pending:
 
 
 async def try_out(driver: Driver, folder: Path, now: datetime) -> list[str]:
-    """`migrate` in one transaction that is taken back; raises what it would raise."""
+    """Run `migrate` in one transaction and roll it back. Return the names; raises as `migrate`."""
     wanted, names = read(folder, driver.engine), []
     with suppress(_NotKept):
         async with driver.migration() as connection:
@@ -113,12 +115,12 @@ async def try_out(driver: Driver, folder: Path, now: datetime) -> list[str]:
 async def migrate(
     driver: Driver, folder: Path, now: datetime, *, only_new: bool = False
 ) -> list[str]:
-    """Bring the database up to date and return the names of what was applied; `only_new`: only one
-    in which there is nothing yet.
+    """Bring the database up to date. Return the names of the migrations that were applied.
+    `only_new`: migrate only an empty database.
 
-    Any number of replicas may call this at once. Raises `SchemaTooNew` where a newer release has
-    left tables that this one cannot read, `SchemaOutdated` where it may not be migrated, and
-    `DatabaseUnusable` where an applied migration has been edited.
+    Any number of replicas may call this at once. Raises `SchemaTooNew` if a newer release has left
+    tables that this one cannot read, `SchemaOutdated` if `only_new` forbids to migrate, and
+    `DatabaseUnusable` if an applied migration has been edited.
     """
     wanted = read(folder, driver.engine)
     async with driver.migration() as connection:
@@ -131,7 +133,7 @@ async def migrate(
         # Each in a transaction of its own: a failing one leaves the earlier ones in place.
         async with driver.migration() as connection:
             if migration.version in await _applied(connection, driver.engine, wanted):
-                continue  # by another replica, meanwhile
+                continue  # another replica has applied it meanwhile
             await _apply(connection, migration, now)
             names.append(_named(migration))
     return names
@@ -156,14 +158,14 @@ async def _apply(connection: Connection, migration: Migration, now: datetime) ->
 
 _EXISTS = {
     "sqlite": "SELECT 1 AS found FROM sqlite_master WHERE name = 'schema_version'",
-    # Not to_regclass: it remembers that there was none, when another replica has made it since.
+    # Not to_regclass: it caches that there was no table, even if another replica has made it since.
     "postgres": """SELECT 1 AS found FROM pg_catalog.pg_tables
 WHERE tablename = 'schema_version' AND schemaname = ANY (current_schemas(FALSE))""",
 }
 
 
 async def _applied(connection: Connection, engine: Engine, wanted: Sequence[Migration]) -> set[int]:
-    """The versions that have been applied; raises as `migrate` does."""
+    """Return the versions that have been applied. Raises as `migrate` does."""
     if not await connection.fetch(_EXISTS[engine], {}):
         return set()
     rows = await connection.fetch("SELECT * FROM schema_version", {})

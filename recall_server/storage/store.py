@@ -36,7 +36,7 @@ from recall_server.tracing import tracer
 
 
 class Transaction:
-    """The tables of one namespace, as of one transaction. Each is made when it is first used."""
+    """The tables of one namespace in one transaction. Each is created when it is first used."""
 
     access = cached_property(lambda tx: Access(tx.bound))
     audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
@@ -76,8 +76,9 @@ class Transaction:
         self._is_recorded = is_recorded
 
     async def lock(self) -> None:
-        """Wait until no other change of this namespace's memory is under way. Whoever locks rows of
-        more than one table does this first; the audit log comes next where it will be written.
+        """Wait until no other transaction changes this namespace's memory. A transaction that locks
+        rows of more than one table must call this first. Locks the audit log next, if a record will
+        be written.
         """
         await self.bound.send("lock_namespace")
         if self._is_recorded:
@@ -85,7 +86,7 @@ class Transaction:
 
 
 class Store:
-    """All storage, over one driver. Without the key of the audit log no record can be written."""
+    """All storage, over one driver. Without `mac_key` no record of the audit log can be written."""
 
     def __init__(
         self,
@@ -97,8 +98,8 @@ class Store:
         turns: FairSemaphore | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`quota_bytes_max`: bytes of texts that each namespace may store; 0: any number. `turns`:
-        the semaphore of calls, which yield to each other before a transaction.
+        """`quota_bytes_max`: bytes of texts that each namespace may store; 0 means no limit.
+        `turns`: the semaphore by which calls yield to each other before a transaction.
         """
         self.driver = driver
         self.turns = turns or FairSemaphore(1)
@@ -107,7 +108,7 @@ class Store:
         self._now = now
         self._queries = bound_connection.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
-        # Further caches of a namespace, which `forget` drops too.
+        # These drop further caches of a namespace; `forget` calls them.
         self.holders: list[Callable[[Namespace], None]] = []
 
     @property
@@ -116,7 +117,7 @@ class Store:
 
     @property
     def cache_bytes(self) -> int:
-        """The bytes of indexes in memory."""
+        """The bytes of the indexes in memory."""
         return self._cache.bytes
 
     @asynccontextmanager
@@ -130,12 +131,12 @@ class Store:
         erasing: bool = False,
         past: Past = PRESENT,
     ) -> AsyncIterator[Transaction]:
-        """One transaction, limited to an access scope. `entry`, if given, is written to the audit
-        log just before the commit, and the events that the tables noted with it. Only an `erasing`
+        """One transaction, limited to an access scope. Just before the commit it writes the events
+        that the tables noted, and `entry`, if given, to the audit log. Only an `erasing`
         transaction may destroy texts.
         """
         assert write or entry is None, "a read notes its record in the read log"
-        # Work for all namespaces counts for none of them.
+        # Work for all namespaces does not count against any one of them.
         if namespace is not None:
             await self.turns.yield_to_others(namespace)
         async with (
@@ -169,13 +170,15 @@ class Store:
     def view(
         self, context: Context, past: Past = PRESENT
     ) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction that reads what the caller may see."""
+        """A transaction that reads within the caller's access scope."""
         return self.transaction(
             context.namespace, write=False, access_scope=context.scope, past=past
         )
 
     def change(self, context: Context) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction that changes what the caller may change, and writes its audit record."""
+        """A transaction that changes memory within the caller's access scope, and writes its audit
+        record.
+        """
         return self.transaction(context.namespace, access_scope=context.scope, entry=context.entry)
 
     def autocommit(
@@ -185,7 +188,7 @@ class Store:
         access_scope: AccessScope = FULL_ACCESS,
         past: Past = PRESENT,
     ) -> Transaction:
-        """Tables of which every query is a transaction of its own that reads."""
+        """Return tables that run every query in a read transaction of its own."""
         connection = Autocommit(self.driver, namespace)
         bound = BoundConnection(
             connection, self._queries, namespace, access_scope, now=self._now, past=past
@@ -204,7 +207,9 @@ class Store:
         return await self.driver.purge(registry.TENANT)
 
     async def texts(self) -> AsyncIterator[tuple[str, str]]:
-        """Every row of every namespace as text, where the driver's files cannot be read."""
+        """Yield every row of every namespace as text, with its table; nothing if the driver's files
+        have all of it.
+        """
         async with self.transaction(None, write=False) as tx:
             namespaces = await tx.erasures.namespaces()
         for namespace in namespaces:
@@ -212,7 +217,7 @@ class Store:
                 yield found
 
     def forget(self, namespace: Namespace) -> None:
-        """Drop what is held in memory of a namespace; other processes notice by its epoch."""
+        """Drop what this process caches of a namespace; other processes notice its new epoch."""
         self._cache.drop(namespace)
         for drop in self.holders:
             drop(namespace)

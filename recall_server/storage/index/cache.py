@@ -1,4 +1,4 @@
-"""The index of the namespaces searched last, in memory, within a budget."""
+"""The indexes of the namespaces that were searched last, in memory, within a budget."""
 
 from collections import OrderedDict
 
@@ -8,13 +8,13 @@ from recall_server.storage.index.vector_cache import VectorCache
 
 
 class NamespaceIndex:
-    """The index of one namespace, as of one erasure: nothing that was erased before it."""
+    """The index of one namespace as of one erase epoch: it has nothing that was erased before."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.documents = Documents()
         self._vectors: dict[str, VectorCache] = {}
-        # The bytes that were counted last.
+        # The bytes at the last count.
         self.counted = 0
 
     @property
@@ -41,7 +41,7 @@ class Cache:
         return self._bytes
 
     def index(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
-        """The index of a namespace as of `epoch`."""
+        """Return the index of a namespace as of `epoch`."""
         index = self._indexes.get(namespace)
         if index is not None and index.epoch > epoch:
             # A reader that still sees the state before the erasure must not bring it back.
@@ -53,8 +53,8 @@ class Cache:
         return index
 
     def trim(self, namespace: Namespace) -> None:
-        """Count what a search has added to a namespace, and keep to the budget: the namespaces not
-        searched for longest go first, then of this one the postings asked for longest ago.
+        """Count what a search has added to a namespace, and keep to the budget: drop first the
+        least recently searched namespaces, then the least recently used postings of this one.
         """
         index = self._indexes.get(namespace)
         if index is None:
@@ -73,6 +73,6 @@ class Cache:
         index.counted = counted
 
     def drop(self, namespace: Namespace) -> None:
-        """Hold nothing of a namespace."""
+        """Drop the index of a namespace."""
         if (index := self._indexes.pop(namespace, None)) is not None:
             self._bytes -= index.counted

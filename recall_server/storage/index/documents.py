@@ -1,8 +1,8 @@
 """The findable documents of one namespace, in memory: columns by slot, and postings by term.
 
-A document's slot is its number in the namespace. Slots are given in order, and never again to
-another document, so what was read once stays true: of a term only the postings behind the last slot
-read are missing, and what is found no more is recognised by its version.
+A document's slot is its number in the namespace. Slots are given in order and never reused, so what
+was read once stays true: of a term only the postings after the last slot read can be missing, and a
+document that was hidden since has a newer version.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from recall_server.storage.index.vector_cache import Flags, grown
 
 Slots = NDArray[np.int64]
 
-# Access scopes held of one namespace: so many limited tokens take turns without evicting one.
+# Access scopes held for one namespace: this many limited tokens can alternate without an eviction.
 SCOPES_MAX = 32
-# The bytes that Python takes for an id of 30 characters under a number.
+# The bytes that Python needs for an entry of a dictionary with an id of 30 characters.
 ID_BYTES = 200
 
 DTYPES: Mapping[str, type[np.generic]] = {
     **{column.name: column.dtype for column in COLUMNS},
-    # Names as numbers; below 0 where an item has none, so that it is one by itself.
+    # Numbers that stand for names; negative if an item has none, so that it is equal to no other.
     "session": np.int64,
     "source": np.int64,
     "episode": np.int64,
-    # Of the turn in its episode.
+    # The position of the turn in its episode.
     "position": np.int64,
-    # Whether it is a memory; and the words of the episode that it cites, or of a passage its own.
+    # Whether it is a memory; and the span of the episode that it cites, or that a passage has.
     "memory": np.bool_,
     "span_start": np.int64,
     "span_end": np.int64,
@@ -52,8 +52,8 @@ NEVER = np.datetime64("NaT", "us")
 
 
 class Intervals:
-    """When each document was found first and no more, as of `version`, and how long it is. Read
-    where a search asks for another moment than now.
+    """From when until when each document was found, as of `version`, and its length. Read only if a
+    search asks for another moment than now.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Intervals:
         return self.added.nbytes + self.hidden.nbytes + self.lengths.nbytes
 
     def update(self, page: Row) -> Slots:
-        """Take in a row of the query `page_of_intervals`; the slots in it."""
+        """Take in a row of the query `page_of_intervals`. Return its slots."""
         slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
         last = int(slots.max())
         self.added = grown(self.added, last + 1, fill=NEVER)
@@ -88,7 +88,7 @@ class Intervals:
 
 class Truths:
     """When what each document says was true, as of the document `slot` and the event `seq`. Read
-    where a search asks what was true at a moment.
+    only if a search asks what was true at a moment.
     """
 
     def __init__(self) -> None:
@@ -118,8 +118,8 @@ class Truths:
         self._retired[slots] = np.array(page["retired"].split(), "datetime64[us]")
 
     def true_at(self, at: datetime, known_at: datetime | None, size: int) -> Flags:
-        """For each slot whether it may have been true then, by what was known at `known_at`: what
-        is shown is read again.
+        """Return for each slot whether it may have been true then, by what was known at `known_at`.
+        It may be too generous: the items that are shown are read and checked again.
         """
         then = _moment(at)
         found: Flags = (self._starts <= then) & (np.isnat(self._ends) | (self._ends > then))
@@ -134,7 +134,7 @@ def _moment(at: datetime) -> np.datetime64:
 
 class Documents:
     """The findable documents of a namespace as of `version`, and the postings of the terms that
-    were asked for last.
+    were searched last.
     """
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class Documents:
 
     @property
     def size(self) -> int:
-        """More than any slot in memory."""
+        """The length of the columns: greater than any slot in memory."""
         return len(self.findable)
 
     @property
@@ -181,11 +181,11 @@ class Documents:
         return self.intervals.found_at(at)[: self.size]
 
     def words_of(self, allowed: Flags) -> int:
-        """How many words these have together."""
+        """Return the number of words of these documents together."""
         return int(self.intervals.lengths[: len(allowed)].sum(where=allowed, dtype=np.int64))
 
     def update(self, slots: Slots, findable: Flags) -> None:
-        """Set which of these documents are found, and which no more."""
+        """Set which of these documents search finds."""
         if not len(slots):
             return
         self._last = max(self._last, int(slots.max()))
@@ -201,15 +201,15 @@ class Documents:
     # --- postings ---
 
     def lacking(self, last_slots: Mapping[str, int]) -> dict[str, int]:
-        """The terms whose postings do not reach their last slot, each with the slot they reach."""
+        """Return the terms whose postings in memory end before their last slot, with that end."""
         held = {term: self._terms[term][0] if term in self._terms else 0 for term in last_slots}
         return {term: upto for term, upto in held.items() if upto < last_slots[term]}
 
     def extend(self, term: str, upto: int, found: str) -> None:
-        """Add postings of a term up to a slot, of a list as it is stored."""
+        """Add the postings of a term up to a slot, from a list as it is stored."""
         _, held = self._terms.get(term, (0, NONE))
         read = numbers_of(found)
-        # A part of a list begins before what is missing; and two searches may have read the same.
+        # Lists are read whole, so some of their postings are held; and two searches may read one.
         read = read[read[:, 0] > (held.slots[-1] if len(held.slots) else 0)]
         slots, times, lengths = read[np.argsort(read[:, 0])].T
         more = TermPostings(
@@ -221,7 +221,7 @@ class Documents:
         self._terms_bytes += _bytes(more) - _bytes(held)
 
     def postings(self, terms: Iterable[str]) -> dict[str, TermPostings]:
-        """The postings of each term, as far as they are in memory."""
+        """Return the postings of each term, as far as they are in memory."""
         found = {}
         for term in terms:
             _, found[term] = self._terms.get(term, (0, NONE))
@@ -230,7 +230,7 @@ class Documents:
         return found
 
     def forget_terms(self, bytes_: int) -> None:
-        """Drop the postings asked for longest ago, until so many bytes are free."""
+        """Drop the least recently used postings until this many bytes are free."""
         left = self._terms_bytes - bytes_
         while self._terms_bytes > max(left, 0):
             _, (_, dropped) = self._terms.popitem(last=False)
@@ -239,7 +239,7 @@ class Documents:
     # --- columns of the signals ---
 
     def missing(self, slots: Slots) -> list[int]:
-        """Those of these slots whose columns are not loaded."""
+        """Return those of these slots whose columns are not loaded."""
         missing: list[int] = slots[~self._columns["loaded"][slots]].tolist()
         return missing
 
@@ -264,7 +264,7 @@ class Documents:
         self.ids.update((row["slot"], row["id"]) for row in rows)
 
     def _place(self, row: Row) -> tuple[int, int, int, int]:
-        """The numbers of the session, the source and the episode of a row, and its position."""
+        """Return the numbers of the session, source and episode of a row, and its position."""
         if row["position"] is None:
             alone = -1 - row["slot"]
             return alone, alone, -1, 0
@@ -285,22 +285,24 @@ class Documents:
         return number
 
     def by_id(self, slots: Slots) -> list[int]:
-        """The positions of those of these slots whose columns are loaded, by their ids."""
+        """Return the indices into `slots` of those whose columns are loaded, in the order of their
+        ids.
+        """
         ids = [(self.ids[slot], at) for at, slot in enumerate(slots.tolist()) if slot in self.ids]
         return [at for _, at in sorted(ids)]
 
     def columns(self, slots: Slots) -> dict[str, NDArray[Any]]:
-        """The columns that ranking needs, of these slots."""
+        """Return the columns that ranking needs, for these slots."""
         return {name: column[slots] for name, column in self._columns.items()}
 
     def sources(self, slots: Sequence[int]) -> list[int]:
-        """The sources of these documents, the sessions or texts they come from, as numbers."""
+        """Return the source of each of these documents, its session or text, as a number."""
         sources: list[int] = self._columns["source"][list(slots)].tolist()
         return sources
 
     def turns(self, slot: int, steps: Iterable[int]) -> list[tuple[str, int]]:
-        """Episode and position of the turns at these distances from the one that a document comes
-        from; none where it comes from no turn.
+        """Return the episode and position of the turns at these distances from a document's turn;
+        none if it comes from no turn.
         """
         episode, position = int(self._columns["episode"][slot]), self._columns["position"][slot]
         if episode < 0:
@@ -308,31 +310,31 @@ class Documents:
         return [(self._names[episode], int(position) + step) for step in steps]
 
     def count_accesses(self, slots: Sequence[int]) -> None:
-        """Count one access of each. Those that other processes count come with the next load."""
+        """Count one access of each. Counts of other processes come with the next load."""
         self._columns["access_count"][list(slots)] += 1
 
     # --- access scopes ---
 
     def scope(self, scope: AccessScope) -> tuple[int, Flags]:
-        """The last slot up to which a scope was read, and for each slot whether it is inside."""
+        """Return the slot up to which a scope was read, and for each slot whether it is inside."""
         upto, flags = self._scopes.get(scope, (0, np.zeros(0, np.bool_)))
         return upto, np.pad(flags, (0, max(0, self.size - len(flags))))
 
     def extend_scope(self, scope: AccessScope, upto: int, slots: Slots) -> Flags:
-        """Add slots to a scope; no others are inside up to the slot `upto`."""
+        """Add slots to a scope. Up to the slot `upto` no others are inside."""
         before, flags = self.scope(scope)
         flags[slots[slots < len(flags)]] = True
         self._scopes[scope] = max(before, min(upto, len(flags) - 1)), flags
         self._scopes.move_to_end(scope)
         while len(self._scopes) > SCOPES_MAX:
-            # A filter may be another with each search; what tokens may see is asked for again.
+            # Drop filters first: each search may bring another, while tokens' scopes recur.
             oldest = next((one for one in self._scopes if one.narrowed), next(iter(self._scopes)))
             del self._scopes[oldest]
         return flags
 
 
 def numbers_of(found: str) -> NDArray[np.int64]:
-    """The postings of a list as it is stored, a row each: slot, occurrences, length."""
+    """Return the postings of a stored list, one a row: slot, occurrences, length."""
     return np.fromstring(found.replace(";", " "), dtype=np.int64, sep=" ").reshape(-1, 3)
 
 

@@ -1,4 +1,4 @@
-"""The vectors of one namespace and model in memory: as stored, rounded, or only their codes."""
+"""The vectors of one namespace and model in memory: as stored, rounded, or as codes alone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from recall_server.storage.driver import Row
 
 WORD_BITS = 64
-# So many codes are compared at a time that they stay in the cache of the processor.
+# Codes compared at a time: few enough to stay in the cache of the processor.
 CHUNK = 65_536
 # A full array grows by a quarter: doubled, a million codes would leave 32 MB unused.
 GROWTH = 1.25
 
 Floats = NDArray[np.float32]
-# Of a vector as it is stored. With half precision, as much of the evidence of LoCoMo is found as
-# with single, in half the bytes.
+# The type of stored vectors. Half precision finds as much of the evidence of LoCoMo as single
+# precision, in half the bytes.
 _STORED = np.dtype("<f2")
 Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
@@ -29,18 +29,18 @@ Kind = TypeVar("Kind", bound=np.generic)
 
 
 def stored_bytes(dimensions: int) -> int:
-    """The length of a stored vector."""
+    """Return the length of a stored vector in bytes."""
     return _STORED.itemsize * dimensions
 
 
 def packed(vector: Floats) -> bytes:
-    """A vector as it is stored."""
+    """Return a vector in the form in which it is stored."""
     return vector.astype(_STORED).tobytes()
 
 
 def unpacked(rows: Sequence[Row]) -> Floats:
-    """The stored vectors of rows of one length, in their order; there is at least one. Each has
-    length 1 again, or is zero.
+    """Return the vectors of rows, in their order, each scaled to length 1 unless it is zero. There
+    must be at least one row, and all must have the same number of dimensions.
     """
     joined = np.frombuffer(b"".join(row["vector"] for row in rows), dtype=_STORED)
     vectors: Floats = joined.reshape(len(rows), -1).astype(np.float32)
@@ -50,12 +50,12 @@ def unpacked(rows: Sequence[Row]) -> Floats:
 
 
 def code(vector: Floats) -> str:
-    """The signs of a vector as hexadecimal digits: a 1 for each number that is not negative."""
+    """Return the signs of a vector as hexadecimal digits: bit 1 for each number not negative."""
     return np.packbits(~np.signbit(vector)).tobytes().hex()
 
 
 def code_chars(dimensions: int) -> int:
-    """How many digits the code of so many dimensions has."""
+    """Return the number of digits of a code of this many dimensions."""
     return 2 * -(-dimensions // 8)
 
 
@@ -64,9 +64,9 @@ class Codes:
 
     A vector's slot is its number in the database; positions are in the order of the slots. Its
     document is the slot of the item that it belongs to. The number of bits in which two codes
-    differ approximates the angle between their vectors (Charikar 2002); where all numbers of the
-    query are known, their sum with the signs of the code is closer (Dong, Charikar & Li 2008). Both
-    depend on the vectors alone, not on their order.
+    differ approximates the angle between their vectors (Charikar 2002). The sum of the query's
+    numbers, each with the sign in the code, is closer (Dong, Charikar & Li 2008). Both depend on
+    the vectors alone, not on their order.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -74,7 +74,7 @@ class Codes:
         self._words: Words = np.zeros((-(-dimensions // WORD_BITS), 0), dtype=np.uint64)
         self._slots: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
         self._documents: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
-        # The position of the vector of a document, -1 where there is none.
+        # The position of the vector of each document, -1 if it has none.
         self._position: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.count = 0
 
@@ -86,8 +86,8 @@ class Codes:
     def put(
         self, slots: NDArray[np.uint32], codes: str, documents: NDArray[np.uint32]
     ) -> Positions:
-        """Take in codes, joined in `codes` in the order of their slots, with their documents; their
-        positions. A new slot is greater than all that are held.
+        """Take in codes, joined in `codes` in the order of their slots, with their documents.
+        Return their positions. A new slot must be greater than all that are held.
         """
         held = self._slots[: self.count]
         positions = np.searchsorted(held, slots)
@@ -106,7 +106,7 @@ class Codes:
         return positions
 
     def reserve(self, wanted: int) -> None:
-        """Grow the capacity to so many."""
+        """Grow the capacity to at least `wanted` codes."""
         self._slots = grown(self._slots, wanted)
         self._words = grown(self._words, wanted, axis=1)
         self._documents = grown(self._documents, wanted)
@@ -118,28 +118,28 @@ class Codes:
         return self._documents[positions]
 
     def positions(self, documents: NDArray[np.int64]) -> Positions:
-        """The position of the vector of each document, -1 where there is none."""
+        """Return the position of the vector of each document, -1 if it has none."""
         found = np.full(len(documents), -1)
         inside = documents < len(self._position)
         found[inside] = self._position[documents[inside]]
         return found
 
     def allowed(self, allowed: Flags) -> Flags:
-        """For each position whether its document is one of `allowed`."""
-        # A copy: a search in a thread must not see those that are added meanwhile.
+        """Return for each position whether its document is one of `allowed`."""
+        # A copy: a search in a thread must not see what is added meanwhile.
         documents = self._documents[: self.count].copy()
         missing = len(self._position) - len(allowed)
         if missing > 0:
             allowed = np.pad(allowed, (0, missing))
-        # Takes half the time of an index in brackets.
+        # `take` needs half the time of `allowed[documents]`.
         return allowed.take(documents)
 
     def nearest(self, query: Floats, findable: Flags, wanted: int) -> Positions:
-        """About `wanted` positions among `findable`: those that differ from `query` in the fewest
-        bits.
+        """Return about `wanted` positions among `findable`: those whose codes differ from that of
+        `query` in the fewest bits.
         """
         count = len(findable)
-        # In a thread: those that are added meanwhile may come with another array.
+        # This may run in a thread, and an addition may replace the array meanwhile.
         words = self._words
         asked = _words(bytes.fromhex(code(query)), 1)[0]
         apart = np.empty(count, dtype=np.uint16)
@@ -149,26 +149,26 @@ class Codes:
             for mine, theirs in zip(asked[1:], words[1:, part], strict=True):
                 apart[part] += np.bitwise_count(theirs ^ mine)
         apart[~findable] = len(query) + 1
-        # All that are as near as the last one, or the order of the rows would decide.
+        # Include all that are as near as the last one, or the order of the rows would decide.
         nearer = np.cumsum(np.bincount(apart, minlength=len(query) + 2))
         furthest = min(int(np.searchsorted(nearer, wanted)), len(query))
         return np.flatnonzero(apart <= furthest)
 
     def agreeing(self, query: Floats, positions: Positions, wanted: int) -> Positions:
-        """About `wanted` of these positions: those whose signs agree most with the numbers of
-        `query`.
+        """Return at most `wanted` of these positions: those whose signs agree most with the numbers
+        of `query`.
         """
         if len(positions) <= wanted:
             return positions
         read = self._words[:, positions].T.copy().view(np.uint8)
         ones = np.unpackbits(read, axis=1, count=self._dimensions)
-        # The sum over the bits that are 1 grows with the sum over all of them by their signs.
+        # The sum over the bits that are 1 has the same order as the signed sum over all bits.
         agreement = np.vecdot(ones.astype(np.float32), query)
         return positions[np.argsort(-agreement, kind="stable")[:wanted]]
 
 
 def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: Any = 0) -> NDArray[Kind]:
-    """The array with a length of at least `wanted` along an axis; new elements are `fill`."""
+    """Return the array with at least `wanted` elements along an axis, new ones set to `fill`."""
     had = array.shape[axis]
     if wanted <= had:
         return array
@@ -178,7 +178,7 @@ def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: Any = 0) ->
 
 
 def _words(codes: bytes, count: int) -> Words:
-    """Codes as rows of words, filled up with zeros."""
+    """Return codes as rows of words, padded with zeros."""
     rows = np.frombuffer(codes, dtype=np.uint8).reshape(count, -1)
     width = WORD_BITS // 8
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % width))).view(np.uint64)
@@ -186,25 +186,25 @@ def _words(codes: bytes, count: int) -> Words:
 
 Cosines = NDArray[np.float64]
 
-# Up to so many vectors are held as stored, 1 KB each at 256 dimensions.
+# Up to this many vectors are held as stored, 1 KB each at 256 dimensions.
 WHOLE_UP_TO = 16_384
-# Up to so many they are held rounded, in 300 bytes each, which tells the nearest well enough; only
-# those that may become hits are read from the database. Above it codes alone are held, 45 bytes
-# each, and a search reads hundreds: at 100,000 that would cost it 4 ms more.
+# Up to this many vectors are held rounded, in 300 bytes each, which is exact enough to choose the
+# nearest; only possible hits are read from the database. Above it codes alone are held, 45 bytes
+# each, and a search reads hundreds of vectors: at 100,000 that would cost 4 ms more.
 ROUNDED_UP_TO = 131_072
-# Up to so many every vector is compared; above it only those whose codes are nearest.
+# Up to this many findable vectors all are compared; above it only those with the nearest codes.
 EXACT_UP_TO = 4_096
-# The number compared of those held: among them are 99.9 % of the ten nearest of 100,000.
+# How many held vectors are compared: among them are 99.9 % of the ten nearest of 100,000.
 NEAREST_MIN = 1_600
 NEAREST_PER_HIT = 3
-# The number read from the database where only codes are held: so many for each two-thirds power of
-# the number of vectors. Among them are 98 % of the ten nearest of a million.
+# How many vectors are read from the database if only codes are held: in proportion to the
+# two-thirds power of their number. Among them are 98 % of the ten nearest of a million.
 READ_MIN = 300
 READ_PER_HIT = 3
 READ_PER_POWER = 0.15
-# So many times as many are chosen by their bits alone, which are quicker to compare.
+# First this many times as many are chosen by their bits alone, which are quicker to compare.
 CHOSEN_PER_READ = 4
-# The greatest number of a vector becomes this one.
+# The greatest absolute number of a vector is rounded to this.
 ROUNDED_MAX = 127
 
 
@@ -231,8 +231,8 @@ class WholeVectors:
 
 
 class RoundedVectors:
-    """Vectors in steps of a 127th of their greatest number, each at its position. A product with a
-    query of length 1 is wrong by less than a thousandth, as a rule.
+    """Vectors rounded to 127ths of their greatest absolute number, each at its position. The error
+    of a product with a query of length 1 is usually below a thousandth.
     """
 
     def __init__(self, dimensions: int, capacity: int) -> None:
@@ -241,7 +241,7 @@ class RoundedVectors:
 
     @classmethod
     def rounded(cls, whole: WholeVectors, capacity: int) -> RoundedVectors:
-        """The same vectors, rounded, with a capacity of so many."""
+        """Return the same vectors, rounded, with this capacity."""
         made = cls(whole.rows.shape[1], capacity)
         made.put(np.arange(len(whole.rows)), whole.rows)
         return made
@@ -255,7 +255,7 @@ class RoundedVectors:
         wanted = int(positions.max(initial=-1)) + 1
         self._rows, self._step = grown(self._rows, wanted), grown(self._step, wanted)
         step = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(ROUNDED_MAX)
-        # A vector of zeros is not rounded.
+        # Avoid dividing a vector of zeros by zero.
         self._rows[positions] = np.rint(vectors / np.where(step > 0, step, 1)[:, None])
         self._step[positions] = step
 
@@ -266,8 +266,8 @@ class RoundedVectors:
 
 
 class VectorCache:
-    """The vectors of one namespace and model, as far as they are in memory. Their documents tell
-    which of them may be found.
+    """The vectors of one namespace and model, as far as they are in memory. Whether a vector may be
+    found depends on its document.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -280,7 +280,7 @@ class VectorCache:
 
     @property
     def stored(self) -> WholeVectors | None:
-        """The vectors as they are stored, where they are held so."""
+        """The vectors, if they are held as stored."""
         return self.vectors if isinstance(self.vectors, WholeVectors) else None
 
     @property
@@ -288,7 +288,7 @@ class VectorCache:
         return self.codes.bytes + (self.vectors.bytes if self.vectors is not None else 0)
 
     def reserve(self, count: int) -> None:
-        """Grow the capacity to so many vectors, in the form in which so many are held."""
+        """Grow the capacity to `count` vectors, in the form in which that many are held."""
         self.codes.reserve(count)
         if count > ROUNDED_UP_TO:
             self.vectors = None
@@ -307,7 +307,7 @@ class VectorCache:
             self.vectors.put(positions, unpacked(rows))
 
     def apply_codes(self, changes: Sequence[Row]) -> Positions:
-        """Take in codes with their slots and documents, in the order of the slots; their
+        """Take in codes with their slots and documents, in the order of the slots. Return their
         positions.
         """
         chars = code_chars(self.dimensions)
@@ -319,8 +319,8 @@ class VectorCache:
         )
 
     def candidates(self, query: Floats, limit: int, allowed: Flags) -> Positions:
-        """The positions to compare: those of all `allowed` documents, or of these the nearest by
-        their codes.
+        """Return the positions to compare: those of all `allowed` documents, or of those among them
+        with the nearest codes.
         """
         findable = self.codes.allowed(allowed)
         if self.vectors is None:
@@ -334,9 +334,9 @@ class VectorCache:
 
 
 def cosines_to(query: Floats, rows: Floats) -> Cosines:
-    """The cosine of each vector (of length 1) to `query`: row by row, so that none depends on which
-    others stand beside it; a product of matrices would also wake threads that cost more than they
-    save. Six places: beyond them is noise.
+    """Return the cosine of each vector (of length 1) to `query`, to six places: beyond them is
+    noise. It is computed row by row, so that none depends on the other rows; a matrix product would
+    also start threads that cost more than they save.
     """
     cosines: Cosines = np.vecdot(rows, query).astype(np.float64)
     return np.round(cosines, 6)

@@ -1,7 +1,7 @@
 """The table of vectors; a search reads only those that changed since the last one.
 
 Every change of a namespace's index takes the next version under that namespace's lock, so a reader
-that has seen version n misses exactly the rows with a greater one.
+that has seen version n lacks exactly the rows with a greater version.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from recall_server.storage.index.vector_cache import (
 )
 from recall_server.storage.index.words import Statistics
 
-# Codes that are read at a time: about 5 MB of text.
+# Codes read at a time: about 5 MB of text.
 PAGE = 65_536
-# Vectors, of 1 KB each at 256 dimensions.
+# Vectors read at a time, 1 KB each at 256 dimensions.
 VECTORS_PAGE = 4_096
-# Up to so many codes are compared at once (2 ms); more of them in a thread, beside other calls.
+# Up to this many codes are compared on the event loop (2 ms); more of them in a thread.
 INLINE_UP_TO = 262_144
 
 
 class Vectors:
-    """Vectors keyed by the model, the item, and the entry of the index that they are of."""
+    """Vectors, keyed by model, item, and the entry of the index that they belong to."""
 
     def __init__(self, bound: BoundConnection, cache: Cache) -> None:
         self._bound = bound
@@ -63,15 +63,15 @@ class Vectors:
         )
 
     async def copy(self, ids: Sequence[str]) -> None:
-        """Let search find these by the vectors again that they had when they were found last; it
-        finds them by their words already.
+        """Give these items, which are in the word index again, the vectors that they had when they
+        were last found.
         """
         if ids:
             await self._bound.send("next_index_version")
             await self._bound.send("copy_vectors", ids=list(ids))
 
     async def move(self, ids: Sequence[str]) -> None:
-        """Let entries that were made anew have the vectors of those before them."""
+        """Give entries that were made anew the vectors of their predecessors."""
         if ids:
             await self._bound.send("next_index_version")
             await self._bound.send("move_vectors", ids=list(ids))
@@ -82,8 +82,8 @@ class Vectors:
             await self._bound.send("remove_vectors", ids=sorted(ids))
 
     async def of_search(self, model: str, dimensions: int, statistics: Statistics) -> "Searched":
-        """The vectors of this namespace, as of `statistics` or later: reads only what changed since
-        the last search.
+        """Return the vectors of this namespace, as of `statistics` or later. Reads only what
+        changed since the last search.
         """
         assert self._bound.namespace is not None
         cache = self._cache.index(self._bound.namespace, statistics.erase_epoch).vectors(
@@ -98,31 +98,31 @@ class Vectors:
         return Searched(self._bound, cache, model)
 
     async def get(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
-        """The stored vectors of those of `ids` that search finds by one."""
+        """Return the stored vectors of those of `ids` that are findable and have one."""
         rows = await self._bound.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
         return {row["item_id"]: unpacked([row])[0] for row in rows}
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
-        """Those of `ids` that search finds by no vector of the model."""
+        """Return those of `ids` that search finds by no vector of the model."""
         rows = await self._bound.fetch("having_vectors", model=model, ids=list(ids)) if ids else []
         having = {row["item_id"] for row in rows}
         return [i for i in ids if i not in having]
 
     async def count(self, model: str) -> int:
-        """How many vectors of the model a search looks at."""
+        """Return the number of vectors of the model that search can find."""
         (row,) = await self._bound.fetch("count_vectors", model=model)
         return int(row["vectors"])
 
     async def models(self) -> list[str]:
-        """Of what models there are vectors here."""
+        """Return the models of which this namespace has vectors."""
         return [row["model"] for row in await self._bound.fetch("models_of_vectors")]
 
     async def drop(self, model: str, limit: int) -> int:
-        """Delete vectors of a model, `limit` at most; how many those were."""
+        """Delete at most `limit` vectors of a model. Return how many were deleted."""
         return len(await self._bound.fetch("drop_vectors", model=model, limit=limit))
 
     async def _read(self, cache: VectorCache, model: str) -> None:
-        """Take in all that this transaction sees and the cache does not have."""
+        """Take in everything that this transaction sees and the cache lacks."""
         if cache.version == 0:
             (last,) = await self._bound.fetch("last_slot", model=model)
             cache.reserve(last["slot"])
@@ -174,9 +174,9 @@ class Searched:
         self._read: dict[int, Floats] = {}
 
     async def nearest(self, query: Floats, allowed: Flags, limit: int) -> Slots:
-        """The `limit` of the `allowed` documents with the greatest cosines to `query`, in this
-        order. Above `EXACT_UP_TO` vectors one of them may be missing, and where they are held
-        rounded two that are nearly as near may have changed places.
+        """Return the `limit` of the `allowed` documents with the greatest cosines to `query`,
+        greatest first. Above `EXACT_UP_TO` vectors one may be missing, and if vectors are held
+        rounded, two with nearly equal cosines may be in the wrong order.
         """
         cache = self._cache
         if cache.codes.count <= INLINE_UP_TO:
@@ -187,7 +187,7 @@ class Searched:
             cosines = cache.vectors.cosines(query, positions)
             return best(cache.codes.documents(positions).astype(np.int64), cosines, limit)[0]
         slots, rows = await self._stored(positions)
-        # The database may know of later documents, which are not among those allowed.
+        # The database may have later documents, which `allowed` does not cover.
         here = slots < len(allowed)
         here[here] = allowed[slots[here]]
         slots, rows = slots[here], rows[here]
@@ -198,12 +198,12 @@ class Searched:
 
     @property
     def estimated(self) -> bool:
-        """Whether `estimates` are not quite the cosines: they are those of rounded vectors."""
+        """Whether `estimates` only approximate the cosines, since vectors are held rounded."""
         return isinstance(self._cache.vectors, RoundedVectors)
 
     async def estimates(self, query: Floats, slots: Slots) -> Cosines:
-        """The cosine of each of these documents, not a number where it has no vector: in the best
-        approximation that needs no database, or by stored vectors where only codes are held.
+        """Return the cosine of each of these documents, NaN if it has no vector: the best
+        approximation that needs no database, or by stored vectors if only codes are held.
         """
         if self._cache.vectors is None:
             return await self.cosines(query, slots)
@@ -214,8 +214,8 @@ class Searched:
         return cosines
 
     async def cosines(self, query: Floats, slots: Slots) -> Cosines:
-        """The cosine of each of these documents, not a number where it has no vector: by stored
-        vectors, so that the score of a hit does not depend on what is in memory.
+        """Return the cosine of each of these documents, NaN if it has no vector: by stored vectors,
+        so that the score of a hit does not depend on what is in memory.
         """
         cosines = np.full(len(slots), np.nan)
         found = await self.by_slot(slots.tolist())
@@ -226,7 +226,7 @@ class Searched:
         return cosines
 
     async def by_slot(self, slots: Sequence[int]) -> dict[int, Floats]:
-        """The stored vectors of those of these documents that have one."""
+        """Return the stored vectors of those of these documents that have one."""
         missing = [slot for slot in slots if slot not in self._read]
         if missing:
             positions = self._cache.codes.positions(np.array(missing, np.int64))
@@ -235,7 +235,7 @@ class Searched:
         return {slot: self._read[slot] for slot in slots if slot in self._read}
 
     async def _stored(self, positions: Positions) -> tuple[Slots, Floats]:
-        """The documents and stored vectors at these positions, as far as the database has them."""
+        """Return the documents and stored vectors at these positions, as far as they exist."""
         cache = self._cache
         if cache.stored is not None:
             documents = cache.codes.documents(positions).astype(np.int64)

@@ -1,5 +1,5 @@
-"""The word index: which terms stand in which findable item, with each namespace's own statistics,
-since shared ones would tell one tenant of another's words.
+"""The word index: which terms occur in which item. Each namespace has statistics of its own, since
+shared ones would tell one tenant of another's words.
 """
 
 import asyncio
@@ -26,21 +26,22 @@ from recall_server.storage.tables.limits import ITEM_BYTES
 
 # Documents read at a time: half a megabyte of text.
 PAGE = 65_536
-# Entries or events, of which the times lie in other tables.
+# Entries or events read at a time. Their times are joined from other tables.
 TRUTHS_PAGE = 8_192
 # Terms whose lists are read at a time.
 TERMS = 500
-# So many times as many as are wanted are looked up at first, since some are hidden.
+# The first lookup takes this many times the items wanted, since some are hidden.
 ITEMS_PER_HIT = 4
-# Behind any slot.
+# Greater than any slot.
 LAST = 2**62
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of a namespace: its findable items, their words, the version of its index, the
-    number of its erasures, its last event, and for each term asked for that it has in how many
-    items it stands. Of each that any item has or had, a slot that none of these is behind.
+    """The statistics of a namespace: the number of findable items and of their words, the version
+    of its index, the number of its erasures, its last event, and for each requested term the number
+    of findable items with it. `last_slots` has every requested term that any item has or had, with
+    a slot that is not less than the slot of any of these items.
     """
 
     documents: int = 0
@@ -58,9 +59,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Postings:
-    """The entries of some items in the word index: made outside a transaction, as that takes a
-    while.
-    """
+    """The entries of some items in the word index; made outside a transaction, as it takes time."""
 
     ids: tuple[str, ...]
     places: tuple[Place | None, ...]
@@ -76,7 +75,7 @@ class Postings:
         return sum(self.lengths)
 
     def joined(self, other: "Postings") -> "Postings":
-        """Those of both."""
+        """Return the postings of both."""
         return Postings(
             self.ids + other.ids,
             self.places + other.places,
@@ -85,7 +84,7 @@ class Postings:
         )
 
     def written(self) -> Self:
-        """The same with what `add` sends made now: of a long text that takes a while."""
+        """Return itself with the parameters of `add` computed: for a long text that takes time."""
         for document in (self.entries, self.numbered, self.counts):
             _ = document.text
         _ = self.terms
@@ -93,8 +92,8 @@ class Postings:
 
     @cached_property
     def entries(self) -> Document:
-        """The id of each item, the id of its turn, and where it and its heading begin and end; null
-        where it is a memory. And its length.
+        """For each item: its id, the id of its turn, where it and its heading begin and end, and
+        its length. Turn and places are null for a memory.
         """
         found: list[list[str | int | None]] = []
         for item_id, place, length in zip(self.ids, self.places, self.lengths, strict=True):
@@ -108,8 +107,8 @@ class Postings:
 
     @cached_property
     def numbered(self) -> Document:
-        """The rows, each with the number of its item in place of the id, and what a list says of it
-        behind its slot.
+        """The rows as term, number of the item (in place of its id), and the occurrences and length
+        as a list has them after the slot.
         """
         place = {item_id: number for number, item_id in enumerate(self.ids)}
         return Document(
@@ -126,13 +125,13 @@ class Postings:
 
     @cached_property
     def counts(self) -> Document:
-        """In how many of the items each term stands."""
+        """The number of these items with each term."""
         return Document(Counter(term for term, *_ in self.rows))
 
 
 def postings(found: Mapping[str, Findable]) -> Postings:
-    """The postings of items, by their ids. They follow from the texts of an item alone, so the same
-    function tells what to add and what to count no more.
+    """Return the postings of items, given by their ids. They depend on the text and speaker of an
+    item alone, so they tell both what to add and what to subtract later.
     """
     rows: list[tuple[str, str, int, int]] = []
     lengths: list[int] = []
@@ -164,18 +163,18 @@ class WordIndex:
         await self._bound.send("add_postings", rows=added.numbered, count=count)
 
     async def hide(self, hidden: Postings) -> None:
-        """Find these items no more from now on; their entries stay for searches of before."""
+        """Hide these items from now on; their entries stay for searches of an earlier moment."""
         if hidden.documents:
             await self._hide(hidden, kept=hidden.documents)
 
     async def _hide(self, hidden: Postings, *, kept: int) -> None:
-        """`kept`: how many more entries there are that search does not find."""
+        """`kept`: the change in the number of hidden entries."""
         await self._count(-hidden.documents, -hidden.words, hidden=kept)
         await self._bound.send("hide_documents", ids=list(hidden.ids), now=self._bound.now())
         await self._bound.send("uncount_terms", counts=hidden.counts)
 
     async def _count(self, documents: int, words: int, *, slots: int = 0, hidden: int = 0) -> None:
-        """Count so many more. What is hidden is kept, and counts towards the quota as before."""
+        """Add to the counts. Hidden entries are kept, and go on counting towards the quota."""
         await self._bound.send(
             "count_documents",
             documents=documents,
@@ -185,9 +184,9 @@ class WordIndex:
         )
 
     async def erase(self, ids: Collection[str], words: Postings) -> None:
-        """Take all entries of these items out, also those of before. `words` are those of the
-        entries that are found. The epoch of the namespace must be changed in this transaction:
-        caches do not learn of it otherwise.
+        """Delete all entries of these items, hidden ones too. `words` are the postings of the
+        findable entries. The caller must change the epoch of the namespace in this transaction, or
+        caches keep the entries.
         """
         if not ids:
             return
@@ -220,12 +219,12 @@ class WordIndex:
         await self._bound.send("drop_empty_lists")
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
-        """Since when each of these items is found."""
+        """Return since when search finds each of these items."""
         rows = await self._bound.fetch("moments_added", ids=sorted(ids)) if ids else []
         return {row["item_id"]: moment(row["added_at"]) for row in rows}
 
     async def backdate(self, moments: Mapping[str, datetime]) -> None:
-        """Say of entries that were made anew since when the items are found."""
+        """Set since when search finds these items, after their entries were made anew."""
         rows = [{"item_id": one, "added_at": at} for one, at in moments.items()]
         await self._bound.many("backdate_document", rows)
 
@@ -238,7 +237,7 @@ class WordIndex:
         await self._bound.send("spoil_word_index")
 
     async def frequencies(self) -> dict[str, int]:
-        """In how many items that search finds each word stands: of all words, page by page."""
+        """Return for every word the number of findable items with it. Reads page by page."""
         found: dict[str, int] = {}
         after = ""
         while rows := await self._bound.fetch("page_of_terms", after=after, limit=PAGE):
@@ -247,7 +246,7 @@ class WordIndex:
         return found
 
     async def begin_anew(self) -> bool:
-        """Empty the index; False where it is of the present recipe already."""
+        """Empty the index, except for hidden entries. Return False if it is not stale."""
         if not await self._bound.fetch("renew_word_index"):
             return False
         kept = Document(await self._hidden_lists())
@@ -257,7 +256,7 @@ class WordIndex:
         return True
 
     async def _hidden_lists(self) -> dict[str, str]:
-        """Of each term that stands in a hidden entry, the list of those alone."""
+        """Return for each term of a hidden entry its list with the hidden entries alone."""
         hidden = {row["slot"] for row in await self._bound.fetch("hidden_slots")}
         found: dict[str, str] = {}
         after = ""
@@ -272,13 +271,13 @@ class WordIndex:
         return found
 
     async def _lists(self, terms: Iterable[str]) -> dict[str, str]:
-        """The whole list of each of these terms that any entry has or had."""
+        """Return the whole list of each of these terms."""
         behind = Document(dict.fromkeys(terms, 0))
         rows = await self._bound.fetch("postings_behind", slots=behind)
         return {row["term"]: row["found"] for row in rows}
 
     async def take_places(self, ids: Collection[str]) -> None:
-        """Let entries that were made anew be found since when those before them were."""
+        """Give entries that were made anew the moment since which their predecessors were found."""
         await self._bound.send("backdate_documents", ids=sorted(ids))
 
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
@@ -297,12 +296,12 @@ class WordIndex:
         )
 
     async def of_allowed(self, statistics: Statistics, *, limited: bool) -> Statistics:
-        """The same of the items that the caller asks for alone, in the access scope and at the
-        moment: one pass over the postings of the terms. For a `limited` token the length of an item
-        is the mean of those that have any of the terms.
+        """Return the statistics of only those items that are in the caller's access scope and were
+        found at the requested moment: one pass over the postings of the terms. For a `limited`
+        token every item counts with the mean length of those that have any of the terms.
         """
         documents = await self.documents(statistics)
-        # At once, and kept: a search beside this one may evict them.
+        # Take them before the next await: a concurrent search may evict them.
         postings = documents.postings(statistics.last_slots)
         allowed = await self.allowed(documents)
         frequencies: dict[str, int] = {}
@@ -327,8 +326,8 @@ class WordIndex:
         return self._cache.index(self._bound.namespace, statistics.erase_epoch).documents
 
     async def documents(self, statistics: Statistics) -> Documents:
-        """The documents of this namespace, as of `statistics` or later, with the postings of their
-        terms: reads only what is not in memory yet.
+        """Return the documents of this namespace, as of `statistics` or later, with the postings of
+        its terms. Reads only what is not in memory yet.
         """
         documents = self.cached(statistics)
         if not _missing(documents, statistics):
@@ -367,8 +366,8 @@ class WordIndex:
                 documents.load(await self._bound.fetch("placed", slots=missing))
 
     async def allowed(self, documents: Documents) -> Flags:
-        """For each slot whether search finds it, or found it at the moment that is asked for, and
-        the access scope of the caller includes it.
+        """Return for each slot whether search finds it (or found it at the requested moment) and
+        the caller's access scope includes it.
         """
         found, known_at = documents.findable, self._bound.past.known_at
         if known_at is not None:
@@ -386,7 +385,7 @@ class WordIndex:
         return flags[:size] & found[:size]
 
     async def true_then(self, documents: Documents, statistics: Statistics) -> Flags:
-        """For each slot whether it may have been true at the moment that is asked for."""
+        """Return for each slot whether it may have been true at the requested moment."""
         past, truths = self._bound.past, documents.truths
         assert past.as_of is not None
         if truths.seq < statistics.last_event or truths.slot < documents.last:
@@ -395,12 +394,12 @@ class WordIndex:
         return truths.true_at(past.as_of, past.known_at, documents.size)
 
     async def _read_truths(self, documents: Documents, statistics: Statistics) -> None:
-        """In pages: a statement has its time. A search that ends meanwhile leaves what it has read
-        to the next one.
+        """Read in pages, since a statement has a time limit. If the search is cancelled, the next
+        one goes on from the pages that were read.
         """
         truths, last = documents.truths, documents.last
         if truths.slot == 0:
-            # All entries are read as they are by now: what became of them before is in that.
+            # All entries are read in their present state, which includes the events so far.
             truths.seq = statistics.last_event
         read = TRUTHS_PAGE
         while read == TRUTHS_PAGE:
@@ -413,7 +412,7 @@ class WordIndex:
         truths.slot = max(truths.slot, last)
 
     async def _read_intervals(self, documents: Documents) -> None:
-        """When entries are found, as of the documents in memory or later."""
+        """Read the intervals of entries, as of the documents in memory or later."""
         if documents.intervals.version >= documents.version:
             return
         async with documents.loading:
@@ -434,8 +433,8 @@ class WordIndex:
         average_length: float,
         limit: int,
     ) -> list[str]:
-        """The ids of the `limit` items with the best BM25 score, best first: also of what this
-        transaction has changed. All postings of the terms are read. Of a limited token only the
+        """Return the ids of the `limit` items with the best BM25 score, best first, including what
+        this transaction has changed. Reads all postings of the terms. A limited token gets only the
         memories in its access scope.
         """
         parts: list[NDArray[np.int64]] = []
@@ -456,7 +455,7 @@ class WordIndex:
         found_ids: list[str] = []
         looked_at = 0
         while looked_at < len(best_first) and len(found_ids) < limit:
-            # Most of the best are found; those of others cost a second look.
+            # Most of the best are findable; a second lookup is rare.
             page = best_first[
                 looked_at : looked_at + (ITEMS_PER_HIT * limit if not looked_at else PAGE)
             ]
@@ -467,7 +466,7 @@ class WordIndex:
         return found_ids[:limit]
 
     async def shared(self, terms: Iterable[str]) -> dict[int, int]:
-        """Of each entry that has any of these terms, by its slot, how many."""
+        """Return, by slot, how many of these terms each entry has, if any."""
         counts: Counter[int] = Counter()
         for found in (await self._lists(terms)).values():
             counts.update(numbers_of(found)[:, 0].tolist())
@@ -475,7 +474,7 @@ class WordIndex:
 
 
 def _without(found: str, slots: Collection[int], *, only: bool = False) -> str:
-    """A list without these slots, or `only` with them."""
+    """Return a list without these slots, or with `only` these."""
     return "".join(
         f";{one}" for one in found.split(";")[1:] if (int(one.split(" ", 1)[0]) in slots) == only
     )

@@ -1,5 +1,5 @@
-"""A connection to Postgres: statements that travel together, a server that does not answer, and
-what its errors mean here.
+"""A connection to Postgres: send statements in batches, notice a server that does not answer, and
+translate its errors.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from recall_server.domain.errors import (
 )
 from recall_server.storage.driver import Document, Params, Row
 
-# After this the server would have answered, if only that it took too long: it cannot be reached.
+# A reachable server has answered by now, at least with a statement timeout.
 ANSWER_S = 12.0
 
 Raw = psycopg.AsyncConnection[DictRow]
 
 
 async def checked(raw: Raw) -> None:
-    """An idle connection has nothing to read: only where it has, ask the server. Raises where the
-    connection is lost, and the pool takes another one.
+    """Check an idle connection. It has nothing to read normally; only if it has, ask the server.
+    Raises if the connection is lost, and the pool takes another one.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(raw.fileno(), selectors.EVENT_READ)
@@ -59,8 +59,8 @@ async def rolled_back(raw: Raw, connection: "Connected") -> None:
 
 @contextmanager
 def _answered_within(raw: Raw, seconds: float | None) -> Iterator[None]:
-    """Close the connection to a server that has not answered after so long. A network that drops
-    everything gives no error, and the driver would wait for one, even when it is cancelled.
+    """Close the connection if the server has not answered after `seconds`. A network that drops all
+    packets gives no error, and psycopg would wait for one even when it is cancelled.
     """
     if seconds is None:
         yield
@@ -79,8 +79,8 @@ def _hang_up(raw: Raw) -> None:
 
 
 def entering(role: str, namespace: str, query_ms: int | None = None) -> Iterator[str]:
-    """The statements that bind a transaction to a role and a namespace, each to be sent alone: so
-    Citus sends them on to its nodes, which it does not with a call of `set_config`.
+    """Yield the statements that bind a transaction to a role and a namespace. Each must be sent
+    alone: then Citus forwards them to its nodes, unlike a call of `set_config`.
     """
     bound = sql.SQL("SET LOCAL {} TO {}")
     yield sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)).as_string()
@@ -90,8 +90,8 @@ def entering(role: str, namespace: str, query_ms: int | None = None) -> Iterator
 
 
 class _Waiting(NamedTuple):
-    """A statement that is sent with the next ones. Without `params` its text holds all of it, and
-    none like it may come again: it is not prepared.
+    """A statement that is sent with the next ones. Without `params` its text is complete and
+    unlikely to come again, so it is not prepared.
     """
 
     sql: str
@@ -100,23 +100,23 @@ class _Waiting(NamedTuple):
 
 
 class Connected:
-    """A `Connection` of the port, over one of the driver's."""
+    """A `Connection` of the port, over one of psycopg."""
 
     def __init__(self, raw: Raw, *, unlimited: bool) -> None:
-        """With `unlimited` a statement may take as long as it does."""
+        """With `unlimited` a statement may take any time."""
         self._raw = raw
         self._answer_s = None if unlimited else ANSWER_S
         self._waiting: list[_Waiting] = []
-        # Two reads at once take turns: a connection sends one batch at a time.
+        # Concurrent reads take turns: a connection sends one batch at a time.
         self._turn = asyncio.Lock()
         self._over = False
-        # After a pipeline that failed, psycopg counts statements as prepared that the server never
-        # came to: the next user of this connection would get "does not exist".
+        # After a failed pipeline psycopg takes statements for prepared that the server has not run:
+        # the next user of this connection would get "does not exist".
         self.confused = False
         self.ended = False
 
     def end(self) -> None:
-        """Let go of what is read, whatever the caller does meanwhile."""
+        """Break the transaction off, whatever its caller is doing."""
         self.ended = True
         _hang_up(self._raw)
 
@@ -129,7 +129,7 @@ class Connected:
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
 
     async def last(self, sql: str, params: Params) -> Sequence[Row]:
-        """`fetch`, and commit in the same round trip."""
+        """Fetch, and commit in the same round trip."""
         async with self._turn:
             await self.send(sql, params)
             await self.send("COMMIT", {})
@@ -138,7 +138,7 @@ class Connected:
             return await _rows(cursors[-2])
 
     async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
-        """Run what waits, in one round trip; the cursors."""
+        """Run the waiting statements in one round trip. Return their cursors."""
         waiting, self._waiting = self._waiting, []
         with translated(), _answered_within(self._raw, self._answer_s):
             self.confused = True
@@ -156,7 +156,7 @@ class Connected:
         return await self._raw.execute(one.sql, _plain(one.params))
 
     def enter(self, role: str, namespace: str, query_ms: int | None = None) -> None:
-        """Bind the transaction, with the first statement of it."""
+        """Bind the transaction to a role and a namespace, with its first statement."""
         self._waiting += [_Waiting(one, None) for one in entering(role, namespace, query_ms)]
 
     async def send(self, sql: str, params: Params) -> None:
@@ -166,7 +166,7 @@ class Connected:
         self._waiting.append(_Waiting(sql, params, otherwise))
 
     async def commit(self) -> None:
-        """Commit, in a round trip of its own where a statement that waits may forbid it."""
+        """Commit, in a round trip of its own if a waiting statement may still fail (`expect`)."""
         if self._over:
             return
         if any(one.otherwise for one in self._waiting):
@@ -197,7 +197,7 @@ def _text(document: Document) -> str:
     return document.text
 
 
-# What a server, libpq or psycopg says of a connection that is refused, and what is to be done.
+# Messages of a server, libpq or psycopg about a refused connection, and what to do about it.
 _REFUSALS = {
     "password authentication failed|no password supplied": "has refused the password of the user "
     "{user}. Set the right one in RECALL_DB_URL or RECALL_DB_PASSWORD.",
@@ -216,7 +216,7 @@ _UNREACHED = {
 
 
 def not_connected(url: str, error: psycopg.OperationalError) -> RecallError:
-    """Why no connection to the server of `url` could be made; never with its password."""
+    """Return why no connection to the server of `url` could be made, without its password."""
     given = psycopg.conninfo.conninfo_to_dict(url)
     hosts = str(given.get("host") or "localhost").split(",")
     ports = str(given.get("port") or "5432").split(",")

@@ -1,8 +1,8 @@
-"""A database that Citus spreads over several nodes: each namespace lies on one of them, and what
-belongs to none on all.
+"""A database that Citus distributes over several nodes: each namespace lies on one of them, and the
+tables that belong to no namespace lie on all.
 
-Citus keeps which tables are spread, in `pg_dist_partition`. What stands there is not done again, so
-a distribution that broke off goes on where it was.
+Citus records in `pg_dist_partition` which tables are distributed. They are skipped, so an
+interrupted distribution can be continued.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from recall_server.storage.driver import Connection
 from recall_server.storage.postgres.connection import translated
 from recall_server.storage.tables import registry
 
-# A real SET LOCAL goes on to the nodes. To a Postgres without Citus it is a name without a meaning.
+# Forwards SET LOCAL to the nodes. A Postgres without Citus ignores this setting.
 OPTIONS = "-c citus.propagate_set_commands=local"
-# Citus enters its nodes as the role that a transaction takes.
+# Citus logs in to its nodes as the role of the transaction.
 ROLES = ("recall_app", "recall_eraser", "recall_system")
-# For how long a server that is being stopped may still be connected.
+# How long to wait until servers that are being stopped have disconnected.
 STOPPING_S = 5.0
 _POLL_S = 0.1
 
@@ -51,31 +51,31 @@ Raw = psycopg.AsyncConnection[DictRow]
 
 
 def placed() -> list[registry.Table]:
-    """The tables that do not stay where they are, each behind those that it refers to."""
+    """Return the tables to be distributed, each after those that it refers to."""
     rest = [table for table in reversed(registry.TABLES) if not table.local]
     return sorted(rest, key=lambda table: table.name != "namespaces")
 
 
 async def exists(connection: Connection) -> bool:
-    """Whether the database has Citus."""
+    """Return whether the database has Citus."""
     return bool((await connection.fetch(_FOUND, {}))[0]["found"])
 
 
 async def missing(connection: Connection) -> list[str]:
-    """The tables that are still to be spread, in a database that has Citus."""
+    """Return the tables that are not distributed yet, in a database that has Citus."""
     done = {row["name"] for row in await connection.fetch(_DISTRIBUTED, {})}
     return [table.name for table in placed() if table.name not in done]
 
 
 async def is_distributed(raw: psycopg.AsyncConnection[tuple[object, ...]]) -> bool:
-    """Whether any table is spread."""
+    """Return whether any table is distributed."""
     found = await (await raw.execute(_FOUND)).fetchone()
     return found == (True,) and bool(await (await raw.execute(_DISTRIBUTED)).fetchall())
 
 
 async def distribute(url: str, lock: int) -> list[str]:
-    """Spread what is not spread yet; the names of the tables. Under the advisory lock `lock`.
-    Raises `NotDistributable` where it cannot be done.
+    """Distribute the tables that are not distributed yet, under the advisory lock `lock`. Return
+    their names. Raises `NotDistributable` if it cannot be done.
     """
     with translated():
         async with await Raw.connect(
@@ -87,8 +87,8 @@ async def distribute(url: str, lock: int) -> list[str]:
                 await raw.execute(sql.SQL("ALTER ROLE {} LOGIN").format(sql.Identifier(role)))
             for table in wanted:
                 await _spread(raw, table)
-            # What was copied to the nodes is still here as well, out of sight, and in the way of
-            # no erasure: nothing of it may stay.
+            # The rows that were copied to the nodes are still here too, where no query sees them
+            # and no erasure would reach them.
             for table in placed():
                 await raw.execute(
                     "SELECT truncate_local_data_after_distributing_table(%s)", [table.name]
@@ -97,7 +97,7 @@ async def distribute(url: str, lock: int) -> list[str]:
 
 
 async def _possible(raw: Raw) -> list[registry.Table]:
-    """The tables that are to be spread. Raises `NotDistributable`."""
+    """Return the tables to be distributed now. Raises `NotDistributable`."""
     if not (await _row(raw, _FOUND))["found"]:
         raise NotDistributable(
             "This Postgres has no Citus. Have a superuser run CREATE EXTENSION citus in the "
@@ -122,11 +122,11 @@ async def _possible(raw: Raw) -> list[registry.Table]:
 
 
 async def _spread(raw: Raw, table: registry.Table) -> None:
-    """With all of its rows, or not at all."""
+    """Distribute a table with all of its rows, or not at all."""
     async with raw.transaction():
-        # One connection to each node: the table is changed again behind its rows.
+        # Use one connection to each node: the table is altered again after its rows are copied.
         await raw.execute("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'")
-        # Its owner copies the rows of all tenants, this once.
+        # The owner must be able to copy the rows of all tenants.
         await raw.execute(_changed(table, "NO FORCE ROW LEVEL SECURITY"))
         before = await _count(raw, table)
         await raw.execute(spreading(table))
@@ -139,8 +139,8 @@ async def _spread(raw: Raw, table: registry.Table) -> None:
 
 
 def spreading(table: registry.Table) -> sql.Composed:
-    """The statement that spreads a table: beside the other rows of its namespace, or on all
-    nodes.
+    """Return the statement that distributes a table: together with the other rows of each
+    namespace, or to all nodes.
     """
     if not table.tenant:
         return sql.SQL("SELECT create_reference_table({})").format(sql.Literal(table.name))

@@ -1,5 +1,5 @@
-"""Postgres: a pool, one connection a transaction, and a role per transaction that row-level
-security binds to one namespace (the second barrier behind the bound namespace).
+"""Postgres: a pool, one connection per transaction, and in each transaction a role that row-level
+security binds to one namespace (the second barrier, after the bound namespace).
 """
 
 import asyncio
@@ -41,14 +41,14 @@ log = structlog.get_logger()
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
 POOL_WAIT_S = 5.0
-# Of one namespace; the rest is for the others, and for what serves all.
+# Connections that one namespace may use; the rest is for others, and for work for all.
 EACH_MAX = 6
 STATEMENT_TIMEOUT_MS = 10_000
-# Any constant will do, as long as every replica takes the same.
+# Any constant will do, as long as every replica uses the same.
 MIGRATION_LOCK = 7_265_636_131
-# How soon the connection that shows that a process lives is made again.
+# After this long a lost connection of a holder is made again.
 HOLD_AGAIN_S = 1.0
-# Both ends notice a host that is gone: after 10 s of silence and three questions.
+# With these both ends notice a lost host: after 10 s of silence and three probes.
 _KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -57,14 +57,14 @@ _KEEPALIVE: dict[str, Any] = {
 _SERVER_KEEPALIVE = " ".join(f"-c tcp_{name}={value}" for name, value in _KEEPALIVE.items())
 
 # The role of a transaction decides which rows it sees, not the rights of the connection:
-# recall_app sees the rows of one namespace, recall_eraser may delete them, and recall_system sees
-# those that serve all tenants. On one node one statement takes a third of the time of three.
+# recall_app sees the rows of one namespace, recall_eraser may also delete them, and recall_system
+# sees those that serve all tenants. On one node one statement takes a third of the time of three.
 _ENTER = (
     "SELECT set_config('role', %(role)s, true), set_config('recall.namespace', %(namespace)s, true)"
 )
 _ENTER_READING = f"{_ENTER}, set_config('statement_timeout', %(query_ms)s::text, true)"
-# Of several hosts the one that takes writes is found, whichever it is today; a standby would give
-# old answers, tokens that have been revoked among them.
+# Of several hosts libpq finds the one that takes writes. A standby would give old answers, such as
+# tokens that have been revoked.
 _WRITABLE: dict[str, Any] = {"target_session_attrs": "read-write", "connect_timeout": 5}
 
 
@@ -91,7 +91,7 @@ class PostgresDriver:
                 "options": (
                     f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout=5000"
                     " -c idle_in_transaction_session_timeout=60000 -c timezone=UTC"
-                    # Solid disks: an index is worth its steps, and no tenant is read with another.
+                    # For solid disks: prefer an index to a scan that reads other tenants' rows.
                     " -c random_page_cost=1.1"
                     f" {distribution.OPTIONS}"
                 ),
@@ -103,7 +103,7 @@ class PostgresDriver:
 
     async def open(self) -> None:
         with translated():
-            # First once without the pool, which would go on trying in the background.
+            # First connect without the pool, which would go on trying in the background.
             async with await self._connected() as raw:
                 if raw.info.server_version < OLDEST_VERSION:
                     raise DatabaseUnusable(
@@ -117,7 +117,7 @@ class PostgresDriver:
             await self._pool.open(wait=True, timeout=10)
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
-        """Raises `DatabaseUnusable` or `DatabaseUnavailable`, which say what is the matter."""
+        """Connect. Raises `DatabaseUnusable` or `DatabaseUnavailable` with the reason."""
         try:
             return await psycopg.AsyncConnection.connect(self._url, **_WRITABLE)
         except psycopg.OperationalError as error:
@@ -191,7 +191,7 @@ class PostgresDriver:
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
         async with self._begun("BEGIN", unlimited=True) as connection:
-            # Another replica may be migrating for longer than a statement may normally take.
+            # Another replica may migrate for longer than a statement may normally take.
             await connection.send("SET LOCAL lock_timeout = 0", {})
             await connection.send("SET LOCAL statement_timeout = 0", {})
             await connection.fetch("SELECT pg_advisory_xact_lock(%(key)s)", {"key": MIGRATION_LOCK})
@@ -219,7 +219,7 @@ class PostgresDriver:
             await asyncio.wait({task})
 
     async def _hold(self, holder: Holder, number: int, held: asyncio.Event) -> None:
-        """Hold the advisory lock of a number; where the connection is lost, take it again."""
+        """Hold the advisory lock of a number, and take it again if the connection is lost."""
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(
@@ -230,19 +230,19 @@ class PostgresDriver:
                     **_WRITABLE,
                     **_KEEPALIVE,
                 ) as raw:
-                    # Waits where the server has not noticed yet that the last connection is lost.
+                    # Waits until the server has noticed that the last connection is lost.
                     await raw.execute("SELECT pg_advisory_lock(%s)", [number])
                     holder.id = number
                     held.set()
-                    async for _ in raw.notifies():  # nobody notifies: until it is lost
+                    async for _ in raw.notifies():  # nobody notifies: this ends with the connection
                         pass
-            except Exception as error:  # noqa: BLE001 - whatever it is, others take the jobs now
+            except Exception as error:  # noqa: BLE001 - after any error others take the jobs
                 log.warning("holder_lost", reason=type(error).__name__)
                 holder.id = None
             await asyncio.sleep(HOLD_AGAIN_S)
 
     async def gone(self, holders: Sequence[int]) -> Sequence[int]:
-        # Shared, so that none is in the way of another who looks; until the statement has ended.
+        # Shared, so that concurrent checks do not block each other; held until the statement ends.
         rows = await self.autocommit(
             "SELECT holder FROM unnest(CAST(%(holders)s AS bigint[])) holder"
             " WHERE pg_try_advisory_xact_lock_shared(holder)",
@@ -277,7 +277,7 @@ class PostgresDriver:
                     await connection.send(begin, {})
                     yield connection
                     await run_uncancelled(connection.commit())
-                except BaseException:  # a caller that hung up must leave nothing behind
+                except BaseException:  # a cancelled caller must leave nothing behind
                     await run_uncancelled(rolled_back(raw, connection))
                     raise
 

@@ -16,23 +16,23 @@ from psycopg.rows import DictRow
 from recall_server.domain.errors import DatabaseUnavailable
 from recall_server.storage.postgres.connection import entering
 
-# Any constant will do, as long as every replica takes the same.
+# Any constant will do, as long as every replica uses the same.
 _PURGE_LOCK = 7_265_636_132
 LOCK_TIMEOUT_MS = 1_000
 PROBES = 20
 PROBE_REST_S = 0.25
-# Of 16 MB each: a log of more segments is left to the server's own recycling.
+# Segments of 16 MB. A longer log is left to the server's own recycling.
 SEGMENTS_MAX = 64
 
 _Raw = psycopg.AsyncConnection[DictRow]
 
 
 async def purge(raw: _Raw, tables: Sequence[str], *, nodes: bool) -> str:
-    """Rewrite the tables with their indexes and statistics, then the log; where there are several
-    `nodes`, only of this one can it be said. On a connection of the schema's owner, outside a
-    transaction.
+    """Rewrite the tables with their indexes and statistics, then the write-ahead log. Return what
+    was left behind: with several `nodes`, always the rows and logs of the others. Needs a
+    connection of the schema's owner, outside a transaction.
     """
-    # Later statements queue behind a purge that waits for a lock: better try again later.
+    # Other statements queue behind a purge that waits for a lock, so give up and try again later.
     await raw.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = 0")
     locked = await raw.execute("SELECT pg_try_advisory_lock(%s) AS mine", [_PURGE_LOCK])
     if not (row := await locked.fetchone()) or not row["mine"]:
@@ -44,20 +44,20 @@ async def purge(raw: _Raw, tables: Sequence[str], *, nodes: bool) -> str:
         if nodes:
             left.append("old rows and write-ahead logs of the other nodes (recycled by each)")
     finally:
-        # The server notices only later that the connection is closed.
+        # Unlock explicitly: the server notices only later that the connection is closed.
         with suppress(psycopg.Error):
             await raw.execute("SELECT pg_advisory_unlock(%s)", [_PURGE_LOCK])
     return "; ".join(left)
 
 
 async def _wait_for_readers(raw: _Raw, *, nodes: bool) -> None:
-    """Wait until no transaction sees the state before now: until then a rewrite keeps deleted rows.
+    """Wait until no transaction sees an older state: until then a rewrite keeps deleted rows.
 
-    A row that dies now tells: when it can be removed, so can all that died before.
+    Update a row as a probe: when its old version can be removed, so can all older ones.
     """
     dead: list[str] = []
     raw.add_notice_handler(lambda notice: dead.append(notice.message_detail or ""))
-    if nodes:  # `server` lies on all of them, and this one would tell of no row
+    if nodes:  # `server` is a reference table: here VACUUM would report no row of it
         probe = "schema_version"
         await raw.execute("UPDATE schema_version SET applied_at = applied_at")
     else:
@@ -78,7 +78,9 @@ async def _wait_for_readers(raw: _Raw, *, nodes: bool) -> None:
 
 
 async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
-    """Raises where a table may not be rewritten; for the statistics, says why not."""
+    """Rewrite the tables and their statistics. Return the warnings about the statistics. Raises
+    `DatabaseUnavailable` if a table may not be rewritten.
+    """
     notices: list[str] = []
 
     def note(notice: psycopg.errors.Diagnostic) -> None:
@@ -87,22 +89,22 @@ async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
 
     raw.add_notice_handler(note)
     for table in tables:
-        # First without a lock, so that the rewrite under the lock copies only live rows, and not
-        # the dead ones of a large erasure too.
+        # First without a lock, so that the rewrite under the lock does not also have to read the
+        # dead rows of a large erasure.
         for how in ("VACUUM {}", "VACUUM (FULL, ANALYZE) {}"):
             await raw.execute(sql.SQL(how).format(sql.Identifier(table)))
     if notices:
-        # It warns and passes over what it may not touch.
+        # VACUUM only warns about a table that it may not touch, and skips it.
         raise DatabaseUnavailable(f"The tables cannot be rewritten: {notices[0]}.")
-    # The commonest values of each column stand there, and what stood there before is a dead row.
+    # Statistics hold the most common values of each column; ANALYZE left the old ones as dead rows.
     await raw.execute("VACUUM (FULL) pg_statistic")
     return notices
 
 
 async def _rewrite_log(raw: _Raw) -> list[str]:
-    """Let every segment of the log be used again, which overwrites it; what is in the way."""
+    """Have every segment of the log reused, which overwrites it. Return what prevented it."""
     try:
-        # All segments so far become old, and old ones are renamed to be used next.
+        # This makes all segments so far old, and the checkpoint renames old ones to be used next.
         await _next_segment(raw)
         await raw.execute("CHECKPOINT")
         found = await (await raw.execute("SELECT count(*) AS n FROM pg_ls_waldir()")).fetchone()
@@ -118,15 +120,15 @@ async def _rewrite_log(raw: _Raw) -> list[str]:
 
 
 async def _next_segment(raw: _Raw) -> None:
-    """Fill the rest of the segment with zeros and go on in the next one. One in which nothing was
-    written is not left.
+    """Fill the rest of the segment with zeros and switch to the next one. Write a message first:
+    Postgres does not switch from a segment in which nothing was written.
     """
     await raw.execute("SELECT pg_logical_emit_message(false, 'recall', 'purge')")
     await raw.execute("SELECT pg_switch_wal()")
 
 
 async def data_folder(raw: _Raw) -> Path | None:
-    """The folder of the server's files, if it tells, and if this process can read them."""
+    """Return the folder of the server's files, if it is known and this process can read it."""
     try:
         row = await (await raw.execute("SHOW data_directory")).fetchone()
     except psycopg.errors.InsufficientPrivilege:
@@ -137,7 +139,7 @@ async def data_folder(raw: _Raw) -> Path | None:
 
 
 async def texts(raw: _Raw, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
-    """Every row of a namespace as text, with its table, as the namespace itself would see it."""
+    """Yield every row of a namespace as text, with its table, under row-level security."""
     for statement in entering("recall_app", namespace):
         await raw.execute(statement)
     for table in tables:

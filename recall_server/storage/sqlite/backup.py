@@ -1,4 +1,4 @@
-"""A copy of a SQLite file as of one moment, while others read and write it."""
+"""Copy an SQLite file as of one moment, while others read and write it, and put a copy in place."""
 
 import os
 import sqlite3
@@ -12,22 +12,22 @@ from recall_server.storage.sqlite.connection import translated
 PAGES_AT_ONCE = 2_048
 
 Progress = Callable[[int], None]
-"""Of how many parts in a hundred are done."""
+"""Takes how many per cent are done."""
 
 
 def copy_to(source: Path, target: Path, on_progress: Progress = lambda _: None) -> None:
-    """Write a checked copy to `target`, a new file for its owner alone, which gets its name when it
-    is complete and on the disk. Raises `DatabaseUnusable` and `DatabaseUnavailable`.
+    """Write a checked copy to `target`, a file readable by its owner alone. It gets its name when
+    it is complete and on the disk. Raises `DatabaseUnusable` and `DatabaseUnavailable`.
     """
     part = target.with_name(f"{target.name}.part")
     with translated(target):
-        # What a copy that was killed has left, and what was done to it.
+        # Remove what a killed copy has left, with the journals beside it.
         for left in (part, *_beside(part), *_beside(target)):
             left.unlink(missing_ok=True)
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
         with translated(source), closing(sqlite3.connect(source)) as raw:
-            # The copy is of this moment, however long it takes.
+            # This fixes the moment of the copy, however long it takes.
             raw.execute("BEGIN")
             raw.execute("SELECT 1 FROM sqlite_master").fetchall()
             with closing(sqlite3.connect(part)) as copy:
@@ -36,7 +36,7 @@ def copy_to(source: Path, target: Path, on_progress: Progress = lambda _: None) 
                     pages=PAGES_AT_ONCE,
                     progress=lambda _, left, pages: on_progress(100 * (pages - left) // pages),
                 )
-                # One file, without a journal beside it.
+                # Make the copy a single file without a journal.
                 copy.execute("PRAGMA journal_mode=DELETE")
         check(part)
         with translated(target):
@@ -61,14 +61,14 @@ def check(path: Path) -> None:
 
 
 def put_in_place(new: Path, path: Path, old: Path) -> None:
-    """Let the file `new` be the database `path`, at once; what was there is `old` from then on."""
+    """Replace the database `path` with the file `new` atomically, and keep the old one as `old`."""
     with translated(path):
         if path.exists():
             _emptied(path)
             old.unlink(missing_ok=True)
             os.link(path, old)
         for journal, kept in zip(_beside(path), _beside(old), strict=True):
-            # One that could not be emptied belongs to the old file.
+            # A journal that could not be emptied belongs to the old file.
             if journal.exists():
                 journal.replace(kept)
         new.replace(path)
@@ -80,7 +80,7 @@ def _beside(path: Path) -> list[Path]:
 
 
 def _emptied(path: Path) -> None:
-    """Write the journal into the database, unless it is what the backup is needed for."""
+    """Copy the journal into the database; skip that if the database is damaged."""
     try:
         with closing(sqlite3.connect(path)) as raw:
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")

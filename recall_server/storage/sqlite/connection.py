@@ -1,6 +1,6 @@
-"""A connection to SQLite in a thread of its own, an open transaction on it, and what its errors
-mean. Statements go to the thread together; those that read are stopped when their time is over or
-nobody waits for them any more.
+"""A connection to SQLite in a thread of its own, an open transaction on it, and the translation of
+its errors. Statements go to the thread in batches. Those that read are stopped at their time limit,
+or when their caller is cancelled.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from recall_server.domain.errors import (
 )
 from recall_server.storage.driver import Document, Params, Row
 
-# A write waits so long for another program's.
+# How long a write waits for another program that writes.
 BUSY_TIMEOUT_MS = 5_000
-# Of SQLite's virtual machine between two looks at the clock: a millisecond or less.
+# Instructions of SQLite's virtual machine between two looks at the clock: a millisecond or less.
 INSTRUCTIONS = 10_000
-# The journal keeps so much of the disk after a long read of an old state has made it grow.
+# The journal is truncated to this size after a long read of an old state has made it grow.
 JOURNAL_BYTES = 33_554_432
 
-# secure_delete is off in some builds of SQLite, and says nothing: set on every connection.
+# secure_delete is off in some builds of SQLite, without a warning, so set it on every connection.
 _PRAGMAS = f"""
 PRAGMA busy_timeout={BUSY_TIMEOUT_MS};
 PRAGMA synchronous=FULL;
@@ -48,9 +48,9 @@ Step = Callable[[sqlite3.Connection], Sequence[Any]]
 
 
 class _Batch:
-    """Steps that are taken in the thread, one after the other; each may last `within_s` seconds.
+    """Steps that run in the thread, one after the other; each may take `within_s` seconds.
 
-    Without a limit they are let be, as SQLite takes back all of a transaction that it stops.
+    Without a limit they are never stopped: SQLite rolls back a whole transaction that it stops.
     """
 
     def __init__(self, steps: Sequence[Step], within_s: float | None) -> None:
@@ -64,7 +64,7 @@ class _Batch:
         return iter(self._steps)
 
     def run(self, raw: sqlite3.Connection) -> None:
-        """Take the steps up to the first that fails; `rows` are those of the last."""
+        """Run the steps up to the first that fails; `rows` are those of the last."""
         for step in self._steps:
             if self._within_s is not None:
                 self._ends = time.monotonic() + self._within_s
@@ -72,13 +72,13 @@ class _Batch:
 
     @property
     def over(self) -> bool:
-        """Whether its time is over, or nobody waits for it."""
+        """Whether its time is over, or its caller was cancelled."""
         return self._within_s is not None and (self.unwanted or time.monotonic() > self._ends)
 
 
 class _BatchedConnection(sqlite3.Connection):
-    """Takes a `_Batch` in the place of parameters: aiosqlite goes to its thread once for all of its
-    steps, as going there costs more than most statements.
+    """Accepts a `_Batch` in place of parameters, so that aiosqlite goes to its thread once for all
+    steps: a trip to the thread costs more than most statements.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -101,7 +101,7 @@ class _BatchedConnection(sqlite3.Connection):
 
 
 class SqliteConnection:
-    """One connection, and its thread. Batches are run in the order in which they are handed in."""
+    """One connection, and its thread. Batches run in the order in which they are submitted."""
 
     def __init__(self, raw: aiosqlite.Connection, path: Path) -> None:
         self._raw = raw
@@ -111,8 +111,8 @@ class SqliteConnection:
         self._rolling_back: asyncio.Task[None] | None = None
 
     async def run(self, *steps: Step, within_s: float | None = None) -> Sequence[Any]:
-        """Take the steps, up to the first that fails or takes longer than `within_s`; the rows of
-        the last. The thread does not go on reading what its caller has given up.
+        """Run the steps, up to the first that fails or takes longer than `within_s`. Return the
+        rows of the last. If the caller is cancelled, the thread stops reading.
         """
         if self._ended is not None:
             raise self._ended
@@ -128,11 +128,11 @@ class SqliteConnection:
         return batch.rows
 
     async def rollback(self) -> None:
-        """Behind whatever is under way."""
+        """Roll back, after the batch that is running."""
         await self._raw.rollback()
 
     def end_with(self, error: RecallError) -> None:
-        """Let go of what is read, and raise `error` for whatever is asked from now on."""
+        """Stop what is being read, and raise `error` for every call from now on."""
         self._ended = error
         if self._batch is not None:
             self._batch.unwanted = True
@@ -162,15 +162,15 @@ async def connected(path: Path, *, reads: bool = False) -> AsyncIterator[SqliteC
 
 
 class Transaction:
-    """Begins, by the steps of `begin`, with its first statement; ends as its owner says."""
+    """Begins with its first statement, by the steps of `begin`; its owner ends it."""
 
     def __init__(
         self, connection: SqliteConnection, begin: Sequence[Step], within_s: float | None = None
     ) -> None:
-        """`within_s`: seconds for each statement; none for one that writes."""
+        """`within_s`: seconds for each statement; None for a transaction that writes."""
         self._connection = connection
         self._begin = begin
-        # Steps that wait for the next one whose rows are asked for.
+        # Steps that run with the next one whose rows are needed.
         self._waiting: list[Step] = []
         self._begun = False
         self._within_s = within_s
@@ -202,20 +202,22 @@ class Transaction:
             await self.fetch(statement, {})
 
     async def end(self, *steps: Step) -> bool:
-        """Run what waits, and these, which end it; False where nothing was asked of it."""
+        """Run the waiting steps, and `steps`, which end it. Return False if there was nothing to
+        run.
+        """
         if not self._begun and not self._waiting:
             return False
         await self._run(*steps)
         return True
 
     async def _run(self, *steps: Step) -> Sequence[Row]:
-        """The rows of the last of what waits and of `steps`."""
+        """Run the waiting steps and `steps`. Return the rows of the last."""
         begin = () if self._begun else self._begin
         waiting, self._waiting, self._begun = self._waiting, [], True
         return await self._connection.run(*begin, *waiting, *steps, within_s=self._within_s)
 
 
-# Of the values that statements take, those that SQLite takes too.
+# The types of parameters that SQLite takes unchanged.
 _AS_IT_IS = frozenset({str, int, float, bytes, bool, type(None)})
 
 
@@ -251,7 +253,7 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 def _busy(error: sqlite3.Error) -> bool:
-    """Another program is in the way."""
+    """Return whether another program holds a lock."""
     name = getattr(error, "sqlite_errorname", "") or ""
     return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 

@@ -1,4 +1,4 @@
-"""SQLite: one connection that writes, several that cannot, WAL, and commits that reach the disk
+"""SQLite: one connection that writes, several that only read, WAL, and commits that reach the disk
 before they are acknowledged (`synchronous=FULL`). Nothing runs on the event loop.
 """
 
@@ -36,14 +36,16 @@ from recall_server.storage.sqlite.connection import (
 )
 
 Sync = Callable[[int], None]
-"""Of an open file; raises `OSError`."""
+"""Takes the descriptor of an open file; raises `OSError`."""
 
-# fsync also waits for the times of a file whose length has not changed.
+# fsync also writes the timestamps of a file whose length has not changed.
 sync_file: Sync = os.fdatasync if hasattr(os, "fdatasync") else os.fsync
 
 
 class GroupSync:
-    """Syncs the journal (WAL) of a database file; all that wait meanwhile share the next sync."""
+    """Syncs the journal (WAL) of a database file. All callers that wait meanwhile share the next
+    sync.
+    """
 
     def __init__(self, database: Path, sync: Sync = sync_file) -> None:
         self._journal = database.with_name(database.name + "-wal")
@@ -56,8 +58,8 @@ class GroupSync:
         self._failure: OSError | None = None
 
     async def wait(self) -> None:
-        """Return when all that was committed before is on the disk. Raises `OSError` for good once
-        a sync has failed: nobody knows what of it the disk has.
+        """Return when everything committed before is on the disk. Once a sync has failed, always
+        raises its `OSError`: it is unknown what the disk has.
         """
         self._asked += 1
         mine = self._asked
@@ -92,24 +94,24 @@ class GroupSync:
 
 
 READERS = 4
-# Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
+# All others wait for a purge, so it does not wait long itself but is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
 MIGRATION_BUSY_TIMEOUT_MS = 60_000
 
 _BEGIN_READ = step_of("BEGIN", {})
 _SYNCED = step_of("PRAGMA synchronous=FULL", {})
 _UNSYNCED = step_of("PRAGMA synchronous=NORMAL", {})
-# A deferred transaction that turns to writing fails at once, whatever the time-out.
+# IMMEDIATE: a deferred transaction that begins to write fails at once, whatever the timeout.
 _BEGIN_WRITE = step_of("BEGIN IMMEDIATE", {})
 _COMMIT = step_of("COMMIT", {})
-# Into the database, and the journal to length zero; says 1 where somebody is in the way.
+# Copies the journal into the database and empties it; returns 1 if another connection prevents it.
 _EMPTY_JOURNAL = "PRAGMA wal_checkpoint(TRUNCATE)"
-# Into the database as far as nobody is in the way.
+# Copies the journal into the database, as far as no other connection prevents it.
 _COPY_JOURNAL = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 class SqliteDriver:
-    """One database file. Several processes may share it; within one, writers queue here."""
+    """One database file. Several processes may share it; the writers of one process queue here."""
 
     engine: Engine = "sqlite"
 
@@ -123,13 +125,13 @@ class SqliteDriver:
         self._stack = AsyncExitStack()
         self._sync = GroupSync(path, sync)
         self._writer: SqliteConnection | None = None
-        # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
+        # SQLite allows one writer, and queueing here is cheaper than SQLITE_BUSY and a retry.
         self._writing = FairSemaphore(1)
         self._reading = FairSemaphore(READERS)
         self._readers: list[SqliteConnection] = []
 
     async def open(self) -> None:
-        """Open the file, making it (readable by its owner alone) where there is none."""
+        """Open the file. Create it, readable by its owner alone, if there is none."""
         with translated(self._path):
             self._file = _create_private(self._path)
             self._stack.push_async_callback(self._sync.close)
@@ -146,7 +148,7 @@ class SqliteDriver:
         self, *, namespace: str | None, write: bool, erasing: bool = False
     ) -> AbstractAsyncContextManager[Connection]:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
-        # trigger guards what was said. Here the namespace is whose turn it is.
+        # trigger guards texts. Here the namespace only decides whose turn it is.
         del erasing
         return self._write(namespace) if write else self._read(namespace)
 
@@ -155,15 +157,15 @@ class SqliteDriver:
         assert self._writer is not None
         await self._writing.acquire(namespace)
         try:
-            # Where others wait to write, the disk is waited for behind the commit, together.
+            # If others wait to write, wait for the disk after the commit, together with them.
             shared = namespace is not None and self._writing.contended
             begin = [self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE]
             transaction = Transaction(self._writer, begin)
             try:
                 yield transaction
                 written = await transaction.end(self._check_file, _COMMIT)
-            except BaseException as error:  # a caller that hung up must leave nothing behind
-                # One that hung up behind its COMMIT has committed: this finds nothing to undo.
+            except BaseException as error:  # a cancelled caller must leave nothing behind
+                # If it was cancelled after its COMMIT, there is nothing to roll back.
                 self._doubt(error)
                 await run_uncancelled(self._writer.rollback())
                 raise
@@ -186,7 +188,7 @@ class SqliteDriver:
 
     @asynccontextmanager
     async def _reader(self, namespace: str | None) -> AsyncIterator[SqliteConnection]:
-        """One of the connections that read, for as long as the block lasts."""
+        """Lend one of the reading connections for as long as the block lasts."""
         await self._reading.acquire(namespace)
         reader = self._readers.pop()
         try:
@@ -219,8 +221,8 @@ class SqliteDriver:
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
         del namespace  # as above
-        # A connection of its own: one that reads for long must not be missed by those who serve.
-        # While it reads, the WAL grows, as no checkpoint gets beyond what it sees.
+        # A connection of its own: a long read must not take a reader from calls. While it reads,
+        # the WAL grows, as no checkpoint gets past the state that it sees.
         async with AsyncExitStack() as stack:
             with translated(self._path):
                 reader = await stack.enter_async_context(connected(self._path, reads=True))
@@ -236,7 +238,7 @@ class SqliteDriver:
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
         assert self._writer is not None
-        # Another replica may migrate a large database just now.
+        # Another replica may be migrating a large database.
         await self._writer.run(step_of(f"PRAGMA busy_timeout={MIGRATION_BUSY_TIMEOUT_MS}", {}))
         try:
             async with self.transaction(namespace=None, write=True) as connection:
@@ -246,8 +248,8 @@ class SqliteDriver:
 
     async def purge(self, tables: Sequence[str]) -> str:
         del tables  # a file is rewritten as a whole
-        # What VACUUM writes is in the journal first. Others read meanwhile: an emptied journal
-        # needs a moment without them, and most of it is in the file by then.
+        # VACUUM writes to the journal first, while others read. Emptying the journal needs a moment
+        # without readers; by then most of it has been copied into the file.
         await self._empty_journal()
         async with self._writing.slot(None):
             await run_uncancelled(self._run_alone("VACUUM", _COPY_JOURNAL))
@@ -255,7 +257,7 @@ class SqliteDriver:
         return ""
 
     async def _empty_journal(self) -> None:
-        """While nobody here reads or writes."""
+        """Empty the journal while nobody in this process reads or writes."""
         async with AsyncExitStack() as stack:
             for _ in range(READERS):
                 await stack.enter_async_context(self._reading.slot(None))
@@ -281,8 +283,8 @@ class SqliteDriver:
         self._unsure |= "FSYNC" in getattr(error.__cause__, "sqlite_errorname", "")
 
     def _check_file(self, _: sqlite3.Connection) -> Sequence[Any]:
-        """A step. SQLite goes on in a file that was removed or replaced, and after a disk that lost
-        what it was given, and says that all is well: whatever it keeps there may be lost.
+        """A step that raises `DatabaseUnusable` if the file was removed or replaced, or a sync has
+        failed. SQLite itself would go on without an error, and what it writes may be lost.
         """
         if self._unsure:
             raise self._disk_failed()
@@ -309,7 +311,7 @@ class SqliteDriver:
         await asyncio.to_thread(self._sweep)
         lock = self._lock_of(holder.id)
         try:
-            # A moment, where another process takes the new file for one that was left.
+            # Wait a moment: another process may take the new file for an abandoned one.
             await asyncio.to_thread(lock.acquire, timeout=1)
         except (OSError, Timeout, NotImplementedError):
             holder.id = None  # a file system without locks
@@ -322,7 +324,9 @@ class SqliteDriver:
         return await asyncio.to_thread(lambda: [one for one in holders if self._is_gone(one)])
 
     def _is_gone(self, holder: int) -> bool:
-        """All processes are on one host, as WAL demands; whoever ends removes its file."""
+        """Return whether a process has ended. All processes are on one host, as WAL demands, and a
+        process that ends removes its file.
+        """
         lock = self._lock_of(holder)
         path = Path(lock.lock_file)
         if not path.exists():
@@ -363,7 +367,7 @@ class SqliteDriver:
 
 
 def _create_private(path: Path) -> tuple[int, int]:
-    """The identity of the file."""
+    """Create the file for its owner alone, if there is none. Return its identity."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -373,7 +377,7 @@ def _create_private(path: Path) -> tuple[int, int]:
 
 
 def _removed(lock: FileLock) -> None:
-    """Remove the file while it is locked, so that nobody else locks it under this name."""
+    """Remove the file while it is locked, so that no other process locks it under this name."""
     if lock.is_locked:
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
