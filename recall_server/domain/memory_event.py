@@ -35,6 +35,8 @@ class EventKind(StrEnum):
     """Its tags, metadata or end were changed."""
     UNCITED = "uncited"
     """Words that it rested on were taken back."""
+    RELATED = "related"
+    """A relation to or from it was stated: `reason` is its kind. Its state stays as it was."""
     UNDONE = "undone"
     """A change was taken back: `reason` names it."""
 
@@ -101,11 +103,17 @@ class Histories:
 
     def __init__(self, events: Iterable[MemoryEvent]) -> None:
         self._of_item: dict[str, list[MemoryEvent]] = {}
+        # By item and change: whether all that happened to the item there left its state alone.
+        self._neutral: dict[tuple[str, str], bool] = {}
         undoing: dict[tuple[str, str], int] = {}
         for one in sorted(events, key=lambda one: one.seq):
             self._of_item.setdefault(one.item_id, []).append(one)
+            key = one.item_id, one.change_id
+            neutral = one.kind is EventKind.RELATED
             if one.kind is EventKind.UNDONE:
                 undoing[one.change_id, one.reason] = one.seq
+                neutral = self.neutral(one.item_id, one.reason)
+            self._neutral[key] = neutral and self._neutral.get(key, True)
         self.taken_back: set[str] = set()
         """The changes that were undone, and whose undo was not undone in its turn."""
         for undo, change in sorted(undoing, key=undoing.__getitem__, reverse=True):
@@ -115,6 +123,18 @@ class Histories:
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
         """The events of an item in a change."""
         return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]
+
+    def neutral(self, item_id: str, change_id: str) -> bool:
+        """Whether a change only stated or took back relations of an item."""
+        return self._neutral.get((item_id, change_id), False)
+
+    def related(self, item_id: str, reason: str) -> dict[str, MemoryEvent]:
+        """The events that stated relations of an item for this reason, by their changes."""
+        return {
+            one.change_id: one
+            for one in self._of_item.get(item_id, ())
+            if one.kind is EventKind.RELATED and one.reason == reason
+        }
 
     def before(self, item_id: str, change_id: str) -> MemoryEvent | None:
         """The last event of an item before those of a change."""
@@ -127,14 +147,18 @@ class Histories:
 
     def later(self, item_id: str, change_id: str) -> list[MemoryEvent]:
         """The events of an item behind those of a change that still stand and rest on it: neither
-        undone, nor the undo of one that is. Other labels rest on nothing.
+        undone, nor the undo of one that is. Other labels and relations rest on nothing, and nothing
+        rests on a relation.
         """
+        if self.neutral(item_id, change_id):
+            return []
         last = self.of_change(item_id, change_id)[-1].seq
         return [
             one
             for one in self._of_item[item_id]
             if one.seq > last
             and one.kind is not EventKind.RELABELLED
+            and not self.neutral(item_id, one.change_id)
             and one.change_id not in self.taken_back
             and not (one.kind is EventKind.UNDONE and one.reason in self.taken_back)
         ]
@@ -198,7 +222,8 @@ class Histories:
         for one in self._of_item.get(item_id, ()):
             before.setdefault(one.change_id, state)
             if one.kind is EventKind.UNDONE:
-                state = before.get(one.reason, state)
+                if not self.neutral(item_id, one.reason):
+                    state = before.get(one.reason, state)
             else:
                 state = left(state, one)
             if one.change_id == change_id:

@@ -1,8 +1,11 @@
 """Relations: what one memory is to another, by their ids and without words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
+
+from recall_server.domain.memory_event import Histories
 
 
 class RelationKind(StrEnum):
@@ -40,3 +43,23 @@ class Relation:
     made_at: datetime
     confidence: float = 1.0
     made_by: str | None = None
+
+    @property
+    def inbound(self) -> str:
+        """The reason of the event at the other end of it, `to_id`."""
+        return f"inbound {self.kind}"
+
+    def standing(self, histories: Histories) -> Self | None:
+        """The relation as it was last stated by a change that stands; None where all that stated it
+        were taken back. One without events came with a memory, and stands as long as that does.
+        """
+        ends = histories.related(self.to_id, self.inbound)
+        stated = [
+            one
+            for change_id, one in histories.related(self.from_id, self.kind).items()
+            if change_id in ends
+        ]
+        if not stated:
+            return self
+        stands = [one for one in stated if one.change_id not in histories.taken_back]
+        return replace(self, made_at=stands[0].at, made_by=stands[0].accessor) if stands else None

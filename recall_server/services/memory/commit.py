@@ -41,7 +41,7 @@ async def apply(
     for decision in plan.decisions:
         await tx.memories.note(decision)
     if plan.relations:
-        await tx.relations.add(plan.relations)
+        await tx.relations.add(plan.relations, {one.id for one in added})
     if any(isinstance(change, Supersede | Forget) for change in plan.changes):
         await settle_ended(tx, now)
 

@@ -395,10 +395,11 @@ class Intents:
             now = self.ingest.runtime.now()
             by = context.entry.accessor
             made = Relation(from_id, to_id, kind, Reason.HAND, now, confidence, by)
+            standing = [one for one in stated if (one.kind, one.to_id) == (kind, to_id)]
             await commit.apply(tx, Plan(relations=(made,)), now)
             context.entry.ids += [from_id, to_id]
             context.entry.counts["related"] = 1
-        return made
+        return standing[0] if standing else made
 
 
 def _placed(wish: Wish, corrected: Memory | None) -> Submission:

@@ -89,6 +89,8 @@ class _Effect:
     memories: dict[str, None] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
+    # Of which only relations were taken back.
+    related: dict[str, None] = field(default_factory=dict)
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
         """Count the events of one more change. Raises `NotUndoable` if there are too many."""
@@ -100,7 +102,8 @@ class _Effect:
             )
 
     def report(self, change_id: str | None) -> Undone:
-        memories = tuple(one for one in self.memories if one not in self.forgotten)
+        changed = self.memories | self.related
+        memories = tuple(one for one in changed if one not in self.forgotten)
         parts = (tuple(self.changes), memories, tuple(self.forgotten), tuple(self.texts))
         return Undone(*parts, change_id)
 
@@ -162,7 +165,9 @@ class Changes:
             if self.embeds:
                 await promise_vectors(tx, self.runtime, effect.texts)
             context.entry.ids += effect.changes
-            context.entry.counts["undone"] = len(effect.memories) + len(effect.texts)
+            context.entry.counts["undone"] = len(effect.memories | effect.related) + len(
+                effect.texts
+            )
         self.runtime.wake()
         return effect.report(context.entry.change)
 
@@ -282,6 +287,10 @@ class _Reverting:
         of_change = {one: self.histories.of_change(one, self.change_id) for one in items}
         last = max(events[-1].seq for events in of_change.values())
         self.effect.last_seq = max(self.effect.last_seq, last)
+        related = [one for one in items if self.histories.neutral(one, self.change_id)]
+        self.tx.relations.undone(related, self.change_id, self.now)
+        self.effect.related.update(dict.fromkeys(related))
+        of_change = {i: of_change[i] for i in items if i not in related}
         memories = {i: events for i, events in of_change.items() if events[0].state is not None}
         texts = {i: events[0] for i, events in of_change.items() if events[0].state is None}
         await self._memories(memories)

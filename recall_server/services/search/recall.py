@@ -247,7 +247,6 @@ class Recall:
             chain = _without_hidden_successors(chain, named)
             events = [one for one in events if not one.state or one.state.superseded_by in named]
         if past.known_at:
-            relations = tuple(one for one in relations if one.made_at <= past.known_at)
             decisions = {
                 memory_id: [one for one in some if one.decided_at <= past.known_at]
                 for memory_id, some in decisions.items()

@@ -96,7 +96,12 @@ SELECT memory_id FROM disputes WHERE namespace = :namespace AND question_id = :q
 INSERT INTO relations
   (namespace, from_id, to_id, kind, reason, confidence, made_by, made_at)
 VALUES (:namespace, :from_id, :to_id, :kind, :reason, :confidence, :made_by, :made_at)
-ON CONFLICT (namespace, from_id, to_id, kind) DO NOTHING
+ON CONFLICT (namespace, from_id, to_id, kind) DO UPDATE
+SET reason = excluded.reason, confidence = excluded.confidence
+
+-- query: relations_between
+SELECT from_id, to_id, kind, reason, confidence, made_by, made_at FROM relations
+WHERE namespace = :namespace AND from_id IN (:from_ids...) AND to_id IN (:to_ids...)
 
 -- query: relations_of
 SELECT from_id, to_id, kind, reason, confidence, made_by, made_at FROM relations

@@ -70,6 +70,12 @@ SELECT * FROM memory_events
 WHERE namespace = :namespace AND item_id IN (:ids...) AND (NOT :past OR at <= :as_of)
 ORDER BY +seq DESC LIMIT :limit
 
+-- query: events_of_relations
+SELECT * FROM memory_events
+WHERE namespace = :namespace AND item_id IN (:ids...) AND kind IN ('related', 'undone')
+  AND (NOT :past OR at <= :as_of)
+ORDER BY +seq
+
 -- query: states_at
 -- The last one of each of these memories before or at :as_of.
 SELECT * FROM memory_events e

@@ -1,15 +1,16 @@
 """The tables of disputes, which wait for an answer, and of relations between memories."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.memory import Status, before
-from recall_server.domain.memory_event import EventKind
+from recall_server.domain.memory_event import EventKind, Histories
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Row, moment
+from recall_server.storage.tables.memory_events import MemoryEvents
 
 
 @dataclass(frozen=True)
@@ -121,22 +122,69 @@ def _disputes(rows: Sequence[Row]) -> list[OpenDispute]:
 
 
 class Relations(BoundTable):
-    """What is there is not stated again."""
+    """A row stays when its change is undone: the events say whether the relation stands."""
 
-    async def add(self, relations: Sequence[Relation]) -> None:
-        await self._bound.many("relate", [vars(one) for one in relations])
+    async def add(self, relations: Sequence[Relation], new: Collection[str] = ()) -> None:
+        """State relations. What stands already is not stated again. Each has an event at both ends,
+        unless one of them is a `new` memory of this change, with which it stands and falls.
+        """
+        between = [one for one in relations if one.from_id not in new and one.to_id not in new]
+        stand = {_key(one) for one in await self._between(between)} if between else set()
+        stated = [one for one in relations if _key(one) not in stand]
+        for one in stated:
+            if one in between:
+                self._bound.note(one.from_id, EventKind.RELATED, one.made_at, reason=one.kind)
+                self._bound.note(one.to_id, EventKind.RELATED, one.made_at, reason=one.inbound)
+        await self._bound.many("relate", [vars(one) for one in stated])
+
+    async def _between(self, relations: Sequence[Relation]) -> list[Relation]:
+        """What stands already between the ends of these."""
+        from_ids, to_ids = {one.from_id for one in relations}, {one.to_id for one in relations}
+        rows = await self._bound.fetch(
+            "relations_between", from_ids=sorted(from_ids), to_ids=sorted(to_ids)
+        )
+        return await self.standing([_relation(row) for row in rows])
 
     async def of_memories(self, ids: Sequence[str], *, limit: int) -> list[Relation]:
-        """Those from and to these memories, the newest `limit` of them."""
+        """Those of the newest `limit` from and to these memories that stand at the moment that is
+        read.
+        """
+        rows = await self._bound.fetch("relations_of", ids=list(ids), limit=limit)
+        return await self.standing([_relation(row) for row in rows])
+
+    async def standing_rows(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows of those relations that stand."""
+        stand = {_key(one) for one in await self.standing([_relation(row) for row in rows])}
+        return [row for row in rows if _key(_relation(row)) in stand]
+
+    async def standing(self, relations: Sequence[Relation]) -> list[Relation]:
+        """Those of these relations that stand at the moment that is read."""
+        ends = {end for one in relations for end in (one.from_id, one.to_id)}
+        histories = Histories(await MemoryEvents(self._bound).related(ends))
+        known_at = self._bound.past.known_at
         return [
-            Relation(
-                row["from_id"],
-                row["to_id"],
-                RelationKind(row["kind"]),
-                Reason(row["reason"]),
-                moment(row["made_at"]),
-                row["confidence"],
-                row["made_by"],
-            )
-            for row in await self._bound.fetch("relations_of", ids=list(ids), limit=limit)
+            one
+            for one in (one.standing(histories) for one in relations)
+            if one and (known_at is None or one.made_at <= known_at)
         ]
+
+    def undone(self, memory_ids: Sequence[str], change_id: str, now: datetime) -> None:
+        """A change that only stated relations of these memories was taken back."""
+        for one in memory_ids:
+            self._bound.note(one, EventKind.UNDONE, now, reason=change_id)
+
+
+def _key(one: Relation) -> tuple[str, str, RelationKind]:
+    return one.from_id, one.to_id, one.kind
+
+
+def _relation(row: Row) -> Relation:
+    return Relation(
+        row["from_id"],
+        row["to_id"],
+        RelationKind(row["kind"]),
+        Reason(row["reason"]),
+        moment(row["made_at"]),
+        row["confidence"],
+        row["made_by"],
+    )

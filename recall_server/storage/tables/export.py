@@ -14,6 +14,7 @@ from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none, span
 from recall_server.storage.tables import registry
+from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
 from recall_server.storage.tables.limits import bytes_of, take_quota
 
@@ -138,7 +139,10 @@ class ExportTable(BoundTable):
         """The rows of a table that belong to these, by their owner and in their order."""
         found: dict[str, list[Row]] = {}
         ids = [row["id"] for row in rows]
-        for row in await self._bound.fetch(f"export_{table}_of", ids=ids):
+        children = await self._bound.fetch(f"export_{table}_of", ids=ids)
+        if table == "relations":
+            children = await Relations(self._bound).standing_rows(children)
+        for row in children:
             found.setdefault(row[owner], []).append(row)
         return found
 

@@ -19,7 +19,7 @@ from recall_server.storage.tables.webhooks import Webhooks
 INLINE_MAX = 200
 
 # What can be done to the same memories for ever, with no new text that would be counted.
-AGAIN = frozenset({EventKind.RESTORED, EventKind.UNDONE})
+AGAIN = frozenset({EventKind.RESTORED, EventKind.UNDONE, EventKind.RELATED})
 
 
 class MemoryEvents(BoundTable):
@@ -74,6 +74,13 @@ class MemoryEvents(BoundTable):
         """The last events of these that were known at the moment that is read, in their order."""
         rows = await self._bound.fetch("latest_events_of_items", ids=sorted(ids), limit=limit)
         return [_event(row) for row in reversed(rows)]
+
+    async def related(self, ids: Collection[str]) -> list[MemoryEvent]:
+        """The events of these memories that say what stated their relations, and what of it was
+        taken back, as it was known at the moment that is read.
+        """
+        rows = await self._bound.fetch("events_of_relations", ids=sorted(ids)) if ids else []
+        return [_event(row) for row in rows]
 
     async def items(self, change_id: str) -> list[str]:
         """The items of a change, in the order of its events."""

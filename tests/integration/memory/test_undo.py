@@ -11,6 +11,7 @@ from recall_server.domain.memory import Memory
 from recall_server.domain.moments import PRESENT as NOW
 from recall_server.domain.moments import Past
 from recall_server.domain.query import Query
+from recall_server.domain.relations import RelationKind
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory import undo as undo_module
 from recall_server.services.memory.ingest import Submission
@@ -472,6 +473,83 @@ async def test_a_relation_that_an_undone_change_stated_is_not_shown(
         assert done.change_id is not None
         await undo(application, done.change_id)
         assert await stated(merged.id) == {"consolidates", "supersedes"}
+
+
+async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: Clock) -> None:
+    """History tells of it at both ends, the past before it does not show it, an undo hides it and
+    leaves the memories alone, and nothing rests on it.
+    """
+    async with open_app() as application:
+        await enter(application)
+        first = await remember(application, "User: I live in Porto.")
+        await remember(application, "User: I prefer tea.")
+        await drained(application)
+        known = await memories(application)
+        porto, tea = sorted(known, key=lambda one: "tea" in one.text)
+        recall, intents = application.services.recall, application.services.intents
+
+        async def stated(memory_id: str, at: Past = NOW) -> list[tuple[str, float]]:
+            found = await recall.history(context(application), memory_id, at)
+            return [
+                (str(one.kind), one.confidence)
+                for one in found.relations
+                if one.kind is RelationKind.REFINES
+            ]
+
+        async def relate(confidence: float) -> str:
+            clock.pass_(HOUR)
+            call = context(application)
+            kind = RelationKind.REFINES
+            await intents.relate(call, tea.id, kind, porto.id, confidence)
+            return call.entry.change
+
+        before = Past(known_at=clock())
+        change = await relate(0.5)
+        assert await relate(0.9) not in await changes(application)
+        for one, reason in ((tea, "refines"), (porto, "inbound refines")):
+            assert await stated(one.id) == [("refines", 0.5)]
+            assert await stated(one.id, before) == []
+            event = (await recall.history(context(application), one.id)).events[-1]
+            assert (event.kind, event.reason, event.change_id) == ("related", reason, change)
+
+        # A change of a memory since then is not in the way, and stays.
+        clock.pass_(HOUR)
+        await remember(application, "User: I live in Lisbon now.")
+        moved = await present(application)
+        related = Past(known_at=clock())
+        clock.pass_(HOUR)
+        done = await undo(application, change)
+        assert (set(done.memories), done.forgotten, done.texts) == ({tea.id, porto.id}, (), ())
+        assert await present(application) == moved
+        assert await stated(tea.id) == []
+        assert await stated(tea.id, related) == [("refines", 0.5)]
+        assert (await application.services.rebuild.compare(context(application))).same
+
+        again = await relate(0.7)
+        assert await stated(tea.id) == [("refines", 0.7)]
+        await undo(application, again)
+        assert await stated(tea.id) == []
+        assert done.change_id is not None
+        await undo(application, done.change_id)
+        assert [kind for kind, _ in await stated(tea.id)] == ["refines"]
+        assert await present(application) == moved
+
+        # It is not in the way of an undo either.
+        await undo(application, first.job_id, with_dependents=True)
+        assert await stated(tea.id) == []
+
+
+async def test_an_undone_relation_is_not_exported(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I prefer tea.")
+        await drained(application)
+        porto, tea = (await by_text(application)).values()
+        call = context(application)
+        await application.services.intents.relate(call, tea.id, RelationKind.REFINES, porto.id, 0.5)
+        assert b'"refines"' in await exported(application)
+        await undo(application, call.entry.change)
+        assert b'"refines"' not in await exported(application)
 
 
 async def test_other_labels_since_are_not_in_the_way_of_an_undo(
