@@ -1,4 +1,4 @@
-"""The vocabulary of facts: the attributes, how many values each holds at once, and the normal form
+"""The vocabulary of facts: the attributes, how many values each has at a time, and the normal form
 of entities, attributes and values for comparison.
 """
 
@@ -158,10 +158,10 @@ OPPOSITES = {"dislikes": "likes"}
 
 
 def is_single_valued(attribute: str) -> bool:
-    """Whether a new value replaces the old one.
+    """True if a new value replaces the old one.
 
-    An attribute that is not in the table is single-valued, so that a clash is asked about and not
-    lost, unless its name is plural or has a prefix of multi-valued ones ("has_", "likes_", ...).
+    An attribute that is not in the table is single-valued, so that a contradiction is asked about
+    and not lost, unless its name is plural or has a prefix of multi-valued ones ("has_", ...).
     """
     name = normal_attribute(attribute)
     if attribute_kind := ATTRIBUTES.get(name):
@@ -192,8 +192,8 @@ def normal_value(value: str) -> str:
 
 
 def value_key(value: str) -> str:
-    """The beginning of a normalized value, by which a value is looked up: equal values have equal
-    keys, and long ones that begin alike have too.
+    """Return the beginning of a normalized value, the key for looking it up: equal values have
+    equal keys, and so have long values with the same beginning.
     """
     return normal_value(value)[:VALUE_KEY_CHARS]
 

@@ -10,7 +10,7 @@ from recall_server.domain.extraction import Usage
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Bearer
 
-# Stands for the token where a change was asked for without one.
+# Stands for the token if a change was asked for without one.
 OPERATOR = "operator"
 
 
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 
 class AccessCount(NamedTuple):
-    """The number of times that a memory or a turn was shown, and the last one."""
+    """How many times a memory or a turn was shown, and when last."""
 
     id: str
     times: int
@@ -33,15 +33,18 @@ class AccessCount(NamedTuple):
 class AuditEntry:
     """One audit record, filled in while the operation runs.
 
-    Holds ids, counts and codes, never text. `details` are stored beside the log and can be erased.
-    `written` is set by the transaction that wrote the record, so that each operation writes exactly
-    one. `ends_caller`: the operation may revoke the token of its caller and has checked that the
-    token was valid.
-    `read_only`: the operation changes nothing, so its record is written behind the reply.
-    `bearer` is the token of the caller, with which what the operation begins ends.
-    `memories_shown` and `turns_shown` are the accesses that a search counts. `part_of` is the job,
-    task or import that it is a part of, and `caused_by` the token that began that. `inputs` is a
-    digest of the arguments, of which the record has a keyed one.
+    Holds ids, counts and codes, never text.
+
+    `details`: stored next to the log, so that they can be erased.
+    `written`: set by the transaction that wrote the record, so that each operation writes one.
+    `ends_caller`: the operation may revoke the token of its caller and has checked that the token
+    was valid.
+    `read_only`: the operation changes nothing, so its record is written after the reply.
+    `bearer`: the token of the caller; what the operation begins ends with it.
+    `memories_shown`, `turns_shown`: the accesses that a search counts.
+    `part_of`: the job, task or import that the operation is a part of.
+    `caused_by`: the token that began that.
+    `inputs`: a digest of the arguments; the record has a keyed digest of it.
     """
 
     id: str
@@ -70,20 +73,20 @@ class AuditEntry:
 
     @property
     def change(self) -> str:
-        """What events of memories name as the change that they are a part of."""
+        """The change id that memory events name."""
         return self.part_of or self.id
 
     @property
     def made_by(self) -> str | None:
-        """The accessor that events of memories name."""
+        """The accessor that memory events name."""
         return self.accessor or self.caused_by
 
     @property
     def by(self) -> str:
-        """Who decides with this call."""
+        """The decider that decisions of this call name."""
         return self.accessor or OPERATOR
 
     @property
     def began_by(self) -> str | None:
-        """The name of the caller's token, for what it begins."""
+        """The name of the caller's token, for the work that it begins."""
         return self.bearer.name if self.bearer else self.accessor

@@ -1,4 +1,4 @@
-"""On whose behalf a service acts, and the process that it acts in."""
+"""The caller on whose behalf a service acts, and the process in which it acts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 
 @dataclass(frozen=True)
 class Context:
-    """The audit record of an operation, and the caller's access scope. Where the call asks for a
-    part of that, `scope` is the part, and `whole_scope` all that the token may access.
+    """The audit record of an operation, and the caller's access scope. If the call asks for a part
+    of it, `scope` is the part, and `whole_scope` all that the token may access.
 
     A service fills in the record; the transaction of the effect writes it.
     """
@@ -28,7 +28,7 @@ class Context:
         return self.scope if self.whole_scope is None else self.whole_scope
 
     def narrowed(self, scope: AccessScope) -> "Context":
-        """The context of a call that asks for this part."""
+        """Return the context of a call that asks for this part."""
         return replace(self, scope=scope, whole_scope=self.caller_scope)
 
     @property
@@ -38,8 +38,8 @@ class Context:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The clock, the random source and the worker of a process: `wake` makes the worker look for
-    jobs now, `wake_pushes` for pushes to deliver, and `lease` is how long it holds one.
+    """The clock, the random source and the worker of a process. `wake` makes the worker look for
+    jobs now, `wake_pushes` for pushes to deliver; `lease` is how long it holds a job.
     """
 
     now: Callable[[], datetime]

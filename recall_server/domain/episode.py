@@ -18,7 +18,7 @@ TAGS_MAX = 32
 TEXT_ONLY = "text"
 METADATA_BYTES_MAX = 4_096
 METADATA_LEVELS_MAX = 3
-# Roles of people: what they say is known by their names.
+# Roles of people: their label is their name alone.
 _PEOPLE = frozenset({"user", "human", "customer", "client"})
 
 
@@ -41,7 +41,7 @@ class Span:
 class Turn:
     """One utterance of an episode. `span` excludes the speaker's label and the date heading.
 
-    A `hidden` turn is stored but neither found nor read: it is quarantined for the reasons in
+    A `hidden` turn is stored but neither found nor read: it is in quarantine, for the reasons in
     `suspicions`.
     """
 
@@ -56,8 +56,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One message of a conversation, as it was given: `role` is what the speaker is
-    there, such as user, assistant or tool.
+    """One message of a conversation, as it was given; `role` is that of its speaker, such as user,
+    assistant or tool.
     """
 
     role: str
@@ -67,15 +67,17 @@ class Utterance:
 
     @property
     def speaker(self) -> str:
-        """The label of the speaker, whose last word is the role of one who is no person."""
+        """The label of the speaker: the name or role, or for a speaker that is no person both, the
+        role last.
+        """
         role = self.role.capitalize() if self.role.islower() else self.role
         if self.name is None or self.role.lower() in _PEOPLE:
             return self.name or role
         return f"{self.name}, {self.role}"
 
     def checked(self) -> Utterance:
-        """Raise `EmptyText` without words, `InvalidText`, and `Invalid` on a role or a name that is
-        no label.
+        """Return the utterance with clean labels. Raises `EmptyText` if it has no words,
+        `InvalidText`, and `Invalid` if the role or the name is not a valid label.
         """
         storable(self.words)
         if not self.words.strip():
@@ -87,7 +89,7 @@ class Utterance:
         return replace(self, role=role, name=name or None)
 
     def digested(self) -> list[str | None]:
-        """The parts that tell two utterances apart."""
+        """Return the parts that distinguish utterances."""
         at = self.said_at.isoformat() if self.said_at else None
         return [self.role, self.words, self.name, at]
 
@@ -95,8 +97,8 @@ class Utterance:
 @dataclass(frozen=True)
 class Source:
     """The session, agent and client that submitted an episode, and the tags and metadata that they
-    gave it. `app` and `model` are where it comes from, `name` and `group_id` what it is called and
-    counted to there, `trace_id` the request that it was a part of.
+    gave it. `app` and `model`: where it comes from; `name` and `group_id`: its name and group
+    there; `trace_id`: the request that it was a part of.
     """
 
     session_id: str | None = None
@@ -112,23 +114,25 @@ class Source:
     trace_id: str | None = None
 
     def details(self) -> dict[str, str]:
-        """Return the labels that are set, without what may be words of a person."""
+        """Return the labels that are set, without those that may hold a person's words."""
         labels = {**vars(self), "tags": ", ".join(self.tags)}
         words = {"metadata", "description", "name"}
         return {name: value for name, value in labels.items() if value and name not in words}
 
     def digested(self) -> list[Any]:
-        """The parts that tell two submissions of the same text apart: of a repeated one the client
-        and the trace may be others.
+        """Return the parts that distinguish two submissions of the same text. The client and the
+        trace are left out: a retry may have others.
         """
-        # Without tags, or any of the others, the digest stays as it was before there were any.
+        # A source without these labels keeps the digest that it had before they existed.
         names = ("metadata", "app", "model", "description", "name", "group_id")
         others = {name: getattr(self, name) for name in names if getattr(self, name)}
         parts = [part for part in (self.tags, others) if part]
         return [self.session_id, self.agent_id, *parts]
 
     def checked(self) -> Source:
-        """Raise `Invalid` on labels and metadata that cannot be stored; empty ones are none."""
+        """Return the source with clean labels, empty ones as None. Raises `Invalid` if a label or
+        the metadata cannot be stored.
+        """
         names = ("session_id", "agent_id", "app", "model", "description", "name", "group_id")
         labels = {name: label_or_none(getattr(self, name), name) for name in names}
         return Source(
@@ -144,9 +148,10 @@ class Source:
 class Episode:
     """Raw text as submitted: the source of truth, from which everything else can be rebuilt.
 
-    `kept_as` says what becomes of it: memories are extracted where it is None, none are made where
-    it is `TEXT_ONLY`, or else it is kept word for word as a memory of this type. `forgotten` words
-    stay in it, and are neither found nor shown; from `expires_at` on none of it is.
+    `kept_as`: None: memories are extracted from it; `TEXT_ONLY`: none are made; a memory type: it
+    is kept word for word as a memory of this type.
+    `forgotten`: words that stay in the text, but are neither found nor shown.
+    `expires_at`: when all of it stops being found and shown.
     """
 
     id: str
@@ -169,18 +174,18 @@ def turn_id(episode_id: str, position: int) -> str:
 
 
 def passage_id(episode_id: str, position: int, number: int) -> str:
-    """The id of a passage of a turn; the first one has that of the turn."""
+    """Return the id of a passage of a turn; the first passage has the id of the turn."""
     turn = turn_id(episode_id, position)
     return f"{turn}.{number}" if number else turn
 
 
 def turn_of(passage_id: str) -> str:
-    """The id of the turn that a passage is of."""
+    """Return the id of the turn that a passage belongs to."""
     return ".".join(passage_id.split(".")[:2])
 
 
 def episode_of(item_id: str) -> str:
-    """The id of the episode that a turn or passage is of."""
+    """Return the id of the episode that a turn or passage belongs to."""
     return item_id.partition(".")[0]
 
 
@@ -196,7 +201,9 @@ class Citation:
 
 
 def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Metadata as they are. Raises `Invalid` on too many bytes or levels, and `InvalidText`."""
+    """Return metadata unchanged. Raises `Invalid` if they have too many bytes or levels, and
+    `InvalidText`.
+    """
     if _levels(value) > METADATA_LEVELS_MAX:
         raise Invalid(f"metadata has more than {METADATA_LEVELS_MAX} levels. Send less deep ones.")
     for text in texts_in(value):
@@ -210,13 +217,13 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _levels(value: Any) -> int:
-    """How deep objects and lists are nested."""
+    """Return how deep objects and lists are nested."""
     inner = _inner(value)
     return 0 if inner is None else 1 + max(map(_levels, inner), default=0)
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """All texts of a JSON value, with the names in its objects."""
+    """Yield all texts of a JSON value, including the names in its objects."""
     if isinstance(value, str):
         yield value
     if isinstance(value, Mapping):
@@ -232,7 +239,7 @@ def _inner(value: Any) -> Iterable[Any] | None:
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags, each once and in order of their names. Raises `Invalid`."""
+    """Return tags without repetitions, sorted. Raises `Invalid`."""
     checked = {clean_label(tag, "Each of tags", chars_max=TAG_CHARS_MAX) for tag in tags}
     if len(checked) > TAGS_MAX:
         raise Invalid(f"A text has at most {TAGS_MAX} tags.")
@@ -240,5 +247,5 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def label_or_none(text: str | None, name: str) -> str | None:
-    """A label as `clean_label` returns it; None where it is empty. Raises `Invalid`."""
+    """Return a label as `clean_label` does; None if it is empty. Raises `Invalid`."""
     return clean_label(text, name, chars_max=LABEL_CHARS_MAX) if text else None

@@ -1,5 +1,5 @@
 """The rules of erasing, without a database: which words name a subject, how words are redacted, and
-by which digests an erased text is known again.
+the digests by which an erased text is recognized.
 """
 
 import hmac
@@ -21,14 +21,14 @@ from recall_server.domain.text.terms import folded, terms, unspaced
 BLOCK = "\u2588"
 CONFIRMATION = "DELETE MY DATA"
 SUBJECT_CHARS_MAX = 128
-# Of the digest of a label: it is looked for beside that of a text.
+# The digest of a label is short, as it is only looked up together with that of a text.
 LABEL_DIGEST_CHARS = 16
-# Shorter utterances ("Sounds good, thanks!") are said by anybody: to refuse them would refuse whole
-# conversations that have nothing to do with what was erased.
+# Anybody says shorter utterances ("Sounds good, thanks!"): refusing them would refuse whole
+# conversations that have nothing to do with the erased text.
 TURN_TERMS_MIN = 3
 QUOTE_TERMS_MIN = 2
 
-# A word of any script, with the marks that Python's word class tears off.
+# A word of any script, with the combining marks that Python's word class excludes.
 _WORD = re.compile(r"[^\W_][^\W_\u0300-\u036f]*[\u0300-\u036f]*(?:[^\W_]+[\u0300-\u036f]*)*")
 
 
@@ -40,8 +40,8 @@ class Kind(StrEnum):
 
 
 class Stage(StrEnum):
-    """The state of an erasure. `ERASING` is seen only of one that takes several transactions;
-    `LOGICAL` means that no row is left, and files may still hold what was erased.
+    """The state of an erasure. `ERASING` is visible only if it takes several transactions.
+    `LOGICAL`: no row is left, but files may still hold what was erased.
     """
 
     ERASING = "erasing"
@@ -52,8 +52,8 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """A person or a thing by name: found as whole words, folded as the index folds them. Raises
-    `Invalid` where the name has no word in it.
+    """A person or a thing by name, matched as whole words, folded as the index folds them. Raises
+    `Invalid` if the name has no word in it or is longer than `SUBJECT_CHARS_MAX`.
     """
 
     name: str
@@ -68,19 +68,19 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """The name in one spelling."""
+        """The name in its normalized spelling."""
         return " ".join(self._words)
 
     def named(self, *values: Any) -> bool:
-        """Whether any of these texts and documents names the subject."""
+        """True if any of these texts and JSON documents names the subject."""
         return any(self.without_name(value) != value for value in values)
 
     def may_be_in(self, folded_text: str) -> bool:
-        """False where a text that is folded cannot name the subject: a quick look before others."""
+        """False if a folded text cannot name the subject: a quick check before the exact one."""
         return self._words[0] in folded_text
 
     def without_name(self, value: Any) -> Any:
-        """A text, or a document, with the name overwritten wherever it stands."""
+        """Return a text or JSON document with the name overwritten wherever it occurs."""
         match value:
             case str():
                 return redacted(value, self.places(value))
@@ -93,7 +93,7 @@ class Subject:
         return value
 
     def places(self, text: str) -> list[Span]:
-        """Where `text` names the subject."""
+        """Return the spans at which `text` names the subject."""
         found = list(_WORD.finditer(text))
         words = [folded(match[0]) for match in found]
         size = len(self._words)
@@ -103,7 +103,7 @@ class Subject:
             if tuple(words[i : i + size]) == self._words
         ]
         if size == 1 and unspaced(self._words[0]):
-            # Scripts without spaces: a name is a part of what looks like one word.
+            # In scripts without spaces a name may be a part of what looks like one word.
             places += [
                 Span(match.start(), match.end())
                 for match in re.finditer(re.escape(self.name.strip()), text)
@@ -112,7 +112,7 @@ class Subject:
 
 
 def redacted(text: str, spans: Iterable[Span]) -> str:
-    """`text` with the words at `spans` overwritten, of the same length: other spans stay right."""
+    """Return `text` with the `spans` overwritten. Its length stays, so other spans stay valid."""
     for span in spans:
         text = text[: span.start] + BLOCK * (span.end - span.start) + text[span.end :]
     return text
@@ -123,11 +123,11 @@ def overlap(one: Span, other: Span) -> bool:
 
 
 def distinctive(text: str, terms_min: int) -> bool:
-    """Whether `text` says enough to be known again by itself."""
+    """True if `text` has enough distinct terms to be recognized by itself."""
     return len(set(terms(text))) >= terms_min
 
 
-# Of an erased text, in the order of `ErasedText`.
+# The labels of an erased text, in the order of `ErasedText`.
 LABELS = ("topic", "container", "agent_id")
 
 
@@ -141,7 +141,7 @@ class ErasedText(NamedTuple):
 
 
 class ErasedPlaces(NamedTuple):
-    """The digests of the labels of some texts; None: any."""
+    """The digests of the labels that a text must have; None: any."""
 
     topics: Sequence[str] | None = None
     containers: Sequence[str] | None = None
@@ -153,8 +153,8 @@ EVERYWHERE = ErasedPlaces()
 
 @dataclass(frozen=True)
 class Digests:
-    """Keyed digests of texts, the same for the same words of the same namespace: case, width and
-    blanks do not count. Without the key they say nothing about the texts.
+    """Keyed digests of texts, equal for the same words in the same namespace: case, width and white
+    space do not count. Without the key they say nothing about the texts.
     """
 
     key: bytes = field(repr=False)
@@ -165,11 +165,11 @@ class Digests:
         return hmac.digest(self.key, keyed.encode(), "sha256").hex()
 
     def place(self, namespace: Namespace, label: str, value: str | None) -> str:
-        """The digest of a label of an erased text, such as its topic."""
+        """Return the digest of a label of an erased text, such as its topic."""
         return self.exact(namespace, label, value or "")[:LABEL_DIGEST_CHARS]
 
     def places(self, namespace: Namespace, scope: AccessScope) -> ErasedPlaces:
-        """The labels of the texts in an access scope."""
+        """Return the digests of the labels that texts in an access scope have."""
 
         def digests(label: str, values: Iterable[str] | None) -> list[str] | None:
             if values is None:
@@ -183,12 +183,12 @@ class Digests:
         )
 
     def exact(self, namespace: Namespace, *parts: str) -> str:
-        """The digest of texts of which every character counts."""
+        """Return the digest of texts in which every character counts."""
         keyed = json.dumps([namespace, *parts])
         return hmac.digest(self.key, keyed.encode(), "sha256").hex()
 
     def of_text(self, namespace: Namespace, text: str, turns: Iterable[Turn]) -> list[str]:
-        """The digests by which a text is refused: of all of it, and of each turn."""
+        """Return the digests by which a text is refused: of the whole text and of each turn."""
         parts = {text[turn.span.start : turn.span.end] for turn in turns}
         return sorted({self.digest(namespace, part) for part in {text, *parts}})
 
@@ -201,7 +201,9 @@ class Digests:
         quotes: Iterable[str] = (),
         turns: Iterable[str] = (),
     ) -> set[ErasedText]:
-        """What to keep of erased texts with these labels. Short quotes and turns have nothing."""
+        """Return the digests to keep of erased texts with these labels. Short quotes and turns get
+        none.
+        """
         texts = {
             *whole,
             *(quote for quote in quotes if distinctive(quote, QUOTE_TERMS_MIN)),

@@ -13,7 +13,7 @@ class RecallError(Exception):
     """Something went wrong. Ask the operator, naming the reference in this reply."""
 
     code: ClassVar[str] = "INTERNAL_ERROR"
-    # Of the request that failed, in the audit log; None where it got no record.
+    # The id of the failed request in the audit log; None if it got no record.
     request_id: str | None = None
 
     def __init__(self, message: str | None = None) -> None:

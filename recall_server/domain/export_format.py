@@ -1,10 +1,10 @@
-"""The format of exports: JSON Lines, one object a line, each with its `kind`.
+"""The format of exports: JSON Lines, one object per line, each with its `kind`.
 
-The first line is the `manifest`, the last the `end` with how many lines there are of each kind and
+The first line is the `manifest`. The last is the `end`, with the number of lines of each kind and
 the SHA-256 of all bytes before it. Between them, each sorted by id: `episode`, `memory`, `task`,
-`recipient`, `audit`; or, where one person is asked about, `excerpt` in the place of episodes.
-All is ASCII (RFC 8259 escapes), so that no text in it can control a terminal. Times are UTC.
-`schema()` is the whole as JSON Schema.
+`recipient`, `audit`; an export about one person has `excerpt` instead of `episode`. All is ASCII
+(RFC 8259 escapes), so that no text in it can control a terminal. Times are UTC. `schema()` returns
+the format as JSON Schema.
 """
 
 import hashlib
@@ -35,19 +35,19 @@ from recall_server.domain.text.cleaning import validator_message
 
 FORMAT = "recall-export"
 VERSION = 1
-# No counter gets beyond what every reader of JSON can hold exactly.
+# Every JSON reader can hold integers up to this exactly.
 COUNT_MAX = 2**53
 
 Record = Mapping[str, Any]
 
 
 def written(record: Record) -> bytes:
-    """A record as its line."""
+    """Return a record as its line."""
     return json.dumps(record, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
 def spelled(moment: datetime) -> str:
-    """A time as it is written in a line: UTC, to the microsecond."""
+    """Return a time as it is written in a line: UTC, to the microsecond."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -94,7 +94,7 @@ TaskId = Annotated[str, _id("task")]
 
 
 class _Strict(BaseModel):
-    # Built on use: most commands neither export nor import.
+    # Built on first use: most commands neither export nor import.
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True
     )
@@ -127,7 +127,7 @@ class Turn(_Strict):
     session: Text | None
     said_at: Moment | None
     importance: Share
-    # "covered" stands in files of 0.1.0: what a memory cites was not found by itself.
+    # "covered" is in files of 0.1.0, where a turn that a memory cites was not found by itself.
     state: Literal["open", "covered", "hidden"]
     access_count: Count
     last_accessed_at: Moment | None
@@ -179,7 +179,7 @@ class Episode(_Strict):
     job_id: Annotated[str, _id("(job|task)")]
     extraction: Extraction | None
     turns: list[Turn]
-    # Exports from before there were any have none.
+    # Older exports do not have the following fields.
     container: ContainerName = NONE
     source_app: Text | None = None
     trace_id: Text | None = None
@@ -192,7 +192,7 @@ class Episode(_Strict):
             raise ValueError("the text is not the one that its content_hash was made of")
         position, end = -1, 0
         for turn in self.turns:
-            # Turns that overlap would be kept, and found, as often as they do.
+            # The words of overlapping turns would be stored and found several times.
             if turn.position <= position or not end <= turn.start < turn.end <= len(self.text):
                 raise ValueError("a turn is not where it says")
             position, end = turn.position, turn.end
@@ -357,7 +357,7 @@ class End(_Strict):
 
 
 Line = Manifest | Episode | Memory | Task | Recipient | Audit | Excerpt | End
-# In which order the kinds come.
+# The order of the kinds.
 ORDER = ("manifest", "episode", "excerpt", "memory", "task", "recipient", "audit", "end")
 
 
@@ -367,8 +367,8 @@ def _line() -> TypeAdapter[Line]:
 
 
 def read(raw: bytes) -> Line:
-    """The record of a line. Raises `ValueError` with the end of a sentence about the line, which
-    repeats nothing of it.
+    """Return the record of a line. Raises `ValueError` with the end of a sentence about the line,
+    which repeats none of its content.
     """
     try:
         return _line().validate_json(raw)

@@ -8,7 +8,7 @@ from datetime import datetime
 from recall_server.domain.episode import Span
 from recall_server.domain.memory import Fact, MemoryType
 
-# What needs a review is believed no more than this.
+# The highest confidence of a candidate that needs a review.
 DOUBTED_MAX = 0.5
 
 
@@ -18,8 +18,8 @@ class Candidate:
 
     `span` cites the exact words in the episode. `correction`: the text itself says that something
     older no longer holds ("not X any more, Y now"); `replaces` is that older value if it is named.
-    `valid_from` is when it became true, `None` for "when it was said". `needs_review`: whoever
-    proposes it doubts it.
+    `valid_from` is when it became true, `None` for "when it was said". `needs_review`: its source
+    doubts it.
     """
 
     text: str
@@ -35,11 +35,11 @@ class Candidate:
 
     @property
     def doubted(self) -> bool:
-        """Whether nobody is surer of it than of what needs a review."""
+        """True if it needs a review, or its confidence is no higher than if it did."""
         return self.needs_review or self.confidence <= DOUBTED_MAX
 
     def capped(self) -> Candidate:
-        """The candidate, with no more confidence than what needs a review may have."""
+        """Return the candidate, its confidence capped at `DOUBTED_MAX` if it needs a review."""
         if not self.needs_review:
             return self
         return replace(self, confidence=min(self.confidence, DOUBTED_MAX))
@@ -47,7 +47,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Usage:
-    """The cost of a call to a model: tokens in and out, and US dollars where the price is known."""
+    """The cost of a call to a model: tokens in and out, and US dollars if the price is known."""
 
     model: str | None = None
     input_tokens: int = 0
@@ -65,9 +65,9 @@ class Usage:
 
 @dataclass(frozen=True)
 class Extraction:
-    """The candidates of one passage, the extractor's name, and the number of rejected
-    candidates; the language of the passage, where the extractor knows it. `fault` is the code of
-    the error for which another extractor made it than the one that is set.
+    """The candidates of one passage, the extractor's name, the number of rejected candidates, and
+    the language of the passage if the extractor knows it. `fault` is the code of the error because
+    of which another extractor than the configured one made it.
     """
 
     candidates: tuple[Candidate, ...]

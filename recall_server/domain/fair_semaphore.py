@@ -6,16 +6,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 
-# A key counts as active for so long after its last slot ended.
+# How long a key counts as active after its last use.
 RECENT_S = 1.0
-# No caller yields for longer, and none yields to a slot that is held for longer.
+# No caller yields for longer than this, or to a slot that has been held for longer.
 YIELD_MAX_S = 0.05
 
 
 class FairSemaphore:
-    """At most `limit` slots at a time, of one key at most `per_key`, or `per_key_contended` while
-    another key is active. Waiters of one key are served in order; among keys, the one with the
-    fewest slots goes first, then the one whose last slot began longest ago.
+    """Grants at most `limit` slots at a time, to one key at most `per_key`, or `per_key_contended`
+    while another key is active. Waiters of one key are served in order; among keys, the one with
+    the fewest slots goes first, then the one whose last slot began longest ago.
 
     For one event loop. The state of a key is dropped when it holds no slot and nobody waits for it.
     """
@@ -39,7 +39,7 @@ class FairSemaphore:
 
     @property
     def contended(self) -> bool:
-        """Whether anybody waits."""
+        """True if anybody waits."""
         return bool(self._waiting)
 
     def waiting(self, key: Hashable) -> int:
@@ -101,7 +101,7 @@ class FairSemaphore:
             self._wake(min(eligible, key=self._rank))
 
     def _wake(self, key: Hashable) -> None:
-        """Grant a slot to the first of `key` that still waits."""
+        """Grant a slot to the first waiter of `key`, unless it was cancelled."""
         queue = self._waiting[key]
         turn = queue.popleft()
         if not turn.done():
@@ -113,7 +113,7 @@ class FairSemaphore:
         return self._held.get(key, 0), self._begun.get(key, 0)
 
     def _free(self, key: Hashable) -> bool:
-        # Whether any other key was active a moment ago.
+        # Contended: another key was active within `RECENT_S`.
         _, at = self._other if self._last[0] == key else self._last
         contended = _now() - at < RECENT_S
         return self._held.get(key, 0) < (self._per_key_contended if contended else self._per_key)

@@ -23,12 +23,12 @@ def new_id(prefix: str, now: datetime, random_bytes: bytes) -> str:
 
 
 def is_ours(text: str) -> bool:
-    """Whether it is an id that this server gives, and not one that a caller may choose."""
+    """True if it is an id that this server makes, and none that a caller may choose."""
     return _OURS.fullmatch(text) is not None
 
 
 def is_child(text: str) -> bool:
-    """Whether it is the id of a child of a token."""
+    """True if it is the id of a child of a token."""
     return _CHILD.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Intents: what a caller wants to become of a statement, and which memory it is about. Pure."""
+"""Intents: what a caller wants done with a statement, and which memory it is about. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from recall_server.domain.text.terms import terms
 
 
 class Intent(StrEnum):
-    """What is to become of a statement; `auto` is decided by its words."""
+    """What to do with a statement; `auto`: its words decide."""
 
     AUTO = "auto"
     REMEMBER = "remember"
@@ -22,8 +22,8 @@ class Intent(StrEnum):
 
 
 def intended(intent: Intent, text: str, memory_id: str) -> Intent:
-    """Return what `auto` means: to correct a memory that is named, or what the first words say. Any
-    other text is to be remembered; a correction in it counts as one all the same.
+    """Return what `auto` means: forget or correct if the first words say so, or correct if a memory
+    is named. Any other text is remembered; a correction inside it still counts as one.
     """
     if intent is not Intent.AUTO:
         return intent
@@ -33,26 +33,26 @@ def intended(intent: Intent, text: str, memory_id: str) -> Intent:
 
 
 def statement(intent: Intent, text: str) -> str:
-    """Return a text without the words that only say what is to become of it."""
+    """Return a text without the opening words that only say what to do with it."""
     said = text.strip()
     first = {Intent.FORGET: FORGET, Intent.CORRECT: CORRECT}.get(intent)
     rest = first.sub("", said, count=1) if first and first.match(said) else said
     return rest or said
 
 
-# A memory is meant where it has so much of what was said. What corrects it has another value.
+# A memory is meant if its score is at least this. A correction shares less, as its value differs.
 MATCH_MIN = 0.7
 CORRECTED_MIN = 0.6
-# Two memories are as good where their scores are no further apart.
+# Two memories match equally well if their scores are at most this far apart.
 MARGIN = 0.05
 COVERAGE = 0.8
-# Memories say "the user" where somebody said "I".
+# Memories say "the user" when somebody said "I".
 _NOBODY = frozenset({"user", "user's"})
 
 
 @dataclass(frozen=True)
 class Match:
-    """How well a memory fits what was said, from 0 to 1."""
+    """How well a memory matches a statement, from 0 to 1."""
 
     memory: Memory
     score: float
@@ -61,8 +61,8 @@ class Match:
 def matches(
     intent: Intent, said: str, candidates: Sequence[Candidate], memories: Sequence[Memory]
 ) -> list[Match]:
-    """Score memories against what was said, the best and newest first: 1 for the same fact, or the
-    value that a correction contradicts; else by the share of words that they have in common.
+    """Score memories against a statement, the best and newest first: 1 for the same fact, or for
+    the fact that a correction contradicts; else by the share of common words.
     """
     sought = Verdict.CLASHES if intent is Intent.CORRECT else Verdict.SAME
     words = frozenset(terms(said)) - _NOBODY
@@ -80,7 +80,7 @@ def matches(
 
 
 def _of_one(candidate: Candidate, memory: Memory) -> bool:
-    """Whether both are about the same entity."""
+    """True if both are about the same entity."""
     if candidate.fact is None or memory.fact is None:
         return False
     return normal_entity(candidate.fact.entity) == normal_entity(memory.fact.entity)
@@ -94,7 +94,7 @@ def _share(said: frozenset[str], known: frozenset[str]) -> float:
 
 
 def meant(intent: Intent, found: Sequence[Match]) -> list[Match]:
-    """Return the memories that may be meant: none, the best one, or those that are as good."""
+    """Return the memories that may be meant: none, the best one, or all that match equally well."""
     least = CORRECTED_MIN if intent is Intent.CORRECT else MATCH_MIN
     best = [one for one in found if one.score >= least]
     return [one for one in best if one.score >= best[0].score - MARGIN]

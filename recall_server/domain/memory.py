@@ -11,8 +11,8 @@ from recall_server.domain.moments import passed
 
 
 class MemoryType(StrEnum):
-    """What a memory is. The first four are those that extraction tells apart; the others are for
-    what a client keeps as it is, or brings along. `TYPE_ALIASES` names what is taken for one.
+    """The type of a memory. Extraction makes the first four; the others are for memories that a
+    client keeps word for word, or imports. `TYPE_ALIASES` has further names for them.
     """
 
     PREFERENCE = "preference"
@@ -48,7 +48,7 @@ TYPE_ALIASES = {
 
 
 class Layer(StrEnum):
-    """What a memory is made of: of one event, of statements, or of several memories. A passage is
+    """What a memory is made from: one event, statements, or several memories. A passage is
     episodic.
     """
 
@@ -58,12 +58,12 @@ class Layer(StrEnum):
 
 
 def layer_of(type_: MemoryType) -> Layer:
-    """Return the layer of a memory of which only the type is known."""
+    """Return the layer of a memory whose type alone is known."""
     return Layer.EPISODIC if type_ is MemoryType.EPISODIC else Layer.SEMANTIC
 
 
 class Status(StrEnum):
-    """The states of a memory. Of an erased one no row is left that could say so."""
+    """The states of a memory. No row has the state ERASED: an erased memory has no row."""
 
     ACTIVE = "active"
     DISPUTED = "disputed"
@@ -95,16 +95,16 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     ),
     Status.ERASED: frozenset(),
 }
-"""The states that each state may become; no other transition is made."""
+"""The states that each state may change to; no other transition happens."""
 
 
 def before(status: Status) -> list[Status]:
-    """The states that may become this one."""
+    """Return the states that may change to this one."""
     return [one for one, after in TRANSITIONS.items() if status in after]
 
 
 class Listed(StrEnum):
-    """The states by which memories are listed: what was forgotten or held back is not shown."""
+    """The states by which memories are listed; forgotten and quarantined ones are not shown."""
 
     ACTIVE = Status.ACTIVE
     DISPUTED = Status.DISPUTED
@@ -113,7 +113,7 @@ class Listed(StrEnum):
     CONSOLIDATED = Status.CONSOLIDATED
     EXPIRED = Status.EXPIRED
     UNRECONCILED = "unreconciled"
-    """No state: what is believed, and a model has not read yet."""
+    """Not a state: memories that are believed, and whose text a model has not read yet."""
 
     @property
     def status(self) -> Status | None:
@@ -121,18 +121,19 @@ class Listed(StrEnum):
 
 
 BELIEVED = frozenset({Status.ACTIVE, Status.DISPUTED})
-"""What holds now; of disputed memories, which contradict each other, nobody knows yet which."""
+"""The memories that hold now. Disputed ones contradict each other: it is open which of them holds.
+"""
 FINDABLE = BELIEVED | {Status.SUPERSEDED}
-"""What search finds, a superseded memory below the one in its place."""
+"""The memories that search finds; a superseded one ranks below its successor."""
 
 
 UNSEEN = frozenset({Status.QUARANTINED, Status.FORGOTTEN})
-"""What no list shows."""
+"""The memories that no list shows."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """(entity, attribute, value); `negated` says that the value does not hold."""
+    """Entity, attribute and value; `negated`: the value does not hold."""
 
     entity: str
     attribute: str
@@ -146,8 +147,8 @@ class Memory:
 
     `valid_from`/`valid_until`: when it was true in the world. `recorded_at`/`retired_at`: when it
     was believed here. Active or disputed means not retired. `said_at`: when its source stated it.
-    `expires_at`: when it stops being found, with the text that it came from. `unreconciled`: rules
-    made it in place of a model that was out, and the model has not read its text since.
+    `expires_at`: when it stops being found, with the text that it came from. `unreconciled`: the
+    rules made it in place of an unavailable model, which has not read its text since.
     """
 
     id: str
@@ -176,7 +177,7 @@ class Memory:
     unreconciled: bool = False
 
     def true_at(self, at: datetime) -> bool:
-        """Whether it was true in the world at a moment."""
+        """True if it was true in the world at a moment."""
         return self.valid_from <= at and not passed(self.valid_until, at)
 
     @property
@@ -208,7 +209,7 @@ LONG_CHARS = 500
 
 
 def importance(text: str) -> float:
-    """Return 0.45, plus bonuses for words of preference, correction and technique and for length;
+    """Return 0.45, plus bonuses for length and for words of preference, correction and technology;
     at most 1.
     """
     found = sum(bonus for bonus, words in _RULES if words.search(text))

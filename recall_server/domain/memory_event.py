@@ -1,5 +1,5 @@
-"""Events: each change of a memory or a passage, by whom and why, and the state that it left; and
-what an undo of a change means.
+"""Events: each change of a memory or a passage, with its author, reason and resulting state; and
+what they say about undoing a change.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,9 +32,9 @@ class EventKind(StrEnum):
     RELEASED = "released"
     REJECTED = "rejected"
     RELABELLED = "relabelled"
-    """Its tags, metadata or end were changed."""
+    """Its tags, metadata or expiry were changed."""
     UNCITED = "uncited"
-    """Words that it rested on were taken back."""
+    """Citations of it were taken back."""
     RELATED = "related"
     """A relation to or from it was stated: `reason` is its kind. Its state stays as it was."""
     UNDONE = "undone"
@@ -43,7 +43,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True)
 class MemoryState:
-    """What changes of a memory; `citations` is the position that its next citation gets."""
+    """The mutable state of a memory; `citations` is the position that its next citation gets."""
 
     status: Status
     superseded_by: str | None
@@ -57,10 +57,13 @@ class MemoryState:
 
 @dataclass(frozen=True)
 class MemoryEvent:
-    """One change. `seq` orders those of a namespace, and `change_id` names the job, task, import or
-    call that it is a part of. `state` is that of a memory after the change: before it was that of
-    the event before. A text, turn or passage has none, but `episode_id`. `dropped` are the
-    citations that a memory lost, by their positions.
+    """One event.
+
+    `seq`: orders the events of a namespace.
+    `change_id`: the job, task, import or call that it is a part of.
+    `state`: the state of a memory after the event; the previous event has the state before it. A
+    text, turn or passage has an `episode_id` instead.
+    `dropped`: the citations that a memory lost, with their positions.
     """
 
     seq: int
@@ -77,8 +80,8 @@ class MemoryEvent:
 
 
 class Reversal(NamedTuple):
-    """The state that a memory had before a change; None where the change had added it. And the
-    citations that it lost in the change, by their positions.
+    """The state that a memory had before a change, or None if the change added it, and the
+    citations that it lost in the change, with their positions.
     """
 
     memory_id: str
@@ -88,7 +91,7 @@ class Reversal(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What one job, task, import or call did, in numbers; `undone` says that it was taken back."""
+    """What one job, task, import or call did, in numbers; `undone`: it was taken back."""
 
     id: str
     at: datetime
@@ -99,7 +102,7 @@ class Change:
 
 
 class Histories:
-    """All events of some items, and what they say of changes that were taken back."""
+    """All events of some items, and what they say about changes that were taken back."""
 
     def __init__(self, events: Iterable[MemoryEvent]) -> None:
         self._of_item: dict[str, list[MemoryEvent]] = {}
@@ -115,21 +118,21 @@ class Histories:
                 neutral = self.neutral(one.item_id, one.reason)
             self._neutral[key] = neutral and self._neutral.get(key, True)
         self.taken_back: set[str] = set()
-        """The changes that were undone, and whose undo was not undone in its turn."""
+        """The changes that were undone and whose undo was not undone in turn."""
         for undo, change in sorted(undoing, key=undoing.__getitem__, reverse=True):
             if undo not in self.taken_back:
                 self.taken_back.add(change)
 
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
-        """The events of an item in a change."""
+        """Return the events of an item in a change."""
         return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]
 
     def neutral(self, item_id: str, change_id: str) -> bool:
-        """Whether a change only stated or took back relations of an item."""
+        """True if a change only stated or took back relations of an item."""
         return self._neutral.get((item_id, change_id), False)
 
     def related(self, item_id: str, reason: str) -> dict[str, MemoryEvent]:
-        """The events that stated relations of an item for this reason, by their changes."""
+        """Return the events that stated relations of an item for this reason, by change id."""
         return {
             one.change_id: one
             for one in self._of_item.get(item_id, ())
@@ -137,7 +140,7 @@ class Histories:
         }
 
     def before(self, item_id: str, change_id: str) -> MemoryEvent | None:
-        """The last event of an item before those of a change."""
+        """Return the last event of an item before those of a change."""
         found = None
         for one in self._of_item.get(item_id, ()):
             if one.change_id == change_id:
@@ -146,9 +149,9 @@ class Histories:
         return None
 
     def later(self, item_id: str, change_id: str) -> list[MemoryEvent]:
-        """The events of an item behind those of a change that still stand and rest on it: neither
-        undone, nor the undo of one that is. Other labels and relations rest on nothing, and nothing
-        rests on a relation.
+        """Return the events of an item after those of a change that still stand and rest on it:
+        neither undone, nor the undo of a change that is taken back. Changed labels and relations
+        rest on nothing, and nothing rests on a relation.
         """
         if self.neutral(item_id, change_id):
             return []
@@ -164,8 +167,8 @@ class Histories:
         ]
 
     def state_before(self, item_id: str, change_id: str) -> MemoryState | None:
-        """The state of a memory before a change, with the end that it was given since; None where
-        the change had added it.
+        """Return the state of a memory before a change, with the expiry that it was given since;
+        None if the change added it.
         """
         before = self.before(item_id, change_id)
         if before is None or before.state is None:
@@ -179,15 +182,15 @@ class Histories:
         return replace(before.state, expires_at=ends[-1]) if ends else before.state
 
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
-        """The event that still stands and gave a memory its citation at this position."""
+        """Return the event that gave a memory its citation at this position, if it still stands."""
         for one in self._of_item.get(memory_id, ()):
             if one.state is not None and one.state.citations > position:
                 return None if one.change_id in self.taken_back else one
         return None
 
     def hidden(self, item_id: str, change_id: str) -> tuple[bool, bool]:
-        """Whether the words of an item were forgotten before a change, and after it. Before it is
-        stored, a text is.
+        """Return whether the words of an item were hidden before a change, and after it. Before it
+        is stored, a text counts as hidden.
         """
 
         def left(hidden: bool, event: MemoryEvent) -> bool:
@@ -200,8 +203,9 @@ class Histories:
     def decided(
         self, item_id: str, change_id: str
     ) -> tuple[MemoryEvent | None, MemoryEvent | None]:
-        """What a turn was by before a change, and after it: held back, released or rejected; None
-        where nobody has looked at it. One that was held back from the first stays so.
+        """Return the event that last decided about a turn (held back, released or rejected) before
+        a change, and after it; None if there is none. A turn that was held back on arrival has that
+        event from the beginning.
         """
 
         def left(decided: MemoryEvent | None, event: MemoryEvent) -> MemoryEvent | None:
@@ -214,8 +218,8 @@ class Histories:
     def _around(
         self, item_id: str, change_id: str, state: _T, left: Callable[[_T, MemoryEvent], _T]
     ) -> tuple[_T, _T]:
-        """The state of an item before a change and after it: `left` is the one that an event leaves
-        of the one before, and `state` the first one.
+        """Return the state of an item before a change and after it. `state` is its first state;
+        `left(state, event)` returns the state after an event.
         """
         before: dict[str, _T] = {}
         after = state

@@ -1,4 +1,4 @@
-"""The keys of language models, as far as an operator has to see to them."""
+"""The keys of language models that an operator must replace."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class RejectedKey:
-    """The service of a model has rejected the key with this status of HTTP, `since` then."""
+    """A key that the service of a model rejects, with the HTTP status, `since` a time."""
 
     role: Role
     status: int

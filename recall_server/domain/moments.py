@@ -1,20 +1,20 @@
-"""Moments as callers give them: a date, or a time with its zone."""
+"""Moments in the form that callers give: a date, or a time with its zone."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from recall_server.domain.errors import Invalid
 
-# Clocks differ; what lies further ahead is a mistake.
+# How far ahead a time of speaking may be, as clocks differ; more is a mistake.
 AHEAD_MAX = timedelta(days=1)
-# A question about the past allows for less.
+# How far ahead the moment of a question about the past may be.
 CLOCKS_DIFFER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class Past:
-    """The moments that a reader asks for: what was known here at `known_at`, and what of it was
-    true in the world at `as_of`. None: what is known now, and whatever was true.
+    """The moments that a reader asks for: what was known here at `known_at` (None: now), and what
+    of it was true in the world at `as_of` (None: at any time).
     """
 
     as_of: datetime | None = None
@@ -29,8 +29,8 @@ def utc_now() -> datetime:
 
 
 def parse_moment(text: str, name: str) -> datetime:
-    """The moment that an ISO 8601 text names, in UTC; a date is the beginning of its day. Raises
-    `Invalid`, naming the argument.
+    """Return the moment that an ISO 8601 text names, in UTC; a date is the beginning of its day.
+    Raises `Invalid`, naming the argument.
     """
     try:
         return datetime.combine(date.fromisoformat(text.strip()), time(), UTC)
@@ -49,21 +49,21 @@ def parse_moment(text: str, name: str) -> datetime:
 
 
 def passed(moment: datetime | None, now: datetime) -> bool:
-    """Whether it has come; None never does."""
+    """True if a moment has come; None never comes."""
     return moment is not None and moment <= now
 
 
 def ahead(moment: datetime, name: str, now: datetime) -> datetime:
-    """The same moment. Raises `Invalid` where it has passed."""
+    """Return the moment. Raises `Invalid` if it has passed."""
     if passed(moment, now):
         raise Invalid(f"{name} has passed. Send a time to come, or leave it out.")
     return moment
 
 
 def past(as_of: str, known_at: str, now: datetime) -> Past:
-    """The moments that a reader asks for; "" for none. Of a `known_at` to the second all of that
-    second is known, as moments are shown so. Raises `Invalid` on one that cannot be read, or lies
-    in the future.
+    """Return the moments that a reader asks for; "" for none. A `known_at` without a fraction
+    includes all of its second, as moments are shown in seconds. Raises `Invalid` if a moment cannot
+    be read, or is in the future.
     """
     known = parse_moment(known_at, "known_at") if known_at else None
     if known is not None and "T" in known_at and not known.microsecond:
@@ -78,7 +78,7 @@ def past(as_of: str, known_at: str, now: datetime) -> Past:
 
 
 def not_ahead(moment: datetime, name: str, now: datetime) -> datetime:
-    """The same moment. Raises `Invalid` where it lies more than a day ahead."""
+    """Return the moment. Raises `Invalid` if it is more than a day ahead."""
     if moment > now + AHEAD_MAX:
         raise Invalid(f"{name} lies in the future. Send when it was said, or leave it out.")
     return moment

@@ -1,12 +1,12 @@
-"""The words with which somebody says that the rest is to be forgotten, or is a correction: a table
-for each language that extraction reads.
+"""Opening words that say that the rest is to be forgotten, or is a correction: a table for each
+language that extraction reads.
 """
 
 import re
 from collections.abc import Mapping
 
 _POLITE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)\s*,?\s+"
-# What follows each of them is what is to be forgotten.
+# The text after such an opening is to be forgotten.
 _FORGET = {
     "en": (
         (
@@ -30,7 +30,7 @@ _FORGET = {
     ),
     "ja": (r"(?:忘れて(?:ください)?|覚えないで(?:ください)?)[:：、]",),
 }
-# What follows each of them is what is right.
+# The text after such an opening is the correct statement.
 _CORRECT = {
     "en": (
         r"(?:correction|i\s+was\s+wrong|that(?:['’]s|\s+(?:is|was))\s+wrong)\s*[:,.;–—-]+",

@@ -1,4 +1,4 @@
-"""Permissions of tokens: the operations, and the part of a namespace that they may be used on."""
+"""Permissions of tokens: the operations, and the part of a namespace that they apply to."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.namespace import container as checked_container
 from recall_server.domain.text.cleaning import storable
 
-# Of what is said no moment is before the first or behind the second.
+# No moment of a memory or text is before or after these.
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Scope(StrEnum):
-    """The operations that a token may ask for; `admin` stands for all of them but metrics, which
-    are of the whole server, and `memory:write` for `memory:propose` too.
+    """The operations that a token may ask for. `admin` includes all of them except metrics, which
+    cover the whole server; `memory:write` includes `memory:propose`.
     """
 
     READ = "memory:read"
@@ -48,16 +48,16 @@ DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLI
 
 AFTER = ("said_after", "recorded_after", "valid_after")
 BEFORE = ("said_before", "recorded_before", "valid_before")
-"""The limits of when something was said, was recorded here, and began to be true."""
+"""The limits of the time when something was said, was recorded here, and became true."""
 NO_TIMES: Mapping[str, datetime | None] = {}
 
 
 @dataclass(frozen=True)
 class AccessScope:
-    """A part of a namespace: these topics, these types, this agent's, these containers, these
-    layers; None stands for any. And only what has all of these tags and metadata (names with their
-    values as JSON), was said at `said_after` or later and before `said_before`, and in the same way
-    was recorded here, and began to be true.
+    """A part of a namespace: these topics, types, containers and layers, and this agent; None means
+    any. Items in it have all of these tags and metadata (names with their values as JSON), and were
+    said at `said_after` or later and before `said_before`; likewise for the times when they were
+    recorded here and became true.
     """
 
     topics: frozenset[str] | None = None
@@ -80,12 +80,12 @@ class AccessScope:
 
     @property
     def narrowed(self) -> bool:
-        """Whether a search has narrowed it by what limits no token."""
+        """True if a search has narrowed it by a condition that no token can have."""
         others = (self.layers, *(getattr(self, one) for one in (*AFTER, *BEFORE)))
         return bool(self.tags or self.metadata) or any(one is not None for one in others)
 
     def within(self, other: AccessScope) -> bool:
-        """Whether nothing is in this access scope that is not in `other`."""
+        """True if everything in this access scope is also in `other`."""
         return (
             _part(self.topics, other.topics)
             and _part(self.types, other.types)
@@ -101,7 +101,7 @@ class AccessScope:
         )
 
     def canonical(self) -> str:
-        """A text that is equal for equal access scopes."""
+        """Return a text that is equal for equal access scopes."""
         parts = {
             name: sorted(value) if isinstance(value, frozenset) else value
             for name, value in vars(self).items()
@@ -110,7 +110,7 @@ class AccessScope:
         return json.dumps(parts, sort_keys=True, default=str)
 
     def writer(self, topic: str, agent_id: str | None) -> str | None:
-        """The agent in whose name something is written to `topic`. Raises `OutsideAccessScope`."""
+        """Return the agent in whose name to write to `topic`. Raises `OutsideAccessScope`."""
         if self.topics is not None and topic not in self.topics:
             allowed = ", ".join(sorted(self.topics))
             raise OutsideAccessScope(f"This token may write to these topics only: {allowed}.")
@@ -123,8 +123,8 @@ class AccessScope:
         return self.agent_id
 
     def container_for(self, container: str) -> str:
-        """The container that something is written into, where `container` (or none) is named: that
-        of a token which has but one need not be. Raises `OutsideAccessScope`.
+        """Return the container to write into, given the one that the caller names, if any. A token
+        with one container need not name it. Raises `OutsideAccessScope`.
         """
         if self.containers is None:
             return container
@@ -147,8 +147,8 @@ class AccessScope:
             )
 
     def inside(self, containers: Collection[str] | None, tags: Iterable[str] = ()) -> AccessScope:
-        """The part of this access scope that is in these containers (None for any) and has all of
-        these tags. Raises `Invalid` on a name that no container, and no tag, can have.
+        """Return the part of this access scope that is in these containers (None for any) and has
+        all of these tags. Raises `Invalid` if a name is not valid for a container or a tag.
         """
         if containers is None and not tags:
             return self
@@ -167,9 +167,9 @@ class AccessScope:
         layer: Layer | None = None,
         times: Mapping[str, datetime | None] = NO_TIMES,
     ) -> AccessScope:
-        """The part of this access scope that is about this topic, of this type and layer, has these
-        values among its metadata, and was said, recorded and true then: `times` by their names in
-        `AFTER` and `BEFORE`. Raises `Invalid`.
+        """Return the part of this access scope with this topic, type and layer, with these values
+        among its metadata, and within these `times`, given by their names in `AFTER` and `BEFORE`.
+        Raises `Invalid`.
         """
         parts: dict[str, Any] = {}
         if topic:
@@ -191,8 +191,8 @@ class AccessScope:
         return replace(self, **parts) if parts else self
 
     def confined(self, topic: str, container: str) -> AccessScope:
-        """The access scope of work on behalf of such a token, once it is about `topic` in
-        `container`: nothing that it brings about may be seen or changed further than this.
+        """Return the access scope of work about `topic` in `container` on behalf of a token with
+        this access scope: the work may see and change nothing outside of it.
         """
         topics = frozenset({topic}) if self.topics is not None else None
         containers = frozenset({container}) if self.containers is not None else None
@@ -220,7 +220,7 @@ class Rights:
 
     @property
     def proposes(self) -> bool:
-        """Whether what may not be done without an answer is to wait for one, unasked."""
+        """True if a change that the token may not make should become a proposal without asking."""
         return Scope.PROPOSE in self.scopes
 
     def require(self, scope: Scope | None, *, whole_namespace: bool) -> None:
@@ -237,14 +237,14 @@ NONE = Rights(frozenset())
 
 
 def narrower_or_equal(child: Rights, parent: Rights) -> bool:
-    """Whether `child` may do nothing that `parent` may not."""
+    """True if `child` may do nothing that `parent` may not."""
     return all(parent.allows(scope) for scope in child.scopes) and child.access_scope.within(
         parent.access_scope
     )
 
 
 class Refusal(StrEnum):
-    """Why a token of ours is refused; for the log and the audit log, never for the client."""
+    """Why a token is refused; for the log and the audit log, never for the client."""
 
     REVOKED = "revoked"
     EXPIRED = "expired"
@@ -254,8 +254,8 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True)
 class Signed:
-    """A token that is a JWT and stands in no table. `jti` is its name among the tokens of its
-    issuer, where it has one.
+    """A token that is a JWT and is in no table. `jti`: its id among the tokens of its issuer, if it
+    has one.
     """
 
     issuer: str
@@ -266,7 +266,9 @@ class Signed:
 
 
 def revocation(parent: str, jti: str | None) -> str:
-    """The name under which a JWT is revoked. The id of another issuer may be anybody's words."""
+    """Return the name under which a JWT is revoked. Another issuer's id is hashed: it may hold
+    any words.
+    """
     if jti is None or is_child(jti):
         return jti or ""
     return hashlib.sha256(f"{parent}\0{jti}".encode()).hexdigest()
@@ -274,8 +276,8 @@ def revocation(parent: str, jti: str | None) -> str:
 
 @dataclass(frozen=True)
 class Bearer:
-    """A token, as what it began carries it: `name` is its accessor, with its id where it is a JWT.
-    It was made at `since` at the latest, and ends at `until`, where no table says when.
+    """A token, as the work that it began names it. `name`: its accessor, followed by its id if it
+    is a JWT. `since`: it was made then at the latest. `until`: when it ends, if no table says so.
     """
 
     name: str
@@ -284,23 +286,23 @@ class Bearer:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The accessor that a table may hold, and the id of a JWT."""
+        """The accessor, and the id if it is a JWT."""
         accessor, _, jti = self.name.partition("/")
         return accessor, jti
 
     @property
     def revoked_as(self) -> str:
-        """The name under which it is revoked, where it is a JWT."""
+        """The name under which it is revoked if it is a JWT."""
         return revocation(*self.parts)
 
 
 @dataclass(frozen=True)
 class TokenInfo:
-    """All that is known of a token but its secret; `accessor` names it everywhere.
+    """All that is known of a token except its secret; `accessor` names it everywhere.
 
-    `parent` is the token that issued it, None for the operator. `expired_at` is when it was first
-    seen expired: it stays so, whatever the clock says later. `not_before`: the newest moment before
-    which tokens of its namespace, or of the server, may not have been made.
+    `parent`: the token that issued it, None for the operator. `expired_at`: when it was first seen
+    expired; it stays expired whatever the clock says later. `not_before`: tokens of its namespace,
+    or of the server, that were made before this moment are refused.
     """
 
     accessor: str
@@ -322,13 +324,13 @@ class TokenInfo:
     def bearer(self) -> Bearer:
         if self.signed is None:
             return Bearer(self.accessor, self.created_at)
-        # The accessor of a child of ours has its id, that of an identity provider's token has not.
+        # A child token's accessor contains its id; that of an identity provider's token does not.
         owner = self.accessor.partition("/")[0]
         name = "/".join(filter(None, (owner, self.signed.jti)))
         return Bearer(name, self.created_at, self.expires_at)
 
     def refusal(self, now: datetime) -> Refusal | None:
-        """Why it may not be used at `now`; None where it may."""
+        """Return why it may not be used at `now`; None if it may."""
         if self.revoked_at is not None:
             return Refusal.REVOKED
         if self.expired_at is not None or passed(self.expires_at, now):

@@ -1,6 +1,6 @@
 """A change of memory as a value: made by rules, shown as a dry run, applied in one transaction.
 
-Where no rule decides, the plan has questions and waits for a resolution of each.
+If no rule decides, the plan has questions and waits for a resolution of each.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from recall_server.domain.proposal import Proposal
 from recall_server.domain.relations import Relation
 
 PERSON = "person"
-"""The extractor's name of a memory that a person wrote as the answer to a question."""
+"""The name in `extractor` of a memory that a person wrote as the answer to a question."""
 EXPIRY = "expiry"
 """`decided_by` of a question that nobody answered in time."""
 
@@ -31,8 +31,8 @@ class Choice(StrEnum):
 
 
 class Policy(StrEnum):
-    """The policy for contradictions that no rule settles: by a question, for the later claim, or
-    always for the same side.
+    """The policy for contradictions that no rule settles: ask a question, let the later claim win,
+    or always choose the same side.
     """
 
     ASK = "ask"
@@ -82,9 +82,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Settling:
-    """The answers to contradictions: the policy, and the answers so far. A plan asks at most
-    `questions_max` questions; the others are asked when these are answered. Where nobody waits for
-    an answer, `disputes` keeps both sides, disputed, instead of asking.
+    """How contradictions are settled: by the policy and the answers so far. A plan asks at most
+    `questions_max` questions; the others are asked when these are answered. `disputes`: nobody
+    waits for an answer, so both sides are kept as disputed instead of asking.
     """
 
     policy: Policy = Policy.DECIDE
@@ -95,8 +95,8 @@ class Settling:
 
 @dataclass(frozen=True)
 class Add:
-    """A new memory. One that was outdated before it was stated arrives superseded. `also`: further
-    citations. `rule`: by which it takes the place of another, or arrives superseded.
+    """Add a memory; one that was outdated before it was stated is added as superseded. `also`:
+    further citations. `rule`: why it replaces another, or is added as superseded.
     """
 
     memory: Memory
@@ -106,7 +106,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Supersede:
-    """Replace a memory that is believed by another, by a `rule`. Expects to find it so."""
+    """Replace a memory with another, by a `rule`. Expects the replaced memory to be believed."""
 
     memory_id: str
     by: str
@@ -116,9 +116,9 @@ class Supersede:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """Record that a memory which is believed was stated again, with the words, unless it has enough
-    of them; `counts` if that is independent evidence. It lasts at least `until`, or for ever.
-    Expects to find it so.
+    """Record that a memory was stated again, with the citation, unless it has enough of them.
+    `counts`: this is independent evidence. The memory then lasts at least `until`; None: for ever.
+    Expects it to be believed.
     """
 
     memory_id: str
@@ -129,22 +129,22 @@ class Reinforce:
 
 @dataclass(frozen=True)
 class Forget:
-    """Neither find nor show a memory and the words that it cites. Expects one that is found."""
+    """Hide a memory and the words that it cites until it is restored. Expects it to be findable."""
 
     memory_id: str
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Undo `Forget`: the memory is as given from now on. Expects to find it forgotten."""
+    """Undo `Forget`: store the memory as given. Expects it to be forgotten or held back."""
 
     memory: Memory
 
 
 @dataclass(frozen=True)
 class Dispute:
-    """Mark two sides as disputed until somebody answers: `memory_id` is the new one. Expects to
-    find all of them believed.
+    """Mark two sides as disputed until somebody answers; `memory_id` is the new side. Expects all
+    of them to be believed.
     """
 
     question_id: str
@@ -154,8 +154,8 @@ class Dispute:
 
 @dataclass(frozen=True)
 class Settle:
-    """End a dispute: those of its memories that are in no other one are active again. Expects to
-    find it open.
+    """End a dispute: its memories that are in no other dispute become active again. Expects it to
+    be open.
     """
 
     question_id: str
@@ -163,8 +163,8 @@ class Settle:
 
 @dataclass(frozen=True)
 class Propose:
-    """Keep memories that nothing finds until somebody accepts the proposal; with `hides_words` the
-    words that they cite are not found either.
+    """Store memories that nothing finds until somebody accepts the proposal. `hides_words`: the
+    words that they cite are hidden too.
     """
 
     proposal: Proposal
@@ -187,8 +187,8 @@ _COUNTED = {
 
 
 class Rule(StrEnum):
-    """By what a plan decided what becomes of one statement: events of memories name it. Where a
-    question was answered, they name the choice.
+    """The rule by which a plan decided about one statement. Memory events name it, or, if a
+    question was answered, the choice.
     """
 
     NEW = "new"
@@ -205,7 +205,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class Ruling:
-    """What was decided about one statement: by which rule, and what it was compared with."""
+    """How one statement was decided: the rule, and the memories that it was compared with."""
 
     memory: Memory
     rule: Rule

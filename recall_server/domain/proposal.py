@@ -10,8 +10,8 @@ PREFIX = "prop"
 
 
 class ProposalKind(StrEnum):
-    """What is proposed: to remember, correct or forget something, or to change a memory by hand; or
-    what a model made of a text and is not sure of.
+    """What is proposed: to remember, correct or forget something, to change a memory by hand
+    (`UPDATE`), or to add what a model extracted and doubts (`EXTRACT`).
     """
 
     REMEMBER = "remember"
@@ -22,7 +22,7 @@ class ProposalKind(StrEnum):
 
     @property
     def scope(self) -> Scope:
-        """What whoever accepts it has to be allowed to do."""
+        """The scope that a token needs to answer it."""
         return {ProposalKind.FORGET: Scope.FORGET, ProposalKind.UPDATE: Scope.EDIT}.get(
             self, Scope.WRITE
         )
@@ -30,8 +30,11 @@ class ProposalKind(StrEnum):
 
 @dataclass(frozen=True)
 class Proposal:
-    """The memories that it would add, which nothing finds meanwhile, and those that it would
-    replace or forget, by their ids; `closed_at` is when it was answered or taken back.
+    """A proposed change.
+
+    `new`: the ids of the memories that it would add; until then nothing finds them.
+    `targets`: the ids of the memories that it would replace or forget.
+    `closed_at`: when it was answered or withdrawn.
     """
 
     id: str
@@ -46,5 +49,5 @@ class Proposal:
 
 
 def is_proposal(review_id: str) -> bool:
-    """Whether the id of a review is that of a proposal."""
+    """True if the id of a review is that of a proposal."""
     return review_id.startswith(f"{PREFIX}_")

@@ -13,16 +13,17 @@ from recall_server.domain.moments import PRESENT, Past
 
 
 class ItemKind(StrEnum):
-    """A search finds memories, and passages of what was said."""
+    """The kinds of items that a search finds: memories, and passages of texts."""
 
     MEMORY = "memory"
     PASSAGE = "passage"
 
 
 class Item(NamedTuple):
-    """A memory or passage that a search found. `citation` has the words that it rests on, `quote`
-    those with what belongs to them;
-    `superseded_by` is the memory that took its place, or that of a memory which cites it.
+    """A memory or passage that a search found.
+
+    `citation`: the words that it rests on; `quote`: these with the passages around them.
+    `superseded_by`: the memory that superseded it, or that superseded a memory citing it.
     """
 
     id: str
@@ -52,8 +53,8 @@ class Item(NamedTuple):
         return searchable(self.text, self.attribute)
 
     def as_of(self, at: datetime) -> Self | None:
-        """The item as it was true at a moment: what gave way later holds still. None of a memory
-        that was not true then, and of a passage that was not said yet.
+        """Return the item as it was at a moment: without a successor that came later. None if it
+        was a memory that was not true then, or a passage that was not said yet.
         """
         ended = self.valid_until is not None and self.valid_until <= at
         if self.valid_from > at or (ended and self.kind is ItemKind.MEMORY):
@@ -62,9 +63,9 @@ class Item(NamedTuple):
 
 
 class SearchMode(StrEnum):
-    """The ranking of a search: by all signals of the default order, by those without
-    vectors, by vectors alone; `recall` is the four-part score of relevance, recency, importance
-    and strength.
+    """The ranking of a search. `hybrid`: all signals of the default order. `keyword`: those without
+    vectors. `vector`: vectors alone. `recall`: the four-part score of relevance, recency,
+    importance and strength.
     """
 
     HYBRID = "hybrid"
@@ -73,12 +74,12 @@ class SearchMode(StrEnum):
     VECTOR = "vector"
 
 
-# The others have a formula of their own: it alone decides, and is the score.
+# The other modes have a formula of their own, which alone decides and is the score.
 DEFAULT_ORDER = frozenset({SearchMode.HYBRID, SearchMode.KEYWORD})
 
 
 class Step(StrEnum):
-    """A step of a search beside the signals; each can be left out, to measure what it brings."""
+    """A step of a search besides the signals. Each can be left out, to measure its effect."""
 
     NEIGHBOURS = "neighbours"
     FIRST_PERSON = "first-person"
@@ -89,10 +90,13 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class Query:
-    """A question and how to answer it. With `neighbours`, each hit comes with as many turns before
-    and after it, as far as the budget goes. Without `score_threshold` what is noise beside the
-    first hit is left out. `without` names signals and steps to leave out (`signals.PARTS`).
-    `past` is the moment that it asks for.
+    """A question and how to answer it.
+
+    `neighbours`: how many turns before and after each hit to add, as far as the budget goes.
+    `score_threshold`: the least score; without it, hits that are noise beside the first are left
+    out.
+    `without`: the signals and steps to leave out (`signals.PARTS`).
+    `past`: the moment that the question is about.
     """
 
     text: str
@@ -108,10 +112,13 @@ class Query:
 
 
 class Scores(NamedTuple):
-    """How likely it is that a hit answers the question (`score`), and why it ranks where it does
-    (`final`). `coverage` is how much of the question it says; `signals` has each of
-    `signals.SIGNALS` by its name, and the rank of those that are ranked; None where it had no say.
-    It is empty where a search was not asked to explain. `rerank` is the re-ranker's score.
+    """The scores of a hit.
+
+    `score`: how likely it is to answer the question. `final`: the number that ranks it.
+    `coverage`: how much of the question it contains.
+    `signals`: the value of each of `signals.SIGNALS`, and the rank if it is ranked; None if it had
+    no say. Empty unless the search was asked to explain.
+    `rerank`: the re-ranker's score.
     """
 
     score: float
@@ -129,11 +136,13 @@ class Said(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One answer of a search: `text` is that of the memory or of the best passage, with further
-    passages of the same message; `quote` the words that a memory came from. `gave_way_to` is the
-    later item about the same thing that took the better place; `disputed_with` the memories that
-    contradict it, as long as nobody has said which holds. With what was said around it where that
-    was asked for.
+    """One answer of a search.
+
+    `text`: the memory, or the best passage with further passages of the same message.
+    `quote`: the words that a memory came from.
+    `gave_way_to`: the later item about the same thing that is ranked above it instead.
+    `around`: the turns around it, if they were asked for.
+    `disputed_with`: the memories that contradict it while the dispute is open.
     """
 
     item: Item

@@ -21,7 +21,7 @@ class RelationKind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a relation is there: by a rule of reconciliation, by a merge, or by hand."""
+    """The origin of a relation: a rule of reconciliation, a merge, or a caller."""
 
     RULE = "rule"
     MERGE = "merge"
@@ -29,12 +29,12 @@ class Reason(StrEnum):
 
 
 BY_HAND = frozenset(RelationKind) - {RelationKind.SUPERSEDES}
-"""The relations that a caller may state: what supersedes what follows from a change of memory."""
+"""The relations that a caller may state. Supersession follows from changes of memory only."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Directed, from one memory to another. `made_by`: the token that stated it, if one did."""
+    """A directed relation between two memories. `made_by`: the token that stated it, if any."""
 
     from_id: str
     to_id: str

@@ -61,7 +61,7 @@ def _compare_values(new: Fact, old: Fact) -> Verdict:
 
 
 def _replaced(candidate: Candidate, existing: Fact) -> bool:
-    """Whether the text itself says that the stored value has been replaced."""
+    """True if the text itself says that the stored value has been replaced."""
     return (
         candidate.correction
         and candidate.replaces is not None
@@ -71,7 +71,7 @@ def _replaced(candidate: Candidate, existing: Fact) -> bool:
 
 
 def same_statement(one: str, other: str) -> bool:
-    """Whether two texts say the same in nearly the same words: nine tenths of the terms, all
+    """True if two texts say the same in nearly the same words: nine tenths of the terms, all
     numbers and the number of negations agree.
     """
     if _numbers(one) != _numbers(other) or negations(one) != negations(other):
@@ -81,9 +81,9 @@ def same_statement(one: str, other: str) -> bool:
 
 
 def near_duplicates(one: str, other: str) -> bool:
-    """Whether two texts say nearly the same: so much of their characters, or words where they are
-    long, is the same in the same order, words that differ are spelled alike, and all numbers and
-    the number of negations agree.
+    """True if two texts say nearly the same: at least `NEAR_DUPLICATE` of their characters (of
+    their words, if they are long) agree in the same order, words that differ are spelled alike, and
+    all numbers and the number of negations agree.
     """
     if _numbers(one) != _numbers(other) or negations(one) != negations(other):
         return False
@@ -102,7 +102,7 @@ def near_duplicates(one: str, other: str) -> bool:
 
 
 def _alike(compared: SequenceMatcher[str], least: float) -> bool:
-    # Each bound is above the next and cheaper to know.
+    # Each bound is above the next one and cheaper to compute.
     bounds = (compared.real_quick_ratio, compared.quick_ratio, compared.ratio)
     return all(bound() >= least for bound in bounds)
 
@@ -128,15 +128,15 @@ Positions = NDArray[np.intp]
 def clusters(
     memories: Sequence[Memory], vectors: Mapping[str, Floats], threshold: float
 ) -> list[tuple[Memory, ...]]:
-    """Return groups of two or more similar memories, ordered by their first ids; so are the
-    members.
+    """Return groups of two or more similar memories, ordered by their first ids; members are
+    ordered by id too.
 
     `vectors` have length 1 and are keyed by memory id. In the order of ids, a memory joins the
-    first cluster of which it is similar to every member (complete linkage), or starts a new one.
+    first cluster with every member of which it is similar (complete linkage), or starts a new one.
     Two memories are similar if their cosine is at least `threshold` (in (0, 1]) and both vectors
     have the same size, else if their Jaccard index is at least `lexical_threshold`.
 
-    Never in one cluster: memories of different types; facts about different entities;
+    These are never in one cluster: memories of different types; facts about different entities;
     contradictions (another value of a single-valued attribute, the denial of a fact, another number
     of negations unless both state the same fact, the same words with other numbers); and two
     single-valued attributes, as the merged memory can hold only one fact that a later claim may
@@ -157,9 +157,10 @@ def clusters(
 def lexical_threshold(threshold: float) -> float:
     """Return the Jaccard index of terms that counts as much as this cosine: `threshold` cubed.
 
-    Measured on some 400 memories of chats with static word vectors: pairs of cosine .75, .85, .92
-    share, in the median, .36, .44 and .57 of their terms, about the fourth power; many dissimilar
-    pairs share as much. The cube, .61 for .85, is cautious, as words alone carry no meaning.
+    Measured on about 400 memories of chats with static word vectors: pairs of cosine 0.75, 0.85 and
+    0.92 share, in the median, 0.36, 0.44 and 0.57 of their terms, about the fourth power; many
+    dissimilar pairs share as much. The cube, 0.61 for 0.85, is cautious, as words alone carry no
+    meaning.
     """
     return threshold**3
 
@@ -188,8 +189,8 @@ def _greedy(
 def _near(
     memories: Sequence[Memory], vectors: Mapping[str, Floats], threshold: float
 ) -> Iterator[Positions]:
-    """Yield for each memory the positions before it that are similar to it and compatible with
-    it.
+    """Yield for each memory the positions of earlier memories that are similar to it and
+    compatible with it.
     """
     words = [frozenset(terms(memory.text)) for memory in memories]
     claims = _Claims(memories, words)
@@ -228,7 +229,7 @@ class _Overlap:
         for position, of_one in enumerate(words):
             for term in of_one:
                 postings[term].append(position)
-        # A term of one text only is never shared.
+        # A term that only one text has is never shared.
         shared = {term: np.array(at) for term, at in postings.items() if len(at) > 1}
         self._postings = [[shared[term] for term in of_one if term in shared] for of_one in words]
         self._sizes = np.array([len(of_one) for of_one in words])
@@ -244,7 +245,7 @@ class _Overlap:
 
 
 class _Claims:
-    """The facts of memories as columns of numbers, so that one is compared with many at once."""
+    """The facts of memories as columns of numbers, to compare one with many at a time."""
 
     def __init__(self, memories: Sequence[Memory], words: Sequence[frozenset[str]]) -> None:
         facts = [canonical(memory.fact) if memory.fact else None for memory in memories]
@@ -265,7 +266,7 @@ class _Claims:
     def compatible(self, position: int, others: Positions) -> Flags:
         """Return which of `others` may share a cluster with the memory at `position`.
 
-        Facts follow the rule of `contradiction.compare`, which compares one pair at a time.
+        Facts follow the rule of `compare`, which compares one pair at a time.
         """
 
         def same(column: Positions) -> Flags:

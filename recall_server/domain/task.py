@@ -21,7 +21,7 @@ from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_text
 
-# In the payload of a job: the change that its events are a part of, where that is not the job's.
+# The key in a job's payload of the change that its events are a part of, if it is not its own.
 PART_OF = "part_of"
 
 
@@ -35,7 +35,7 @@ class JobState(StrEnum):
 @dataclass(frozen=True)
 class Job:
     """Durable work. `attempt` is the fencing token: only the holder of the newest one may finish
-    it. `accessor`: the token that it ends with.
+    it. `accessor`: the token with which the job ends.
     """
 
     id: str
@@ -50,8 +50,8 @@ class Job:
 
 @dataclass(frozen=True)
 class TextJob:
-    """The stored state of a job about a text: `error_code` is why its last attempt failed; of a
-    complete one, why another extractor did it than the one that is set.
+    """The stored state of a job about a text. `error_code`: why its last attempt failed, or, if it
+    is complete, why another extractor than the configured one did it.
     """
 
     id: str
@@ -79,7 +79,7 @@ class TaskState(StrEnum):
 
     @property
     def idle(self) -> bool:
-        """Whether the task waits for nobody but a caller: it has ended or asks a question."""
+        """True if the task waits for nobody but a caller: it has ended or asks a question."""
         return self.final or self is TaskState.INPUT_REQUIRED
 
 
@@ -108,7 +108,7 @@ class Request:
 
     `expires_in_s` is how long each round of questions may wait, in seconds; None: for ever.
     `occurred_at` is when the text was said, if not now, and `text_expires_at` until when it is
-    found. What several said comes as `utterances` and is stored as one text with its `turns`.
+    found. A conversation comes as `utterances` and is stored as one text with its `turns`.
     `access_scope` limits what the task may see and change on behalf of its caller. A text goes
     into `container`; a merge covers that container, or every one separately if none is named.
     """
@@ -123,7 +123,7 @@ class Request:
     expires_in_s: float | None = None
     on_expiry: Expiry = Expiry.KEEP_EXISTING
     source: Source = field(default_factory=Source)
-    # Stored tasks have the access scope under this name.
+    # The name of this field in stored tasks.
     access_scope: Annotated[AccessScope, Field(alias="reach")] = FULL_ACCESS
     container: str = ""
     occurred_at: datetime | None = None
@@ -158,7 +158,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A text that should replace several memories; it has no authority yet. The text of a `draft`
+    """A text that should replace several memories; it has no authority yet. `draft`: the final text
     is still to be written, by the model `by`.
     """
 
@@ -173,7 +173,7 @@ class Work:
     """The progress of a task, so that any process can continue it.
 
     `next` counts the finished passages (of an ingest) or merged groups. Answers of models are
-    stored, so that each is asked once. `expected` is the digest of the plan to apply.
+    stored, so that no question is asked twice. `expected` is the digest of the plan to apply.
     `drafts` are its proposals if some of them are still to be written.
     """
 
@@ -255,19 +255,19 @@ class Task:
     round: int = 0
     events: int = 0
     expires_at: datetime | None = None
-    # The bytes that it counts, and among these those of its request and of its events.
+    # The bytes that count for the task; the next two are parts of them.
     stored_bytes: int = 0
     request_bytes: int = 0
     event_bytes: int = 0
 
     @property
     def large(self) -> bool:
-        """Whether to read, write or show it takes long enough for other callers to notice."""
+        """True if reading, writing or showing it would delay other callers noticeably."""
         return max(self.stored_bytes, len(self.request.text)) > LARGE_BYTES
 
     @property
     def owed_bytes(self) -> int:
-        """The bytes that are kept free for the text that it is to become, with its labels."""
+        """The bytes reserved for the text that the task will store, with its labels."""
         ends_in_text = self.request.mode is Mode.INGEST and not self.request.dry_run
         if not ends_in_text or self.status.state.final:
             return 0
@@ -300,7 +300,7 @@ class Event:
 
 
 LARGE_BYTES = 65_536
-# The ids and digests of a text take no more.
+# The ids and digests of a text take at most this.
 IDS_BYTES = 512
 MERGED_CHARS_MAX = 4_096
 _CHOICES = ", ".join(Choice)

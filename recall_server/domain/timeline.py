@@ -1,4 +1,4 @@
-"""The values of an attribute over time: from when until when each was true, and was known. Pure."""
+"""The values of an attribute over time: when each was true, and when it was believed. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from typing import NamedTuple
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.memory import Memory
 
-# Of two hundred values that are all kept there are twenty thousand.
+# Two hundred values that are all kept have twenty thousand overlaps.
 OVERLAPS_MAX = 200
 
 
 class Interval(NamedTuple):
-    """From a moment until another, which is no part of it; None is not ended yet."""
+    """From `start` (inclusive) to `end` (exclusive); None: not ended yet."""
 
     start: datetime
     end: datetime | None
 
     def until(self, now: datetime) -> datetime:
-        """The end, or now where there is none."""
+        """Return the end, or now if there is none."""
         return max(self.start, now) if self.end is None else self.end
 
 
@@ -33,21 +33,21 @@ class Overlap(NamedTuple):
 
 
 def true_in(memory: Memory) -> Interval:
-    """When a memory was true in the world: up to its end, or until it expired."""
+    """Return when a memory was true in the world: until its end, or until it expired."""
     ends = [end for end in (memory.valid_until, memory.expires_at) if end is not None]
     end = min(ends, default=None)
     return Interval(memory.valid_from, end and max(end, memory.valid_from))
 
 
 def known_in(memory: Memory) -> Interval:
-    """When it was believed here."""
+    """Return when a memory was believed here."""
     return Interval(memory.recorded_at, memory.retired_at)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What was said of one attribute of one entity, what began first first. `cut`: there is more of
-    it than is shown, and older.
+    """What was said of one attribute of one entity, in the order in which it became true. `cut`:
+    older values exist that are not shown.
     """
 
     entity: str
@@ -70,8 +70,8 @@ class Timeline:
 
     @property
     def overlaps(self) -> tuple[Overlap, ...]:
-        """The intervals in which two values were true, of an attribute that has one at a time: the
-        first `OVERLAPS_MAX`.
+        """The intervals in which two values of a single-valued attribute were true, the first
+        `OVERLAPS_MAX`.
         """
         if not is_single_valued(self.attribute):
             return ()
@@ -82,14 +82,14 @@ class Timeline:
         for place, (one_id, one) in enumerate(values):
             for other_id, other in values[place + 1 :]:
                 if one.end is not None and other.start >= one.end:
-                    break  # and those behind it begin later still
+                    break  # all following values begin later still
                 end = _earlier(one.end, other.end)
                 if end is None or other.start < end:
                     yield Overlap(Interval(other.start, end), one_id, other_id)
 
     @property
     def _values(self) -> Sequence[Memory]:
-        """The memories that say what the value was; a denial says what it was not."""
+        """The memories that state a value; a denial only says what it was not."""
         return [one for one in self.memories if one.fact and not one.fact.negated]
 
 

@@ -1,4 +1,4 @@
-"""Webhooks: the kinds of event that receivers are told of, and what they verify a delivery by."""
+"""Webhooks: the kinds of event that receivers are told of, and the signature of a delivery."""
 
 import base64
 import hmac
@@ -32,7 +32,7 @@ OF_MEMORY: Mapping[EventKind, WebhookKind] = {
     EventKind.CONSOLIDATED: WebhookKind.MEMORY_SUPERSEDED,
     EventKind.FORGOTTEN: WebhookKind.MEMORY_FORGOTTEN,
 }
-"""An import is told to nobody: what it takes in was told where it came from."""
+"""Imported memories are not told of: they were told of where they come from."""
 
 OF_TASK: Mapping[TaskState, WebhookKind] = {
     TaskState.COMPLETED: WebhookKind.TASK_COMPLETED,
@@ -47,12 +47,12 @@ SECRET_BYTES = 32
 
 
 def secret_of(random_bytes: bytes) -> str:
-    """The secret as its receiver keeps it."""
+    """Return the secret as its receiver keeps it."""
     return SECRET_PREFIX + base64.b64encode(random_bytes).decode()
 
 
 def signed(secret: str, message_id: str, at: datetime, body: bytes) -> Mapping[str, str]:
-    """The headers by which a receiver verifies `body`, as Standard Webhooks has them."""
+    """Return the headers by which a receiver verifies `body`, as in Standard Webhooks."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     timestamp = str(int(at.timestamp()))
     digest = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, "sha256")

@@ -1,7 +1,7 @@
-"""How likely it is that a hit answers the question, and that any of those shown does. Pure.
+"""Estimates how likely one hit, and any of the hits shown, is to answer the question. Pure.
 
-Logistic regressions on LoCoMo, tuned on one half of it: the ten best hits of each question that has
-an answer there, and of the same questions asked of another conversation, where they have none.
+Logistic regressions on LoCoMo, tuned on one half of it: on the ten best hits of each question that
+has an answer there, and of the same questions asked of another conversation, where they have none.
 """
 
 import math
@@ -17,14 +17,14 @@ from recall_server.domain.search.ranking import Candidate
 from recall_server.domain.text.terms import SPEAKER, terms
 
 WEAK_BELOW = 0.25
-"""Of the questions with an answer 10 % are below, mostly such as want common sense; of those asked
-of another conversation 80 %."""
+"""10 % of the questions with an answer are below this, mostly those that need common sense; of the
+questions asked of another conversation, 80 % are."""
 NOISE_BELOW = 0.003
-"""Of the evidence in ten hits of LoCoMo none has a score below this."""
+"""No evidence among ten hits of LoCoMo has a score below this."""
 
 
 class Weights(NamedTuple):
-    """Of a logistic regression."""
+    """The weights of a logistic regression."""
 
     constant: float
     coverage: float
@@ -32,14 +32,14 @@ class Weights(NamedTuple):
     final: float = 0.0
 
     def probability(self, coverage: float, cosine: float, final: float = 0.0) -> float:
-        """From 0 to 1."""
+        """Return the probability, from 0 to 1."""
         score = self.constant + self.coverage * coverage + self.cosine * cosine
         return 1.0 / (1.0 + math.exp(-score - self.final * final))
 
 
 class Calibration(NamedTuple):
-    """The weights for one hit, and for all that are shown together; whether these scores are low
-    for noise was measured, or not.
+    """The weights for one hit, and for all hits shown together. `tells_noise`: it was measured that
+    the scores of noise are low.
     """
 
     hit: Weights
@@ -48,7 +48,7 @@ class Calibration(NamedTuple):
 
 
 KEYWORD = Calibration(Weights(-8.49, 3.36, final=5.67), Weights(-3.32, 6.05))
-# With vectors of a model that was not measured.
+# For vectors of a model that was not measured.
 OTHER_VECTORS = Calibration(
     Weights(-9.67, 2.50, final=8.14), Weights(-3.32, 6.05), tells_noise=False
 )
@@ -60,7 +60,7 @@ WITH_VECTORS: Mapping[str, Calibration] = {
 
 
 def calibration(model: str | None) -> Calibration:
-    """The weights with vectors of this model; with none, those of words alone."""
+    """Return the weights for vectors of this model; None: for words alone."""
     if model is None:
         return KEYWORD
     fitting = (of for name, of in WITH_VECTORS.items() if name in model.lower())
@@ -68,8 +68,8 @@ def calibration(model: str | None) -> Calibration:
 
 
 def evidence(shown: Sequence[Candidate], weights: Weights) -> float:
-    """About the share of searches with such hits that have shown the answer, where as many
-    questions have one as have none; 0 without a hit.
+    """Return about the share of searches with such hits that showed the answer, if as many
+    questions have an answer as have none; 0 without a hit.
     """
     if not shown:
         return 0.0
@@ -87,13 +87,14 @@ def coverage(
     documents: int,
     named: frozenset[str],
 ) -> NDArray[np.float64]:
-    """How much of a question each item says: the share of the terms asked for, each by its idf,
-    where one that the namespace has not is as rare as can be. `words` has how often each item
-    has each term that the namespace has.
+    """Return how much of a question each item contains: the share of the terms asked for, weighted
+    by idf. A term that the namespace does not have counts as the rarest possible. `words` has how
+    often each item has each term.
 
-    `named` are the terms of speakers that the question names. Their names are no part of what is
-    asked, and it is their items that count: "What did Ana bake?" is not answered by what Ben has
-    baked. Of several that no item has together any counts; "I" may ask for what others said.
+    `named` are the terms of speakers that the question names. Their names do not count as asked
+    for, and only their items count: "What did Ana bake?" is not answered by what Ben baked. If
+    several are named and no item has them all, items of anybody count; "I" may ask for what others
+    said.
     """
     times, shares = words.times, np.zeros(len(words.lengths))
     names = {term for name in named for term in terms(name.removeprefix(SPEAKER))}

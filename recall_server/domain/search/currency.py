@@ -1,4 +1,4 @@
-"""Of statements about the same thing, the later one stands first. Pure."""
+"""Ranks the later of two statements about the same thing first. Pure."""
 
 from collections.abc import Hashable, Sequence
 from datetime import datetime
@@ -7,21 +7,22 @@ from recall_server.domain.query import Item
 from recall_server.domain.security.trust import Witness
 from recall_server.domain.text.terms import terms
 
-# Of so many of the best hits. On FactConsolidation two of one thing stand there together.
+# How many of the best hits are compared. On FactConsolidation, two statements about one thing are
+# together among them.
 LOOKED_AT = 10
 # Longer texts say more than one thing.
 TERMS_MAX = 25
-# The terms that two statements share, of all that they have (Jaccard).
+# The least share of common terms (Jaccard) of two statements about the same thing.
 ALIKE_MIN = 0.4
 
 
 def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[int, int]]:
-    """The places of `items` in their new order, and for each that gave way the place of the latest
-    item above it that is about the same thing: in the same container, by the same speaker, with the
-    same terms of the question. The later one takes the place of the earlier.
+    """Return the places of `items` in their new order, and for each that gave way the place of the
+    latest item above it about the same thing: in the same container, by the same speaker, with the
+    same terms of the question. The later item swaps places with the earlier one.
 
-    What a memory superseded or was superseded by is not compared: that is decided. An item that is
-    trusted less never goes above one that is trusted more.
+    Superseded items are not compared, as their order is decided. A less trusted item never goes
+    above a more trusted one.
     """
     asked = frozenset(terms(question))
     said = [frozenset(terms(item.searchable)) for item in items]
@@ -31,7 +32,7 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     order = list(range(len(items)))
 
     def is_later(other: int, one: int) -> bool:
-        """Whether the other may stand above this one."""
+        """True if the other may rank above this one."""
         return (
             about[one] is not None
             and about[one] == about[other]
@@ -43,7 +44,7 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     above = [[other for other in order if is_later(other, one)] for one in order]
 
     def later(one: int, others: Sequence[int]) -> int | None:
-        """The latest of those of the others that may stand above this one."""
+        """Return the latest of the others that may rank above this one."""
         if not above[one]:
             return None
         return max((i for i in others if i in above[one]), key=when.__getitem__, default=None)
@@ -57,7 +58,7 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
 
 
 def _about(item: Item, said: frozenset[str], asked: frozenset[str]) -> Hashable:
-    """What two statements about the same thing have in common; None where nothing is compared."""
+    """Return a key that is equal for statements about the same thing; None: do not compare."""
     shared = said & asked
     if not shared or len(said) > TERMS_MAX or item.superseded_by:
         return None
@@ -65,7 +66,7 @@ def _about(item: Item, said: frozenset[str], asked: frozenset[str]) -> Hashable:
 
 
 def _when(item: Item) -> tuple[datetime, datetime, int]:
-    """When a statement holds from, else was recorded, else where it stands in its text."""
+    """Return the sort key of a statement: when it became true, was recorded, and its position."""
     return item.valid_from, item.recorded_at, item.citation.span.start
 
 

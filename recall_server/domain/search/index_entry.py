@@ -1,4 +1,4 @@
-"""The texts by which items are found, and how often a term stands in them."""
+"""The texts by which items are found, and how often a term occurs in them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ Counts = NDArray[np.int64]
 
 
 class Place(NamedTuple):
-    """Where a passage stands: in which turn, and below which heading."""
+    """The place of a passage: its turn, its span, and the heading above it."""
 
     turn_id: str
     span: Span
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 class Findable(NamedTuple):
-    """The text by which an item is found, and its speaker; of a passage, its place."""
+    """The text by which an item is found, its speaker, and the place of a passage."""
 
     text: str
     speaker: str | None = None
@@ -30,12 +30,12 @@ class Findable(NamedTuple):
 
 
 def findable_memory(memory: Memory) -> Findable:
-    """The index entry of a memory: its own words. Those that it cites are passages."""
+    """Return the index entry of a memory: its own words. The words that it cites are passages."""
     return Findable(memory.searchable, memory.citation.speaker)
 
 
 def findable_passages(episode: Episode) -> dict[str, Findable]:
-    """The index entries of the passages of an episode: words, speaker, date and headings."""
+    """Return the index entries of an episode's passages: words, speaker, date and headings."""
     return {
         item_id: Findable(
             labelled(one.passage.turn.speaker, " ".join([*_day(one), one.heading, one.words])),
@@ -51,21 +51,21 @@ def findable_passages(episode: Episode) -> dict[str, Findable]:
 
 
 def labelled(speaker: str | None, words: str) -> str:
-    """Words with their speaker, as a transcript has them."""
+    """Return words with their speaker, as in a transcript."""
     return f"{speaker}: {words}" if speaker else words
 
 
 def _day(one: VisiblePassage) -> list[str]:
-    """The day on which a passage was said, as far as the text says so. On LoCoMo it found .2 points
-    more of the evidence (R@10), and .8 among five hits.
+    """Return the day on which a passage was said, if the text says so. On LoCoMo it found 0.2
+    points more of the evidence (R@10), and 0.8 among five hits.
     """
     said_at = one.passage.turn.said_at
     return [f"{said_at.day} {said_at:%B %Y}"] if said_at else []
 
 
 class TermPostings(NamedTuple):
-    """The documents that have a term: their slots, the least first, how often each has it, and the
-    length of each in terms.
+    """The documents that have a term: their slots in ascending order, how often each has it, and
+    the length of each in terms.
     """
 
     slots: NDArray[np.uint32]
@@ -73,20 +73,20 @@ class TermPostings(NamedTuple):
     lengths: NDArray[np.uint32]
 
     def places(self, slots: Counts) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The position of each of these documents in the postings, and whether it is there at all:
-        if not, the position means nothing.
+        """Return the position of each of these documents in the postings, and whether it is there;
+        if not, its position means nothing.
         """
         if not len(self.slots):
             return np.zeros(len(slots), np.intp), np.zeros(len(slots), np.bool_)
-        # Of one kind, or all postings would be turned into the other.
+        # With equal types, as numpy would otherwise convert all postings.
         at = np.searchsorted(self.slots, slots.astype(self.slots.dtype))
         at = np.minimum(at, len(self.slots) - 1)
         return at, self.slots[at] == slots
 
 
 class Words(NamedTuple):
-    """The terms of a question in some documents: how often each has each term, and the length of
-    each in terms, 0 where it has none of them.
+    """The terms of a question in some documents: how often each document has each term, and its
+    length in terms, 0 if it has none of them.
     """
 
     times: Mapping[str, Counts]
@@ -94,7 +94,7 @@ class Words(NamedTuple):
 
 
 def words_in(slots: Counts, postings: Mapping[str, TermPostings]) -> Words:
-    """The words of the documents at these slots, by the postings of the terms."""
+    """Return the words of the documents at these slots, from the postings of the terms."""
     lengths = np.zeros(len(slots), np.int64)
     times: dict[str, Counts] = {}
     for term, of in postings.items():

@@ -1,4 +1,4 @@
-"""A question as ranking takes it: its terms, and the speakers that it names."""
+"""A question as ranking uses it: its terms, and the speakers that it names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAMES_MAX = 32
 _SELF = frozenset(f"{SPEAKER}{role}" for role in ("user", "human", "me"))
 ROLES = frozenset({*_SELF, *(f"{SPEAKER}{role}" for role in ("assistant", "ai", "system"))})
 _FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
-# Endings that do not belong to a name: "Ana's", "Ana'll"; and "Chris' son".
+# Endings that are no part of a name: "Ana's", "Ana'll"; and "Chris' son".
 _JOINED = re.compile(r"'(?:s|d|ll|re|ve|m)$", re.IGNORECASE)
 _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question: `asked` are its terms, `names` those of speakers that it may name."""
+    """A question: `asked` are its terms, `names` the terms of speakers that it may name."""
 
     text: str
     asked: tuple[str, ...]
@@ -40,9 +40,10 @@ class Question:
         return Question(text, asked, tuple(names)[:NAMES_MAX])
 
     def in_first_person(self, speakers: Collection[str]) -> str:
-        """The question as one of these would ask it of themselves: "What did Ana's son say" as
-        "What did my son say". A name draws a vector to every text that has it; without, MiniLM
-        found 58.1 instead of 38.6 % of the evidence in LoCoMo. Roles stay.
+        """Return the question as one of these speakers would ask it about themselves: "What did
+        Ana's son say" becomes "What did my son say". A name draws a vector to every text with that
+        name; without names, MiniLM found 58.1 instead of 38.6 % of the evidence in LoCoMo. Roles
+        stay.
         """
         people = set(speakers) - ROLES
         said: list[str] = []
@@ -52,7 +53,7 @@ class Question:
                 continue
             between = self.text[end : name.start]
             if said[-1:] == ["I"] and between.isspace():
-                said.pop()  # "Mary Ann" is one
+                said.pop()  # "Mary Ann" is one speaker
             else:
                 said.append(between)
             said.append("my" if name.genitive else "I")
@@ -61,8 +62,8 @@ class Question:
 
 
 class _Name(NamedTuple):
-    """A word that may be a name, with the terms of whom it may name; from `start` to `end`, with
-    the ending of a genitive.
+    """A word that may be a name, with the terms of the speaker that it may name. `start` to `end`
+    includes the ending of a genitive.
     """
 
     terms: list[str]
@@ -72,7 +73,9 @@ class _Name(NamedTuple):
 
 
 def _names(text: str) -> Iterator[_Name]:
-    """The words that may be names: beside a capital letter "agent-1" still is, and "mark" not."""
+    """Yield the words that may be names. In a text with capital letters, "agent-1" may still be
+    one, but "mark" may not.
+    """
     lower = text == text.lower()
     text = text.replace("’", "'")
     for word in written(text):

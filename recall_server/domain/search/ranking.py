@@ -27,10 +27,10 @@ Matrix = NDArray[np.float64]
 
 
 class Candidate(NamedTuple):
-    """A possible hit, by the slots of its best item and of the `others` that go with it:
-    ranking does not need their texts. `score` is how likely it is that it answers the question
-    (`calibration.py`), by `final`, `coverage` and `cosine`. `later` is the slot of the item that it
-    gave way to.
+    """A possible hit, given by the slots of its best item and of the `others` that belong to it:
+    ranking does not need their texts. `score` is how likely it is to answer the question
+    (`calibration.py`), given `final`, `coverage` and `cosine`. `later` is the slot of the item that
+    it gave way to.
     """
 
     slot: int
@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
 
 
 def bm25_weights(document_frequencies: Mapping[str, int], documents: int) -> dict[str, float]:
-    """Term to idf, `ln((N + 1) / df)` of BM25+ (Lv & Zhai 2011); always positive.
+    """Return the idf of each term, `ln((N + 1) / df)` of BM25+ (Lv & Zhai 2011); always positive.
 
     `documents` (N) counts the namespace. A df of 0 has no weight and is left out; one beyond N
     (the two counts were read apart) counts as N. The SQL that selects similar items sums
@@ -64,19 +64,19 @@ def bm25plus(
     idf: Mapping[str, float] | None = None,
     average_length: float | None = None,
 ) -> list[float]:
-    """The BM25+ score of each document (a list of terms) of the pool, in its order; >= 0.
+    """Return the BM25+ score of each document (a list of terms) of the pool, in its order; >= 0.
 
     Without `idf` (of `bm25_weights`) and `average_length` the pool is its own statistics.
     Give those of the namespace: in a pool chosen for holding the rare word of the query, that
     word is no longer rare. A term asked twice counts once; a document without any scores 0.
     """
     asked = dict.fromkeys(query_terms)
-    # Of a document no more counts than what was asked for, and how long it is.
+    # Only the terms asked for and the length of a document count.
     matching = [[term for term in document if term in asked] for document in pool]
     if not any(matching):
-        return [0.0] * len(pool)  # also where the library would divide by zero
-    # The library pays delta to every document, so that none scores 0; the paper pays it for a
-    # term that occurs. So it is asked without, and delta is added here.
+        return [0.0] * len(pool)  # the library could divide by zero
+    # The library adds delta to every document, so that none scores 0; the paper adds it for a term
+    # that occurs. So the library is called without delta, and it is added here.
     library = BM25Plus(matching, k1=K1, b=B, delta=0)
     library.doc_len = [len(document) for document in pool]
     library.avgdl = average_length or sum(library.doc_len) / len(pool)
@@ -92,9 +92,9 @@ def bm25plus(
 
 
 def bm25plus_of(words: Words, *, idf: Mapping[str, float], average_length: float) -> Row:
-    """`bm25plus` of the documents of which these are the words, in their order."""
+    """Return `bm25plus` of the documents with these words, in their order."""
     often = {term: words.times[term].tolist() for term in idf}
-    # Which other words there are makes no difference; how many does.
+    # The other words do not matter, only their number.
     documents = []
     for place, length in enumerate(words.lengths.tolist()):
         said = [term for term in idf for _ in range(often[term][place])]
@@ -103,15 +103,15 @@ def bm25plus_of(words: Words, *, idf: Mapping[str, float], average_length: float
 
 
 def saturated(times: Numbers, lengths: Numbers, average_length: float) -> Row:
-    """The worth of the occurrences of a term in BM25, by documents: the more, the less each adds,
-    and less in a longer one than in a shorter one.
+    """Return the BM25 worth of a term's occurrences in each document: each further one adds less,
+    and one in a longer document adds less than in a shorter one.
     """
     worth: Row = times * (K1 + 1) / (times + K1 * (1 - B + B * lengths / average_length))
     return worth
 
 
 def bm25(words: Words, *, idf: Mapping[str, float], average_length: float) -> Row:
-    """BM25+ of each document, summed in the order of the terms; 0 without any of them."""
+    """Return BM25+ of each document, summed in the order of the terms; 0 without any of them."""
     score = np.zeros(len(words.lengths))
     for term, weight in idf.items():
         times = words.times[term]
@@ -121,11 +121,11 @@ def bm25(words: Words, *, idf: Mapping[str, float], average_length: float) -> Ro
 
 
 def ranks(values: Row) -> Row:
-    """The rank of each value, from 1 for the greatest; equal ones share the mean of their ranks.
-    A value that is not a number has no rank.
+    """Return the rank of each value, from 1 for the greatest; equal values share the mean of their
+    ranks. NaN has no rank.
 
-    So no accident of ids or of row order decides, and a crowd that the list cannot tell apart
-    neither counts as all first nor as all last.
+    So no accident of ids or of row order decides, and many equal values count neither as all first
+    nor as all last.
     """
     ranked = np.full(len(values), np.nan)
     have = ~np.isnan(values)
@@ -136,7 +136,7 @@ def ranks(values: Row) -> Row:
 
 
 def reciprocal_ranks(ranked: Row) -> Row:
-    """The share of each rank of a list in reciprocal rank fusion (Cormack et al. 2009).
+    """Return the share of each rank of a list in reciprocal rank fusion (Cormack et al. 2009).
 
     `1 / (k + rank)`, scaled so that the first has 1 and a place just past the end of the list 0:
     unscaled, rank 10 would be worth 0.87 of rank 1 and any other signal would decide.
@@ -150,10 +150,10 @@ def likeness(
     vectors: Mapping[int, NDArray[np.float32]],
     words: Mapping[int, Collection[str]],
 ) -> Matrix:
-    """How alike each two of the best are, from 0 to 1; `vectors` and `words` are by slot.
+    """Return how alike each two of the best are, from 0 to 1; `vectors` and `words` are by slot.
 
-    Two that both have a vector (of the length of the first one found): their cosine, negative
-    ones as 0. All other pairs: Jaccard of their terms. Rounded to 6 digits.
+    If both have a vector (of the length of the first one found): their cosine, negative ones as 0.
+    All other pairs: the Jaccard index of their terms. Rounded to 6 digits.
     """
     matrix, have = _unit_rows([vectors.get(one.slot) for one in best])
     alike = np.clip(matrix @ matrix.T, 0.0, 1.0)
@@ -166,7 +166,7 @@ def likeness(
 
 
 def _unit_rows(vectors: Sequence[NDArray[np.float32] | None]) -> tuple[Matrix, NDArray[np.bool_]]:
-    """The vectors at length 1 as rows (0 where there is none), and which rows are real."""
+    """Return the vectors, scaled to length 1, as rows (0 if missing), and which rows are real."""
     size = next((vector.size for vector in vectors if vector is not None), 0)
     none = np.zeros(size, dtype=np.float32)
     rows = [none if v is None or v.size != size else v for v in vectors]
@@ -178,7 +178,7 @@ def _unit_rows(vectors: Sequence[NDArray[np.float32] | None]) -> tuple[Matrix, N
 
 
 def _overlap(sets: Sequence[frozenset[str]]) -> Matrix:
-    """Jaccard of each two sets."""
+    """Return the Jaccard index of each two sets."""
     numbers: dict[str, int] = {}
     for one in sets:
         for term in one:
@@ -188,28 +188,28 @@ def _overlap(sets: Sequence[frozenset[str]]) -> Matrix:
         has[row, [numbers[term] for term in one]] = 1.0
     shared = has @ has.T
     sizes = has.sum(axis=1)
-    # At least 1: two texts without a term are not alike as far as anybody can tell.
+    # At least 1: two texts without terms do not count as alike.
     jaccard: Matrix = shared / np.maximum(sizes[:, None] + sizes - shared, 1.0)
     return jaccard
 
 
 def repetition(alike: Matrix) -> Matrix:
-    """The part of likeness that is repetition: 0 up to `REPETITION`, from there to 1. Texts about
-    one matter are alike too, and all wanted: as a penalty their likeness costs 2 points of
-    recall@10 on LoCoMo at lambda .5, and this costs .1; from .85 on it costs .3 with vectors of
-    MiniLM.
+    """Return the part of likeness that is repetition: 0 up to `REPETITION`, then linear up to 1.
+    Texts about one matter are alike too, and all are wanted: as a penalty, likeness costs 2 points
+    of recall@10 on LoCoMo at lambda 0.5, and this costs 0.1; from 0.85 on it costs 0.3 with vectors
+    of MiniLM.
     """
     return np.clip((alike - REPETITION) / (1.0 - REPETITION), 0.0, 1.0)
 
 
 def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> list[int]:
-    """The places of the hits by maximal marginal relevance (Carbonell & Goldstein 1998).
+    """Return the places of the hits by maximal marginal relevance (Carbonell & Goldstein 1998).
 
-    Picks, again and again, the greatest `lambda * relevance - (1 - lambda) * likeness to the most
-    similar one picked`; ties go to the earlier hit. Relevance is the final score, scaled so that
-    the best hit has 1 and the last 0, as likeness does: finals lie so close together that likeness
+    Repeatedly picks the greatest `lambda * relevance - (1 - lambda) * likeness to the most similar
+    one picked`; ties go to the earlier hit. Relevance is the final score, scaled so that the best
+    hit has 1 and the last 0, the range of likeness: finals lie so close together that likeness
     alone would decide. Lambda 1 keeps the order exactly; 0 starts with the first hit and then only
-    spreads. Where any two are alike, each that is taken costs O(hits).
+    spreads. If any two are alike, each pick costs O(hits).
     """
     if mmr_lambda >= 1.0 or not finals:
         return list(range(len(finals)))
@@ -226,14 +226,14 @@ def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> list
         best = int(marginal.argmax())
         order.append(best)
         if repeated[best]:
-            # The least over those picked is what the most similar one leaves.
+            # The minimum over all picked hits is the value for the most similar one.
             np.minimum(marginal, relevance - penalty[best], out=marginal)
         marginal[best] = -np.inf
     return order
 
 
 def tokens(hit: Hit) -> int:
-    """The tokens of a hit's text: one for 4 characters, rounded up."""
+    """Return the tokens of a hit's text and quote: one for 4 characters, rounded up."""
     return text_tokens(hit.text) + text_tokens(hit.quote)
 
 
@@ -244,10 +244,10 @@ def text_tokens(text: str) -> int:
 def fit_budget(
     hits: Sequence[Hit], max_tokens: int | None, cost: Callable[[Hit], int] = tokens
 ) -> list[Hit]:
-    """The hits that fit the budget together, in their order; `None` is no budget.
+    """Return the hits that fit the budget together, in their order; `None` is no budget.
 
-    A hit that does not fit is skipped: stopping at it would answer nothing at all whenever the best
-    hit alone is too long.
+    A hit that does not fit is skipped: stopping there would return nothing whenever the best hit
+    alone is too long.
     """
     if max_tokens is None:
         return list(hits)
@@ -259,7 +259,7 @@ def fit_budget(
     return fitting
 
 
-# The best are looked for among so many scores first.
+# `best` first finds a lower bound among this many values.
 FIRST = 4_096
 
 Slots = NDArray[np.int64]
@@ -274,28 +274,29 @@ def by_words(
     allowed: Flags,
     limit: int,
 ) -> Slots:
-    """The `limit` of the `allowed` slots with the best BM25 score, best first; of equal ones the
-    lesser slots. One pass over the postings of the terms of `idf`: a search of 100,000 takes .5 ms,
-    of a million 6.
+    """Return the `limit` of the `allowed` slots with the best BM25 score, best first; among equal
+    ones the lesser slots. It takes one pass over the postings of the terms of `idf`: a search of
+    100,000 takes 0.5 ms, of a million 6 ms.
     """
     scores = np.zeros(len(allowed))
-    # The shortest first: equal sums need one order.
+    # In a fixed order, shortest first, so that equal documents get exactly equal sums.
     for term in sorted(idf, key=lambda term: len(postings[term].slots)):
         slots, times, lengths = postings[term]
-        # Later slots were added since `allowed` was read.
+        # Slots beyond `allowed` were added since it was read.
         end = int(np.searchsorted(slots, len(allowed)))
         worth = idf[term] * saturated(times[:end], lengths[:end], average_length)
-        # Looks each slot up once, where `scores[slots] +=` does so twice.
+        # `np.add.at` looks each slot up once, `scores[slots] +=` twice.
         np.add.at(scores, slots[:end], worth)
     found = np.flatnonzero((scores > 0.0) & allowed)
     return best(found, scores[found], limit)[0]
 
 
 def best(slots: Slots, values: Column, limit: int) -> tuple[Slots, Column]:
-    """The `limit` slots with the greatest values, and these, the greatest first; of equal ones the
-    lesser slots.
+    """Return the `limit` slots with the greatest values, and these values, the greatest first;
+    among equal ones the lesser slots.
     """
-    # A value below the best of a part is below the best of all, and a part is sorted in no time.
+    # A value that is not among the best of a part is not among the best of all, and a part is
+    # quickly partitioned.
     for many in (FIRST, len(values)):
         part = values[:many]
         if len(part) > limit:
@@ -307,7 +308,9 @@ def best(slots: Slots, values: Column, limit: int) -> tuple[Slots, Column]:
 
 
 def joined(lists: Sequence[Slots], limit: int) -> Slots:
-    """The `limit` that stand highest in all `lists` together, by reciprocal rank fusion."""
+    """Return the `limit` slots that rank highest in all `lists` together, by reciprocal rank
+    fusion.
+    """
     used = [one for one in lists if len(one)]
     if not used:
         return np.zeros(0, np.int64)
@@ -317,23 +320,23 @@ def joined(lists: Sequence[Slots], limit: int) -> Slots:
     return best(found, summed, limit)[0]
 
 
-# Further passages of a message that one hit shows.
+# How many further passages of a message one hit shows.
 PASSAGES_MORE = 2
 
 
 def by_message(
     order: Sequence[int], columns: Mapping[str, NDArray[Any]], near: int
 ) -> Iterator[list[int]]:
-    """The places of `order` by hits, each with its best place first: the passages of one message
-    are one hit, and so are a memory and the passages that it cites. Only those among the first
-    `near` join a better one; others of the same message are left out.
+    """Yield the places of `order` grouped into hits, the best place of each first: the passages of
+    one message are one hit, and so are a memory and the passages that it cites. Only places among
+    the first `near` join a better one; later ones of the same message are left out.
     """
     memory, episode, position, start, end = (
         columns[name].tolist()
         for name in ("memory", "episode", "position", "span_start", "span_end")
     )
     hits: list[list[int]] = []
-    # Of each message the hits that a memory stands first in, those of a passage, and all.
+    # The hits of each message: those led by a memory (True), by a passage (False), and all (None).
     of_message: dict[tuple[int, int], dict[bool | None, list[list[int]]]] = {}
     for rank, place in enumerate(order):
         if rank == near:
@@ -341,7 +344,7 @@ def by_message(
         message = of_message.setdefault(
             (episode[place], position[place]), {True: [], False: [], None: []}
         )
-        # A memory and a passage are one where it cites words of it.
+        # A memory and a passage are one hit if the memory cites words of the passage.
         homes = [
             hit
             for hit in message[not memory[place]]
@@ -366,22 +369,22 @@ def by_message(
 
 
 SHARE = 0.3
-"""The share of the hits that is reserved for other sources, if there are so many: a source is a
-session, or a text that came without one. Answers often stand in one session: on LoCoMo half of ten
-hits for others cost 1 point of recall@10, and these cost .1 to .3."""
+"""The share of the hits that each source leaves to other sources, if these have so many. A source
+is a session, or a text without one. Answers are often all in one session: on LoCoMo, reserving half
+of ten hits costs 1 point of recall@10, and this share costs 0.1 to 0.3."""
 
 
 def others(limit: int) -> int:
-    """How many of `limit` hits are reserved for other sources."""
+    """Return how many of `limit` hits are reserved for other sources."""
     return round(limit * SHARE)
 
 
 def spread(
     places: Iterable[int], sources: Sequence[Hashable], size: int, reserved: int
 ) -> list[int]:
-    """The first `size` of `places`, in their order, with `reserved` of them kept from each source
-    for the others; `sources` has the source at each place. Places that the others do not need go to
-    the best of those left out, behind them. No more is looked at than it takes.
+    """Return the first `size` of `places`, in their order, of which each source gets at most
+    `size - reserved`; `sources` has the source at each place. If the other sources do not fill the
+    rest, the best places left out follow at the end. Reads no more of `places` than needed.
     """
     seen: dict[Hashable, int] = {}
     kept, left_out = list[int](), list[int]()
@@ -395,8 +398,8 @@ def spread(
     return [*kept, *left_out][:size]
 
 
-# The share of a re-ranker in the final score: of one that compares the token vectors of a small
-# model, and of one that reads question and text together.
+# The share of a re-ranker in the final score: for one that compares the token vectors of a small
+# model, and for one that reads question and text together (it "judges").
 COMPARED = 0.3
 JUDGED = 0.7
 
@@ -404,10 +407,10 @@ JUDGED = 0.7
 def reranked(
     hits: Sequence[Candidate], scores: Sequence[float], *, judges: bool, min_score: float = 0.0
 ) -> list[Candidate]:
-    """The hits in the order that a re-ranker gives; `scores` are in the order of the hits.
+    """Return the hits in the order of a re-ranker; `scores` are in the order of the hits.
 
-    A re-ranker that judges leaves out hits below `min_score`, and its score counts for more than
-    half. The scores of one that only compares are scaled from the least to the greatest first.
+    If the re-ranker judges, hits below `min_score` are left out, and its score counts for more than
+    half. The scores of one that only compares are first scaled to the range from 0 to 1.
     """
     share = JUDGED if judges else COMPARED
     values = scores

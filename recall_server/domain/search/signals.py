@@ -1,12 +1,12 @@
 """The ranking signals: every number that can speak for an item in a search, each on its own scale
 from 0 to 1.
 
-A signal is one entry of `SIGNALS`. The columns that search holds in memory, the weighted sum, what
-`explain` shows and the names that `Query.without` takes all follow from this list.
+A signal is one entry of `SIGNALS`. The columns that search holds in memory, the weighted sum, the
+output of `explain` and the names that `Query.without` accepts all follow from this list.
 
 The weights of the default order are those that found most of the evidence in three sets of
-conversations (LoCoMo, REALTALK, BEAM), tuned on one half of each: scores brought to one scale found
-5 points more than reciprocal ranks, which forget how far ahead the first one is.
+conversations (LoCoMo, REALTALK, BEAM), tuned on one half of each: scores on a common scale found 5
+points more than reciprocal ranks, which lose how far ahead the first item is.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
 from recall_server.domain.text.dates import Period, affinity
 
 DAY_S = 86_400
-# Conversations are handed in months after they were held: by days all of one would be as old.
+# Conversations are handed in months later: on a scale of days, all of one would be equally old.
 FRESH_DAYS = 30
-# A question stands beside its answer: the share of its keyword score that a turn adds to those
-# before and behind it.
+# The share of its keyword score that a turn adds to the turns before and after it, as an answer is
+# often next to its question.
 NEIGHBOUR = 0.1
 
 Values = NDArray[np.float64]
 
 
 class Column(NamedTuple):
-    """One number of each item, held in memory. The query `placed` selects it under this name; a
-    point in time becomes seconds since 1970.
+    """One number of each item, held in memory. The query `placed` selects it under this name. A
+    time is in seconds since 1970.
     """
 
     name: str
@@ -55,10 +55,12 @@ class Evidence(NamedTuple):
     """All that ranking knows of the items of a pool, in the order of their ids, and of the
     question.
 
-    `columns` holds a value for each item: those of `COLUMNS`, and the numbers of its `session` and
-    `episode`, below 0 where it has none, and its `position` there. `keyword` is BM25, 0 without a
-    match; `cosines` are not a number where an item has no vector. `named` are the terms of the
-    speakers that the question names, `periods` the times.
+    `columns`: a value for each item: those of `COLUMNS`, the numbers of its `session` and `episode`
+    (below 0 if it has none), and its `position` there.
+    `keyword`: BM25, 0 without a match.
+    `cosines`: NaN if an item has no vector.
+    `named`: the terms of the speakers that the question names.
+    `periods`: the times that the question names.
     """
 
     query: Query
@@ -73,13 +75,13 @@ class Evidence(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """The weight of a signal, on a line over `Query.recency_weight`."""
+    """The weight of a signal, as a linear function of `Query.recency_weight`."""
 
     base: float
     per_recency: float = 0.0
 
     def scaled(self, recency_weight: float) -> float:
-        """Raises `ValueError` off the line."""
+        """Return the weight. Raises `ValueError` unless `recency_weight` is from 0 to 1."""
         if not 0.0 <= recency_weight <= 1.0:
             raise ValueError(f"not a weight between 0 and 1: {recency_weight}")
         return self.base + self.per_recency * recency_weight
@@ -92,9 +94,10 @@ def _as_computed(_: Evidence, values: Values) -> Values:
 class Signal(NamedTuple):
     """A number that speaks for an item.
 
-    `weights` names the modes in which it takes part. `values` computes it for a pool, or gives None
-    where the question gives no reason for it. `shown` is what `explain` shows instead, where the
-    value for the sum is scaled: not a number is null. With `ranked`, the rank is shown too.
+    `weights`: its weight in each mode in which it takes part.
+    `values`: computes it for a pool; None if the question gives no reason for it.
+    `shown`: computes what `explain` shows, if the value in the sum is scaled; NaN becomes null.
+    `ranked`: `explain` shows the rank too.
     """
 
     name: str
@@ -106,7 +109,7 @@ class Signal(NamedTuple):
 
 
 def _keyword(evidence: Evidence) -> Values:
-    """BM25 as a share of the best in the pool."""
+    """Return BM25 as a share of the best in the pool."""
     keyword = evidence.keyword
     if evidence.query.mode is SearchMode.RECALL:
         return _share(np.where(np.isfinite(keyword), np.maximum(keyword, 0.0), 0.0))
@@ -120,12 +123,12 @@ def _keyword_shown(_: Evidence, values: Values) -> Values:
 
 
 def _with_neighbours(evidence: Evidence, keyword: Values) -> Values:
-    """Each score with a share of those of the turns before and behind, as far as they are here."""
+    """Return each score plus a share of those of the turns before and after, if in the pool."""
     episode, position = evidence.columns["episode"], evidence.columns["position"]
     placed = np.flatnonzero(episode >= 0)
     if not len(placed):
         return keyword
-    # One number for each turn: those of an episode follow each other, and no two episodes meet.
+    # One number for each turn: consecutive within an episode, and far apart between episodes.
     turns = episode[placed] * (2**32) + position[placed]
     found, at = np.unique(turns, return_inverse=True)
     best = np.zeros(len(found))
@@ -138,13 +141,15 @@ def _with_neighbours(evidence: Evidence, keyword: Values) -> Values:
 
 
 def _share(values: Values) -> Values:
-    """Shares of the greatest; 0 stays 0."""
+    """Return the values as shares of the greatest; 0 stays 0."""
     most = values.max(initial=0.0)
     return values / most if most > 0 else values
 
 
 def _cosine(evidence: Evidence) -> Values | None:
-    """From 0, of the farthest, to 1; in mode `vector` the cosine itself. Without a vector 0."""
+    """Return the cosines scaled from 0, the farthest, to 1; in mode `vector` unscaled. An item
+    without a vector has 0.
+    """
     cosines, mode = evidence.cosines, evidence.query.mode
     missing = np.isnan(cosines)
     if mode is SearchMode.VECTOR:
@@ -153,7 +158,7 @@ def _cosine(evidence: Evidence) -> Values | None:
         return None
     least, most = np.nanmin(cosines), np.nanmax(cosines)
     if least == most:
-        # A single one is not far.
+        # A single item must not count as the farthest.
         near = np.maximum(0.0, cosines)
     else:
         near = (cosines - least) / max(most - least, 1e-9)
@@ -165,7 +170,7 @@ def _cosine_shown(evidence: Evidence, _: Values) -> Values:
 
 
 def _speaker(evidence: Evidence) -> Values | None:
-    """1 for what was said by somebody whom the question names."""
+    """Return 1 for items whose speaker the question names."""
     if not evidence.named:
         return None
     theirs = [evidence.words.times[name] > 0 for name in sorted(evidence.named)]
@@ -174,8 +179,8 @@ def _speaker(evidence: Evidence) -> Values | None:
 
 
 def _session(evidence: Evidence) -> Values:
-    """How well the session of an item matches as a whole, as far as it is in the pool: the words
-    asked for, each the rarer the fewer sessions of the pool have it. The best session has 1.
+    """Return how well the session of an item matches as a whole, within the pool: by the words
+    asked for, weighted by how few sessions of the pool have them. The best session has 1.
     """
     sessions, at = np.unique(evidence.columns["session"], return_inverse=True)
     score = np.zeros(len(sessions))
@@ -189,7 +194,7 @@ def _session(evidence: Evidence) -> Values:
 
 
 def _time(evidence: Evidence) -> Values | None:
-    """How well an item fits the best of the times that the question names."""
+    """Return how well an item fits the best fitting time that the question names."""
     if not evidence.periods:
         return None
     moments = evidence.columns["valid_from"]
@@ -198,7 +203,7 @@ def _time(evidence: Evidence) -> Values | None:
 
 
 def _rrf(evidence: Evidence) -> Values:
-    """Reciprocal ranks by words and by vectors, the mean of the lists in use."""
+    """Return the mean reciprocal rank by words and by vectors, over the lists in use."""
     keyword = _keyword(evidence)
     lists = [_keyword_shown(evidence, keyword), evidence.cosines]
     used = [one for one in lists if not np.isnan(one).all()]
@@ -210,9 +215,9 @@ def _rrf(evidence: Evidence) -> Values:
 
 
 def _recency(evidence: Evidence) -> Values:
-    """1 for what was just said, a half after `FRESH_DAYS`: by when it was said, not handed in, and
-    whatever was read before. In the mode `recall` by the formula of that mode: from when it was
-    recorded, and each access makes it fade more slowly.
+    """Return 1 for what was just said, a half after `FRESH_DAYS`; the time when it was said counts,
+    not when it was handed in, and accesses do not. The mode `recall` has its own formula: time
+    counts from the recording, and each access makes an item fade more slowly.
     """
     columns, now = evidence.columns, evidence.now.timestamp()
     fresh: Values
@@ -231,14 +236,14 @@ def _importance(evidence: Evidence) -> Values:
 
 
 def _strength(evidence: Evidence) -> Values:
-    """How often an item was read, as a share of the one read most."""
+    """Return how often an item was accessed (logarithm), as a share of the most accessed one."""
     return _share(np.log1p(np.maximum(0.0, evidence.columns["access_count"])))
 
 
 HYBRID, KEYWORD = SearchMode.HYBRID, SearchMode.KEYWORD
 VECTOR, RECALL = SearchMode.VECTOR, SearchMode.RECALL
 
-# The order is that of the sum. A weight of 0 shows a signal that counts through another one.
+# Signals are summed in this order. A weight of 0 shows a signal that counts through another one.
 SIGNALS: tuple[Signal, ...] = (
     Signal(
         "keyword",
@@ -275,7 +280,7 @@ COLUMNS: tuple[Column, ...] = tuple(
 """The columns that search holds in memory for the signals."""
 
 PARTS: tuple[str, ...] = (*(signal.name for signal in SIGNALS), *Step)
-"""The names that `Query.without` takes."""
+"""The names that `Query.without` accepts."""
 
 
 class Fused(NamedTuple):
@@ -283,15 +288,15 @@ class Fused(NamedTuple):
 
     evidence: Evidence
     signals: Mapping[str, Values]
-    """Those that had a say."""
+    """The values of the signals that had a say."""
     weights: Mapping[str, float]
-    """Of these, so that the sum is the final score."""
+    """Their weights, so that the weighted sum is the final score."""
     finals: Values
     order: Counts
     """The positions of the items, the best first."""
 
     def explain(self, positions: Sequence[int]) -> list[Mapping[str, float | None]]:
-        """The signals of the items at these positions, as `Scores.signals` has them."""
+        """Return the signals of the items at these positions, in the form of `Scores.signals`."""
         at = np.array(positions, np.int64)
         columns: dict[str, Sequence[float | None]] = {}
         for signal in SIGNALS:
@@ -309,10 +314,11 @@ class Fused(NamedTuple):
 
 
 def fuse(evidence: Evidence) -> Fused:
-    """The items of a pool in the order of their final scores.
+    """Rank the items of a pool by their final scores.
 
-    The final score is the weighted mean of the signals that the question gives reason for: whom it
-    names, which time. Of ties what was said last stands first, then the order is that of the pool.
+    The final score is the weighted mean of the signals that the question gives reason for: the
+    speaker counts only if it names one, the time only if it names one. Ties are in the order of the
+    time said, latest first, then in the order of the pool.
     """
     query, said_at = evidence.query, evidence.columns["said_at"]
     signals: dict[str, Values] = {}
@@ -329,7 +335,8 @@ def fuse(evidence: Evidence) -> Fused:
         signals[signal.name] = values
         weights[signal.name] = weight.scaled(query.recency_weight)
         finals += weights[signal.name] * values
-        # The weight that a query gives to recency goes on top of what answers it.
+        # Divide by the weights at full recency, so that recency adds to the other signals and does
+        # not dilute them.
         full.append(weight.scaled(1.0))
     if total := math.fsum(full):
         finals = finals / total

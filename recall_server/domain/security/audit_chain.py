@@ -54,14 +54,14 @@ class Checkpoint:
     at: str
 
 
-# The operation whose record says that an operator has put a backup back: what a checkpoint of
-# before that confirms is gone because it was meant to be.
+# The operation of an operator that restores a backup: records that an earlier checkpoint confirms
+# are then gone on purpose.
 RESTORE = "restore_backup"
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A backup was put back at `at` (ISO 8601): the records from `seq` on were written since."""
+    """A backup was restored at `at` (ISO 8601): the records from `seq` on were written since."""
 
     seq: int
     at: str
@@ -69,9 +69,10 @@ class Restored:
 
 @dataclass(frozen=True)
 class Cut:
-    """The records `first` to `last` were cut from a namespace's chain, and an archive has them:
-    `prev` is the digest before them, `digest` that of the last, and `sha256` that of the archive up
-    to this statement. `restored` is what is known of restores up to there. Signed by the server.
+    """The statement, signed by the server, that the records `first` to `last` were cut from a
+    namespace's chain and are in an archive. `prev` is the digest before them, `digest` that of the
+    last, and `sha256` that of the archive up to this statement. `restored`: the restores up to
+    there.
     """
 
     namespace: str
@@ -84,13 +85,13 @@ class Cut:
 
     @property
     def head(self) -> Head:
-        """Where the rest of the chain begins."""
+        """The head after which the rest of the chain begins."""
         return Head(self.last, self.digest)
 
 
 def excuses(restored: Iterable[Restored], checkpoint: Checkpoint, *, whole: bool = False) -> bool:
-    """Whether a checkpoint confirms what was there before one of the restores, and took away;
-    `whole`: they are of other namespaces, and took away all of this one.
+    """True if one of the restores took away the records that a checkpoint confirms. `whole`: they
+    are the restores of other namespaces, and took away all of this one.
     """
     return any(
         (whole or one.seq <= checkpoint.seq)
@@ -133,8 +134,8 @@ def mac(key: bytes, digest: str) -> str:
 
 
 def inputs_hash(key: bytes, record_id: str, inputs: bytes) -> str:
-    """Return the keyed digest of the arguments of one call. Equal arguments of two calls have
-    different ones, and without the key no guess can be tried.
+    """Return the keyed digest of the arguments of one call. Two calls with equal arguments get
+    different digests, and without the key nobody can test a guess.
     """
     return hmac.digest(key, b"inputs\0" + record_id.encode() + b"\0" + inputs, "sha256").hex()
 
@@ -148,10 +149,10 @@ def detail_digest(salt: bytes, details: Mapping[str, str]) -> str:
 
 class Verifier:
     """Verifies the chain of one namespace from its start, in constant memory. Raises `AuditBroken`,
-    which names the first record that is bad or that no checkpoint confirms.
+    which names the first record that is bad or contradicts a checkpoint.
 
-    With `mac_key` the MAC of each record is checked too. `start`: verify only what follows a record
-    that was verified before, or was cut, after the restores that are `known`.
+    `mac_key`: check the MAC of each record too. `start`: verify only the records after this one,
+    which was verified before, or was cut. `known`: the restores up to there.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class Verifier:
         ):
             raise self._broken(seq, "it was not written by this server")
         if record["prev"] != self.head.digest:
-            # Either of the two may have been rewritten; no earlier record was.
+            # This record or the one before it was rewritten; no earlier one was.
             raise self._broken(max(1, seq - 1), f"record {seq} was written after another one")
         self._check_details(record, seq)
 
@@ -210,7 +211,7 @@ class Verifier:
             raise self._broken(seq, "its details are not those that were written")
 
     def confirm(self, checkpoint: Checkpoint) -> None:
-        """Check that the checkpoint names the last record, unless a restore took that away."""
+        """Check that the checkpoint names the current head, unless a restore took that away."""
         if (checkpoint.seq, checkpoint.digest) == (self.head.seq, self.head.digest):
             self.confirmed_up_to = checkpoint.seq
             return

@@ -1,5 +1,5 @@
-"""The usual phrasings, in German, French, Spanish and Chinese, of orders to a model: what they do,
-words of which one must occur, and the pattern. Texts are folded before. Pure.
+"""The usual phrasings of orders to a model in German, French, Spanish and Chinese. Each row: what
+the order does, keywords of which one must occur, and the pattern for folded text. Pure.
 """
 
 # An order begins at the start of a sentence or of a quotation.
@@ -7,7 +7,7 @@ STARTS = (
     r"(?:^|[.!?:;,\"'`“”‘’(\[>*#\n–—-] ?|\b(?:please|now|must|should|shall|will|kindly|just|then) )"
 )
 
-# The verbs of the usual phrasings in German, French and Spanish, and what they are about.
+# The verbs of the usual phrasings in German, French and Spanish, and their objects.
 _DE_IGNORE = (
     r"(?:ignorier(?:e|en|t)?|vergiss|vergesst|vergessen|missachte[nt]?|ubergeh(?:e|en|t)?|verwirf"
     r"|verwerfen)(?: sie)?(?: bitte)?"

@@ -52,7 +52,9 @@ def orders(text: str) -> list[str]:
 
 
 def screen(text: str) -> list[str]:
-    """Return what is suspicious about a description of ours: orders, addresses and hidden parts."""
+    """Return what is suspicious about a description of this server's own: orders, addresses and
+    hidden parts.
+    """
     found = orders(text) + [reason for reason, pattern in _OUT_OF_PLACE if pattern.search(text)]
     if any(
         unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t"
@@ -65,7 +67,7 @@ def screen(text: str) -> list[str]:
 _EARLIER = r"(?:previous|prior|above|earlier|preceding|former|foregoing|initial|original|existing)"
 _WORDS = r"(?:instruction|prompt|directive|guideline|command|order|system message)s?"
 _READER = r"(?:ai|llm|language model|large language model|ai assistant|ai agent|ai model|chatbot)s?"
-# A tag that is only mentioned is quoted, or the word "tag" follows.
+# A tag that is only mentioned is quoted, or followed by a word such as "tag".
 _UNQUOTED, _NOT_NAMED = r"(?<![`'\"“])", r"(?![`'\"”])(?! ?(?:tags?|elements?|blocks?|tokens?)\b)"
 
 _COMMANDS: tuple[tuple[str, str, str], ...] = (
@@ -301,7 +303,7 @@ _ECHOES: tuple[tuple[str, str, str], ...] = (
 
 class _Sign(NamedTuple):
     """One suspicious pattern. It is tried only if one of the `keywords` occurs: ordinary talk has
-    none, and a word is found many times faster than a pattern.
+    none, and searching for a word is many times faster than for a pattern.
     """
 
     reason: str
@@ -328,18 +330,18 @@ _HIDDEN = (
     ),
     ("hidden: a run of variation selectors", re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4}")),
 )
-# A long answer of this server is cut into several turns.
+# How many turns may lie between two echoes of one answer: a long answer is cut into several turns.
 _ECHO_GAP_MAX = 3
 
 
 def suspicions(text: str) -> tuple[str, ...]:
-    """Return the reasons to quarantine a text by itself; empty for ordinary talk."""
+    """Return the reasons to quarantine a single text; empty for ordinary talk."""
     return suspects([text]).get(0, ())
 
 
 def suspects(said: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Return the turns to quarantine, by index, with the reasons. An order that spans several turns
-    makes suspects of all of them. Time is linear in the text.
+    """Return the turns to quarantine, by index, with the reasons. If an order spans several turns,
+    all of them are suspects. Time is linear in the text.
     """
     found: dict[int, dict[str, None]] = {}
     folded = [fold(text) for text in said]
@@ -384,9 +386,7 @@ def _hidden(text: str) -> Iterator[str]:
 
 
 class Held(StrEnum):
-    """The state of a suspect. Only a held one waits for a decision; there is one decision at
-    most.
-    """
+    """The state of a suspect. Only a held one waits for a decision, and it is decided once."""
 
     HELD = "held"
     RELEASED = "released"
@@ -395,7 +395,7 @@ class Held(StrEnum):
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision about one suspect: by an accessor or the operator, and when."""
+    """A decision about one suspect: its author (an accessor or the operator) and time."""
 
     state: Held
     by: str | None = None

@@ -92,8 +92,8 @@ def trust(witnesses: Iterable[Witness]) -> Trust:
 
 
 def corroborates(new: Witness, earlier: Sequence[Witness]) -> bool:
-    """Whether `new` is independent evidence: another author in another source, trusted as much as
-    the `earlier` ones. A model's words are none, as it may repeat this server.
+    """True if `new` is independent evidence: by another author in another source, and trusted at
+    least as much as the `earlier` ones. A model's words never are, as it may repeat this server.
     """
     return (
         new.trust is not Trust.MODEL
@@ -103,5 +103,5 @@ def corroborates(new: Witness, earlier: Sequence[Witness]) -> bool:
 
 
 def corroborations(witnesses: Sequence[Witness]) -> int:
-    """Return how many of these, in order, are independent evidence besides the first."""
+    """Return how many of these witnesses, in order, are independent evidence besides the first."""
     return sum(corroborates(one, witnesses[:place]) for place, one in enumerate(witnesses) if place)

@@ -1,5 +1,5 @@
-"""Rules for text of callers and models, and how to print it so that it cannot act on a terminal or
-hide from a reader.
+"""Rules for text of callers and models, and ways to print it so that it can neither act on a
+terminal nor hide from a reader.
 """
 
 import base64
@@ -15,8 +15,9 @@ from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextToo
 
 
 def clean_text(text: str, *, chars_max: int) -> str:
-    """Return `text` unchanged. Raises `InvalidText` on NUL (Postgres cannot store it) and unpaired
-    surrogates, `EmptyText` on blank text, `TextTooLong` on more than `chars_max` characters.
+    """Return `text` unchanged. Raises `InvalidText` if it has NUL (Postgres cannot store it) or
+    unpaired surrogates, `EmptyText` if it is blank, `TextTooLong` if it has more than `chars_max`
+    characters.
     """
     storable(text)
     if not text.strip():
@@ -26,7 +27,7 @@ def clean_text(text: str, *, chars_max: int) -> str:
 
 
 def not_too_long(chars: int, chars_max: int) -> None:
-    """Raise `TextTooLong` on more than `chars_max` characters."""
+    """Raise `TextTooLong` if there are more than `chars_max` characters."""
     if chars > chars_max:
         raise TextTooLong(
             f"The text has {chars} characters; at most {chars_max} are taken at once. "
@@ -46,7 +47,7 @@ def clean_label(text: str, name: str, *, chars_max: int) -> str:
 
 
 def storable(text: str) -> None:
-    """Raise `InvalidText` on what one of the engines could not store."""
+    """Raise `InvalidText` if one of the engines could not store a text."""
     if "\x00" in text:
         raise InvalidText
     try:
@@ -56,7 +57,7 @@ def storable(text: str) -> None:
 
 
 def validator_message(message: str) -> str:
-    """Return the message of a validator of ours without pydantic's prefix."""
+    """Return the message of a validator without pydantic's prefix."""
     return message.removeprefix("Value error, ")
 
 
@@ -75,7 +76,7 @@ _IN_JSON = re.compile(f"[{_ACTING}]")
 
 def visible(text: str, *, lines: bool = True) -> str:
     r"""Return `text` for display: characters that act or hide are spelled out, as `\x1b` or
-    `\u202e`; without `lines`, line breaks and tabs too. For display only: data stays exact.
+    `\u202e`; unless `lines`, line breaks and tabs too. For display only: data stays exact.
     """
     return (_SHOWN if lines else _SHOWN_ON_ONE_LINE).sub(_spelled, text)
 
@@ -102,8 +103,8 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
-# Letters that look like Latin ones and are used in their place. NFKD folds the mathematical,
-# full-width and circled alphabets by itself.
+# Letters that look like Latin ones and are used instead of them. NFKD itself folds the
+# mathematical, full-width and circled alphabets.
 _ALIKE = str.maketrans(
     # Cyrillic, Greek and others
     "аеорсухіїјѕԁԛԝһвнкмтгӏѵɡαορυνικτεχηωγϲϳıɑɩɪⅼ∣ǀ"
@@ -131,7 +132,7 @@ _LEFT_OUT = frozenset({"Mn", "Me", "Cf", "Cs", "Cc", "Co"})
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
 _BLANKS = re.compile(r"[^\S\n]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-# Base64 in one piece or over lines; and in groups of equal length.
+# Base64 in one piece, over several lines, or in groups of equal length.
 _B64 = "[A-Za-z0-9+/_-]"
 _BASE64 = re.compile(rf"(?:(?:{_B64}{{16,}}\s{{1,2}})+{_B64}+|{_B64}{{24,}})={{0,2}}")
 _ONE_PIECE = re.compile(rf"{_B64}{{24,}}={{0,2}}")
@@ -141,16 +142,16 @@ _GROUPS = re.compile(
         for size, least in ((1, 20), (2, 10), (3, 7), (4, 5), (5, 5), (6, 4), (8, 3), (10, 3))
     )
 )
-# What is shorter is not looked at: ordinary words are, and take no time.
+# Shorter pieces are skipped, so that ordinary words cost no time.
 _PIECE_MIN, _HEX_MIN, _GROUPS_MIN, _GAP_MAX = 16, 32, 20, 2
 _NEXT_WORD = re.compile(r"\s{1,2}[A-Za-z0-9+/_-]{1,15}={0,2}")
-# Hexadecimal: each two digits may be escaped, and stand by themselves.
+# Hexadecimal: each two digits may be escaped and separated.
 _HEX = re.compile(r"(?:(?:\\x|0x|%|\\u00|&#x)?[0-9A-Fa-f]{2}[\s,;:-]{0,2}){16,}")
 _NO_HEX = re.compile(r"\\x|0x|\\u00|&#x|[^0-9A-Fa-f]")
 _BLANK = re.compile(r"\s+")
 _LAST_WORD = re.compile(r"\s+\S*$")
 _NO_BASE64 = re.compile(r"[\s=]+")
-# What is encoded more often than this is not looked into.
+# How many layers of encoding are decoded.
 LEVELS_MAX = 2
 
 
@@ -177,8 +178,8 @@ def _plain(char: str) -> str:
 
 
 def decoded(text: str, levels: int = LEVELS_MAX) -> Iterator[str]:
-    """Yield the readable texts that `text` contains in base64 or hexadecimal, and those in them.
-    Linear in the text.
+    """Yield the readable texts that `text` contains in base64 or hexadecimal, and those encoded in
+    them, up to `levels`. Linear in the text.
     """
     for _, _, inner in decoded_at(text):
         yield inner
@@ -187,8 +188,8 @@ def decoded(text: str, levels: int = LEVELS_MAX) -> Iterator[str]:
 
 
 def decoded_at(text: str, *, spaced: bool = True) -> Iterator[tuple[int, int, str]]:
-    """Yield the readable texts that `text` contains in base64 or hexadecimal, with where they begin
-    and end; unless `spaced` is false, those too that are cut into groups.
+    """Yield the readable texts that `text` contains in base64 or hexadecimal, each with its start
+    and end; with `spaced`, also those that are cut into groups.
     """
     words = text.split()
     for start, end in _long_words(text, words):
@@ -204,9 +205,7 @@ def decoded_at(text: str, *, spaced: bool = True) -> Iterator[tuple[int, int, st
 
 
 def _long_words(text: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield where long words begin and end, those that follow each other together, with the word
-    behind them.
-    """
+    """Yield the start and end of each run of long words, including the word after it."""
     start = end = 0
     for word in words:
         if len(word) < _PIECE_MIN:
@@ -230,11 +229,11 @@ def _base64_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
     for found in _BASE64.finditer(text, start, end):
         blob = found[0]
         if len(_BLANK.sub("", blob)) % 4:
-            blob = _LAST_WORD.sub("", blob)  # a word that stands behind it
+            blob = _LAST_WORD.sub("", blob)  # an ordinary word may follow it
         if inner := _of_base64(blob):
             yield found.start(), found.start() + len(blob), inner
             continue
-        # Words may stand before it.
+        # Ordinary words may precede it.
         for piece in _ONE_PIECE.finditer(text, *found.span()):
             if inner := _of_base64(piece[0]):
                 yield *piece.span(), inner
@@ -255,21 +254,21 @@ def _of_base64(blob: str) -> str:
 
 
 def _text_of(data: bytes) -> str:
-    """The text that bytes are, or "" where they are none; a stray byte hides nothing."""
+    """Return bytes as text; "" if they are mostly not readable. Single stray bytes are skipped."""
     text = data.replace(b"\x00", b"").decode(errors="replace")
     readable = sum((char.isprintable() or char.isspace()) and char != "\ufffd" for char in text)
     return text.replace("\ufffd", "") if readable >= 0.9 * len(text) else ""
 
 
-# Characters without width, and ASCII of double width: a reader, or a program that is handed the
-# text, sees through them.
+# Characters without width, and ASCII of double width: a reader, or a program that gets the text,
+# sees through them.
 _NO_WIDTH = "\u00ad\u034f\u180e\u200b-\u200f\u2060-\u2064\ufeff"
 _DISGUISED = re.compile(f"[{_NO_WIDTH}]+|[\uff01-\uff5e]+")
 
 
 def undisguised(text: str) -> tuple[str, Callable[[int], int]]:
-    """Return `text` in plain characters, and the function that tells where in `text` one of these
-    stands. Linear in the text.
+    """Return `text` in plain characters, and a function from a place there to its place in `text`.
+    Linear in the text.
     """
     if text.isascii():
         return text, lambda place: place

@@ -1,6 +1,6 @@
 """Finds date expressions in a text and the days they mean: in English, with northern seasons.
 
-A word with another meaning ("may", "march", "fall", "sun", 2000) is a date only where it can be
+A word with another meaning ("may", "march", "fall", "sun", 2000) is a date only if it can be
 nothing else. The patterns are here; dateutil parses and computes.
 """
 
@@ -31,8 +31,8 @@ class Clock:
 
 @dataclass(frozen=True)
 class Expression:
-    """A pattern of dates. `meant` gets the words before and after the match; `bare` ones are dates
-    only after a leading word.
+    """A pattern of dates. `meant` decides, by the words before and after the match, whether it is
+    one. `bare`: it is a date only after a leading word.
     """
 
     pattern: re.Pattern[str]
@@ -97,11 +97,11 @@ def _span(start: datetime, unit: str) -> Span:
 
 
 def _dated(words: str, year: str | None, unit: str, clock: Clock) -> Span | None:
-    """Resolve a day or month; without a year, the last one that has begun, or the next one to
-    end.
+    """Resolve a day or month; without a year, the last one that has begun, or, if the text is about
+    the future, the next one to end.
     """
     now = clock.now.year
-    # 29 February comes every eighth year at the latest.
+    # 29 February is at most eight years apart.
     years = range(now, now + 9) if clock.ahead else range(now, now - 9, -1)
     for default in [int(year)] if year else years:
         try:
@@ -209,7 +209,7 @@ _MONTH = (
     r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
     r"|(?-i:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
 )
-# Next to a number, a short month needs no capital.
+# Next to a number, a short month name needs no capital letter.
 _SHORT = rf"(?:{_MONTH}|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?)"
 _WEEKDAY = (
     r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?-i:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun))"
@@ -338,20 +338,20 @@ EXPRESSIONS: tuple[Expression, ...] = (
 
 
 PERIODS_MAX = 4
-# Of each expression as many are read: each takes some 80 µs.
+# How many matches of each expression are read: each takes about 80 µs.
 DATES_MAX = 16
 TEXT_CHARS_MAX = 2_000
 """Only this much of a longer text is searched."""
 GRAIN_MIN = timedelta(days=4)
-"""Events are reported some days later. Of 1 to 14 days, 4 and 7 find most on LoCoMo."""
+"""Events are reported some days later. Of 1 to 14 days, 4 and 7 find the most on LoCoMo."""
 
 
 @dataclass(frozen=True)
 class Period:
     """From `start` (inclusive) to `end` (exclusive), both in UTC; None: open on that side.
 
-    `words` are those of the text. `grain` is the length of what was named: a year for "since 2021",
-    a day for "yesterday".
+    `words`: those of the text. `grain`: the length of the date named: a year for "since 2021", a
+    day for "yesterday".
     """
 
     start: datetime | None
@@ -361,9 +361,9 @@ class Period:
 
 
 def affinity(period: Period, moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how well each moment (seconds since 1970) fits a period, in (0, 1]: 1 inside, outside
-    `exp(-distance / grain)` with a grain of at least `GRAIN_MIN`: a vague year is off by more than
-    a precise day.
+    """Return how well each moment (seconds since 1970) fits a period, in (0, 1]: 1 inside; outside
+    `exp(-distance / grain)` with a grain of at least `GRAIN_MIN`, as a vague year is off by more
+    than a precise day.
     """
     outside = np.zeros(len(moments))
     if period.end is not None:
@@ -375,7 +375,7 @@ def affinity(period: Period, moments: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def may_name_time(text: str) -> bool:
-    """Return False if a text certainly names no time. Takes some microseconds."""
+    """Return False if a text certainly names no time. Takes a few microseconds."""
     return _GATE.search(text) is not None
 
 
@@ -449,7 +449,7 @@ _BY_ITSELF = frozenset(["", "to", "and", "around", "over"])
 
 @dataclass(frozen=True)
 class _Named:
-    """A date in a text; `begin` includes its leading words. One that does not stand by itself
+    """A date in a text; `begin` includes its leading words. A date that is not `standalone`
     ("March", "2021") may still be one end of a range.
     """
 
@@ -515,7 +515,7 @@ def _part(span: Span, part: str) -> Span:
 
 
 def _leads_to(one: _Named, other: _Named) -> bool:
-    """Whether one date only positions another: the Sunday of "the Sunday before 25 October"."""
+    """True if one date only positions another, as Sunday in "the Sunday before 25 October"."""
     return other.way in ("before", "after") and one.match.end() + 1 == other.begin
 
 
@@ -539,7 +539,7 @@ def _range(text: str, one: _Named, other: _Named) -> Period | None:
 
 
 def _period(text: str, one: _Named) -> Period:
-    """Return a date as a period; after "since" and "before" it is one end."""
+    """Return a date as a period; after words like "since" and "before" it is one end of it."""
     words, (start, end) = text[one.begin : one.match.end()], one.span
     grain = end - start
     onwards = re.match(r" on(?:wards?)?\b", text[one.match.end() :])
@@ -557,7 +557,7 @@ def _period(text: str, one: _Named) -> Period:
 
 
 def _beside(text: str, one: _Named) -> Period | None:
-    """Return the counted days just before or after a date, as in "two days after"."""
+    """Return the counted time just before or after a date, as in "two days after"."""
     offset = _OFFSET.search(text, max(0, one.begin - _LEAD_CHARS_MAX), one.begin)
     if offset is None:
         return None

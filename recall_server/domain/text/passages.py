@@ -1,4 +1,4 @@
-"""Cuts turns into passages, the unit of search: a sentence or a few that belong together, a list
+"""Cuts turns into passages, the unit of search: one or a few sentences that belong together, a list
 item, a `Key: value` line, a code block. Each knows the headings above it.
 
 Every non-blank character of a turn is in exactly one passage, and nothing depends on the engine.
@@ -13,10 +13,10 @@ from typing import NamedTuple
 from recall_server.domain.episode import Episode, Span, Turn, passage_id
 from recall_server.domain.erasure import BLOCK
 
-# Sentences of a paragraph are joined up to so many characters; a shorter turn stays whole. With
-# 280, .6 points less of the evidence of LoCoMo are found (R@10).
+# Sentences of a paragraph are joined up to this many characters; a shorter turn stays whole. With
+# 280, 0.6 points less of the evidence of LoCoMo are found (R@10).
 PASSAGE_CHARS = 420
-# A line of prose that is at least so long goes on in the next one, unless a sentence ends there.
+# A line of prose of at least this length continues in the next one, unless a sentence ends there.
 _WRAPPED_CHARS_MIN = 60
 _COLON_CHARS_MAX = 80
 # The level of a line that ends with a colon, below those of Markdown.
@@ -30,7 +30,7 @@ _KEY = re.compile(r"[ \t]*(?:\*\*)?[^\W_][^:\n.!?。！？]{0,40}(?:\*\*)?:(?:\*
 _ROW = re.compile(r"[ \t]*\|.*\|[ \t]*$")
 _SENTENCE = re.compile(r"[.!?…]['\"”’)\]*_]*\s+(?=[^\s.,;:])|[。！？]['\"”’）」』]*(?=\S)")
 _ENDED = re.compile(r"[.!?…:;。！？]['\"”’)\]*_]*\s*$")
-# A full stop behind one of these ends no sentence.
+# A full stop after one of these ends no sentence.
 _SHORT = re.compile(
     r"(?:\b(?:[A-Za-z]|e\.g|i\.e|z\.B|d\.h|Mrs?|Ms|Dr|Prof|St|No|Nr|vs|ca|approx)|[\w-][Ss]tr|\d)"
     r"\.\s+$"
@@ -38,7 +38,7 @@ _SHORT = re.compile(
 
 
 class Passage(NamedTuple):
-    """A part of a turn, the `number`-th, with the `headings` above it, the outermost first."""
+    """A part of a turn, numbered from 0, with the `headings` above it, the outermost first."""
 
     turn: Turn
     number: int
@@ -47,8 +47,8 @@ class Passage(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Lines that belong together; `whole` ones are neither cut nor joined. `level` is that of a
-    heading.
+    """Lines that belong together. `whole`: neither cut nor joined. `level`: the level of a heading,
+    else 0.
     """
 
     start: int
@@ -58,7 +58,7 @@ class _Block(NamedTuple):
 
 
 def passages(text: str, turns: Sequence[Turn]) -> list[Passage]:
-    """The passages of all turns, in order."""
+    """Return the passages of all turns, in order."""
     found: list[Passage] = []
     headings: list[tuple[int, Span]] = []
     before = 0
@@ -70,7 +70,7 @@ def passages(text: str, turns: Sequence[Turn]) -> list[Passage]:
         spans = _with_headings(text, turn.span, headings)
         found += [Passage(turn, number, *one) for number, one in enumerate(spans)]
         if headings and headings[-1][0] == _COLON_LEVEL and headings[-1][1].end < turn.span.end:
-            # A line that ends with a colon is for its own turn, or for the next one.
+            # A line that ends with a colon applies to its own turn, or, at its end, to the next.
             headings.pop()
     return found
 
@@ -78,8 +78,9 @@ def passages(text: str, turns: Sequence[Turn]) -> list[Passage]:
 def _with_headings(
     text: str, turn: Span, headings: list[tuple[int, Span]]
 ) -> Iterator[tuple[Span, tuple[Span, ...]]]:
-    """The spans of the passages of a turn, with the headings above each: a heading begins the
-    passage that follows it, and goes with those behind. `headings` are changed to those at its end.
+    """Yield the spans of the passages of a turn, with the headings above each: a heading is part of
+    the passage that follows it, and is above the next ones. Updates `headings` to those at the end
+    of the turn.
     """
     start, above = -1, tuple[Span, ...]()
     for block in _joined(text, list(_blocks(text, turn))):
@@ -99,7 +100,7 @@ def _with_headings(
 
 
 def _blocks(text: str, turn: Span) -> Iterator[_Block]:
-    """Headings, list items, keys with values, code, and lines of prose."""
+    """Yield headings, list items, keys with values, code, and lines of prose."""
     lines = list(_lines(text, turn))
     at = 0
     while at < len(lines):
@@ -126,7 +127,7 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
 
 
 def _lines(text: str, turn: Span) -> Iterator[tuple[int, int]]:
-    """The lines of a turn that are not blank, without the blanks around each but the indent."""
+    """Yield the lines of a turn that are not blank, without trailing white space."""
     start = turn.start
     while start < turn.end:
         newline = text.find("\n", start, turn.end)
@@ -137,7 +138,7 @@ def _lines(text: str, turn: Span) -> Iterator[tuple[int, int]]:
 
 
 def _level(line: str) -> int:
-    """The level of a heading, from 1; 0 where the line is none."""
+    """Return the level of a heading, from 1; 0 if the line is none."""
     if marked := _HEADING.match(line):
         return len(marked[1])
     if _BOLD.match(line) or (line.endswith(":") and len(line) <= _COLON_CHARS_MAX):
@@ -146,7 +147,7 @@ def _level(line: str) -> int:
 
 
 def _goes_on(text: str, block: tuple[int, int], line: tuple[int, int], *, item: bool) -> bool:
-    """Whether a line goes on with the block above it: it is wrapped, or indented below an item."""
+    """True if a line continues the block above it: it is wrapped, or indented below an item."""
     next_ = text[slice(*line)]
     if _FENCE.match(next_) or _ITEM.match(next_) or _level(next_) or _ROW.match(next_):
         return False
@@ -157,7 +158,7 @@ def _goes_on(text: str, block: tuple[int, int], line: tuple[int, int], *, item: 
 
 
 def _joined(text: str, blocks: Iterable[_Block]) -> Iterator[_Block]:
-    """Sentences of prose joined up to `PASSAGE_CHARS`; all else as it is."""
+    """Yield sentences of prose, joined up to `PASSAGE_CHARS`, and all other blocks unchanged."""
     pieces: list[tuple[int, int]] = []
     for block in blocks:
         if block.whole or block.level:
@@ -179,14 +180,16 @@ def _sentences(text: str, block: _Block) -> Iterator[tuple[int, int]]:
 
 
 def _even(pieces: Sequence[tuple[int, int]]) -> Iterator[_Block]:
-    """Neighbouring pieces, joined to as few as `PASSAGE_CHARS` allows, about equally long."""
+    """Yield neighbouring pieces, joined to as few blocks as `PASSAGE_CHARS` allows, of about equal
+    length.
+    """
     if not pieces:
         return
     chars = pieces[-1][1] - pieces[0][0]
     aim = chars / -(-chars // PASSAGE_CHARS)
     start, end = pieces[0]
     for first, last in pieces[1:]:
-        # The next one joins if the passage is then nearer to the length aimed at.
+        # The next piece joins if that brings the passage nearer to the length aimed at.
         if last - start <= PASSAGE_CHARS and (last - start) - aim <= aim - (end - start):
             end = last
             continue
@@ -196,8 +199,8 @@ def _even(pieces: Sequence[tuple[int, int]]) -> Iterator[_Block]:
 
 
 class VisiblePassage(NamedTuple):
-    """A passage of which something is neither hidden, forgotten nor erased: these `words`, and
-    those of the headings above it.
+    """A passage with its readable `words`, those neither hidden, forgotten nor erased, and the
+    readable words of the headings above it.
     """
 
     passage: Passage
@@ -206,7 +209,7 @@ class VisiblePassage(NamedTuple):
 
 
 def visible_passages(episode: Episode) -> dict[str, VisiblePassage]:
-    """The passages of an episode that search finds, by their ids."""
+    """Return the passages of an episode that search finds, by id."""
     found: dict[str, VisiblePassage] = {}
     for one in passages(episode.text, episode.turns):
         if one.turn.hidden:
@@ -222,7 +225,7 @@ def visible_passages(episode: Episode) -> dict[str, VisiblePassage]:
 
 
 def visible(said: str, start: int, forgotten: Iterable[Span]) -> str:
-    """`said`, which begins at `start`, without forgotten and erased words."""
+    """Return `said`, which begins at `start`, without forgotten and erased words."""
     here = [one for one in forgotten if one.start < start + len(said) and one.end > start]
     if not here and BLOCK not in said:
         return said
@@ -236,8 +239,8 @@ def visible(said: str, start: int, forgotten: Iterable[Span]) -> str:
 
 
 def quote(said: str, start: int, cited: Span, forgotten: Iterable[Span]) -> str:
-    """The passages that a citation touches, of the turn with the words `said`, as far as they can
-    be read.
+    """Return the readable words of the passages that a citation touches, in the turn with the words
+    `said`.
     """
     here = [
         one.span

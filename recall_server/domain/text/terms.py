@@ -1,6 +1,6 @@
 """The terms by which texts and questions are indexed: pure, and the same on both engines.
 
-Texts and questions use the same function, so FTS syntax is only characters here. Terms depend on
+Texts and questions go through the same function, so FTS syntax has no meaning here. Terms depend on
 Python's Unicode tables and on PyStemmer: a change of either requires a re-index.
 """
 
@@ -20,7 +20,7 @@ TERM_CHARS_MAX = 64
 """Longer terms are cut, so that pasted blobs do not enlarge index rows."""
 
 TERMS_DISTINCT_MAX = 4_096
-"""Distinct terms kept of one text, the first ones: it bounds the index rows of one memory."""
+"""How many distinct terms of one text are kept, the first ones: it bounds its index rows."""
 
 SPEAKER = "@"
 """The prefix of a term that names the speaker of an item."""
@@ -28,7 +28,7 @@ SPEAKER = "@"
 _CACHED_CHARS_MAX = 32
 
 # Function words of English (after Snowball's list). "will", "may" and "us" are left out on purpose:
-# casefolded they are also a name, a month and a country, which memories are about.
+# in lower case they are also a name, a month and a country, which memories are about.
 _STOP = frozenset(
     """
     a an the and or but nor so than then if because as while until of at by for with about against
@@ -148,7 +148,7 @@ def folded(text: str) -> str:
 
 
 def unspaced(text: str) -> bool:
-    """Whether a text has characters of a script that is written without spaces."""
+    """True if a text has characters of a script that is written without spaces."""
     return _RUN.search(text) is not None
 
 

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from recall_server.domain.episode import Span, Turn, Utterance
 
 TURN_CHARS_MAX = 1_200
-# Of a text with more turns than these, and one for so many characters, short ones are joined.
+# Short turns are joined if a text has more turns than `TURNS_MIN`, plus one for each
+# `CHARS_OF_A_TURN` characters.
 TURNS_MIN = 200
 CHARS_OF_A_TURN = 40
 _HEADING_CHARS_MAX = 120
@@ -95,7 +96,7 @@ _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the text: where its content begins, and its label or heading."""
+    """A line of the text: where it and its words begin, where it ends, and its label."""
 
     start: int
     said_from: int
@@ -107,8 +108,8 @@ class _Line:
 
 
 def read_moment(text: str, day: datetime) -> datetime | None:
-    """Return the moment that a stamp or heading names, in UTC; a bare clock time is on the given
-    day.
+    """Return the moment that a stamp or heading names, in UTC; a clock time without a date is on
+    `day`. None if it names none, or an ambiguous one.
     """
     date, clock = _DATE.search(text), _TIME.search(text)
     if date is None and clock is None:
@@ -121,8 +122,8 @@ def read_moment(text: str, day: datetime) -> datetime | None:
 
 
 def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
-    """Return the turns of a text, in order; prose without speakers gives a turn per paragraph, or
-    for several where they are very many and very short.
+    """Return the turns of a text, in order. Prose without speakers gives a turn per paragraph, or
+    per several paragraphs if they are very many and very short.
     """
     lines = _without_false_speakers(list(_lines(text)), text)
     turns: list[Turn] = []
@@ -135,8 +136,8 @@ def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
 
 
 def _joined(text: str, turns: Sequence[Turn]) -> list[Turn]:
-    """Join neighbours with nothing but blanks between to turns of `TURN_CHARS_MAX` characters: what
-    a turn costs beside its words must not outweigh them.
+    """Join neighbours with only white space between them to turns of up to `TURN_CHARS_MAX`
+    characters: the overhead of a turn must not outweigh its words.
     """
     joined: list[Turn] = []
     for turn in turns:
@@ -154,8 +155,9 @@ def _joined(text: str, turns: Sequence[Turn]) -> list[Turn]:
 
 
 def transcript(utterances: Sequence[Utterance]) -> tuple[str, tuple[Turn, ...]]:
-    """Return what several said as one text of lines "Name: words", and its turns: these follow from
-    the utterances, whatever their words look like. One without a time has that of the one before.
+    """Return utterances as one text of lines "Name: words", and its turns, which follow from the
+    utterances, whatever their words look like. An utterance without a time gets that of the one
+    before.
     """
     lines: list[str] = []
     turns: list[Turn] = []
@@ -172,7 +174,7 @@ def transcript(utterances: Sequence[Utterance]) -> tuple[str, tuple[Turn, ...]]:
 
 
 def whole(text: str) -> tuple[Turn, ...]:
-    """Return the turns of a text that is read by nobody: as long as a turn may be, and without
+    """Return the turns of a text that is not parsed: as long as a turn may be, and without
     speakers.
     """
     pieces = _pieces(text, 0, len(text))
@@ -180,7 +182,7 @@ def whole(text: str) -> tuple[Turn, ...]:
 
 
 def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:
-    """Group whole turns to at most `chars_max` characters; a longer turn is a group of its own."""
+    """Group whole turns up to `chars_max` characters; a longer turn is a group of its own."""
     chunks: list[tuple[Turn, ...]] = []
     group: list[Turn] = []
     size = 0
@@ -207,7 +209,7 @@ def _day_of(date: re.Match[str]) -> datetime | None:
     else:
         first, second, year = int(part["a"]), int(part["b"]), part["ab_year"]
         if first <= 12 and second <= 12 and first != second:
-            # 03/04/2023 is March to some and April to others: no date beats a wrong one
+            # 03/04/2023 is March to some and April to others: no date is better than a wrong one.
             return None
         month, day = (second, str(first)) if first > 12 or first == second else (first, str(second))
     return datetime(int(year), month, int(day), tzinfo=UTC)
@@ -239,7 +241,7 @@ def _lines(text: str) -> Iterator[_Line]:
         end = len(text) if newline < 0 else newline
         marks_fence = start in closed
         if fenced or marks_fence:
-            # A blank line ends no paragraph there.
+            # Inside a fence, a blank line ends no paragraph.
             yield _Line(start, start, end)
         else:
             yield _classify(text, start, end)
@@ -254,7 +256,7 @@ def _classify(text: str, start: int, end: int) -> _Line:
     if end - start <= _HEADING_CHARS_MAX and _is_heading(line):
         return _Line(start, end, end, heading=True)
     label = _LABEL.match(line)
-    # In a chat with times a name may be small: "[10:02] tess: hi".
+    # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     timed = label is not None and _is_moment(label["before"] or "")
     if label and _may_speak(label["name"], small=timed):
         stamp = label["before"] or label["after"]
@@ -297,7 +299,7 @@ def _may_speak(name: str, *, small: bool) -> bool:
 
 
 def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
-    """Drop labels that are no speakers: a label counts if it is a role, is stamped or repeats, or
+    """Drop labels that name no speaker: a label counts if it is a role, has a time or repeats, or
     if every line has one.
     """
     labelled = [line for line in lines if line.name]
@@ -318,7 +320,7 @@ _Utterance = tuple[int, int, str | None, str | None, datetime | None]
 
 
 def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
-    """Join lines to utterances, with the date and session of the last heading."""
+    """Join lines to utterances, with the date and session of the last heading above."""
     session: str | None = None
     day: datetime | None = None
     said_at: datetime | None = None
@@ -377,7 +379,7 @@ def turn_at(turns: Sequence[Turn], position: int) -> Turn | None:
 
 
 def turns_at(turns: Sequence[Turn], span: Span) -> Sequence[Turn]:
-    """Return the turns that a span touches; they stand in the order of the text."""
+    """Return the turns that a span touches. `turns` must be in the order of the text."""
     first = bisect_right(turns, span.start, key=lambda one: one.span.end)
     last = bisect_left(turns, span.end, key=lambda one: one.span.start)
     return turns[first:last]
