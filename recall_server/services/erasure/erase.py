@@ -1,7 +1,7 @@
-"""Erase: destroy what is remembered, so that nothing brings it back, and give a receipt for it.
+"""Erase: destroys memories and texts, so that nothing brings them back, and gives a receipt.
 
-A small erasure is done in the transaction of the call. The rows of a large one, and what deleted
-rows leave behind in files, are destroyed by the job `purge`, which the same transaction adds.
+A small erasure is done in the transaction of the call. The job `purge`, which the same transaction
+adds, destroys the rows of a large one, and what deleted rows leave behind in files.
 """
 
 import hashlib
@@ -38,26 +38,26 @@ REASON_CHARS_MAX = 256
 
 @dataclass(frozen=True)
 class Holds:
-    """Place, lift and list them."""
+    """Places, lifts and lists holds."""
 
     store: Store
     now: Callable[[], datetime]
 
     async def place(self, context: Context, because: str) -> None:
-        """Hold all that is there and all that comes; a refused erasure shows `because`. Raises
-        `NotFound`, and `Invalid` without a reason.
+        """Place a hold on all data of the namespace, now and later; a refused erasure shows
+        `because`. Raises `NamespaceNotFound`, and `Invalid` without a reason.
         """
         because = clean_label(because, "reason", chars_max=REASON_CHARS_MAX)
         context.entry.details["reason"] = because
         await self._set(context, Hold(context.namespace, self.now(), because))
 
     async def lift(self, context: Context) -> None:
-        """Raises `NotFound` where there is no hold."""
+        """Lift the hold. Raises `NotFound` if there is none."""
         await self._set(context, None)
 
     async def _set(self, context: Context, hold: Hold | None) -> None:
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
-            # An erasure that is under way ends first; one that begins later sees it.
+            # A running erasure ends first; one that begins later sees the hold.
             await tx.lock()
             if hold is None and await tx.erasures.hold() is None:
                 raise NotFound("This namespace is not on hold. `recall hold list` shows those.")
@@ -65,14 +65,14 @@ class Holds:
                 raise NamespaceNotFound
 
     async def all(self) -> list[Hold]:
-        """All that stand, by namespace."""
+        """Return all holds, by namespace."""
         async with self.store.transaction(None, write=False) as tx:
             return await tx.erasures.holds()
 
 
 async def refuse_held(tx: Transaction) -> None:
-    """Raise `OnHold` where nothing may be destroyed. In the transaction that would, which must hold
-    the lock of the namespace.
+    """Raise `OnHold` if the namespace is on hold. Call it in the transaction that would destroy
+    data, which must hold the lock of the namespace.
     """
     hold = await tx.erasures.hold()
     if hold is not None:
@@ -81,7 +81,7 @@ async def refuse_held(tx: Transaction) -> None:
 
 @dataclass(frozen=True)
 class Targeted:
-    """The ids of what is erased; of a namespace or a large container none are listed."""
+    """The ids of what is erased; not listed for a namespace or a large container."""
 
     memory_ids: tuple[str, ...] = ()
     episode_ids: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Targeted:
 @dataclass(frozen=True)
 class Erased:
     """An erasure that was done, or would be (`dry_run`: no id, receipt or secret). `secret` opens
-    the receipt, without a token, until it is acknowledged, and is shown this once.
+    the receipt without a token, until it is acknowledged; it is shown only once.
     """
 
     kind: Kind
@@ -109,7 +109,7 @@ class Erased:
 
 @dataclass(frozen=True)
 class Collected:
-    """A receipt as it now stands; `final` where no other will follow."""
+    """The current receipt of an erasure; `final`: no other will follow."""
 
     receipt: str
     final: bool
@@ -117,7 +117,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class Erase:
-    """The operations that destroy. Forgetting, which keeps the record, is in `recall`."""
+    """The operations that destroy data. Forgetting, which keeps the record, is in `Recall`."""
 
     store: Store
     runtime: Runtime
@@ -127,26 +127,26 @@ class Erase:
     eraser: Eraser
 
     async def namespace(self, context: Context, confirm: str) -> Erased:
-        """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large one
-        is closed at once: no token opens it until the job that purges has erased it.
+        """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large
+        namespace is closed immediately: no token opens it until the purge job has erased it.
 
-        Raises `ConfirmRequired` unless `confirm` is exactly the words that say so.
+        Raises `ConfirmRequired` unless `confirm` is exactly `CONFIRMATION`.
         """
         if confirm != CONFIRMATION:
             raise ConfirmRequired
         return await self._erase(context, Kind.NAMESPACE, "")
 
     async def memory(self, context: Context, item_id: str, *, dry_run: bool = False) -> Erased:
-        """Erase a memory in any state (or a turn) with the words it rests on, the other memories
-        that rest on the same words, and the tasks that hold any of it.
+        """Erase a memory in any state (or a turn) with the words that it rests on, the other
+        memories that rest on the same words, and the tasks that hold any of these.
 
         Raises `MemoryNotFound`.
         """
         return await self._erase(context, Kind.MEMORY, item_id, dry_run=dry_run)
 
     async def subject(self, context: Context, name: str, *, dry_run: bool = False) -> Erased:
-        """Erase every memory about or naming a subject, every turn said by or naming it, the
-        name wherever else it stands in a text, and what rests on the same words.
+        """Erase every memory about or naming a subject, every turn said by or naming it, the name
+        wherever else it occurs in a text, and all memories that rest on the same words.
 
         An unknown name is no error: the receipt then counts nothing. Raises `Invalid`.
         """
@@ -154,9 +154,9 @@ class Erase:
 
     async def container(self, context: Context, name: str, *, dry_run: bool = False) -> Erased:
         """Erase all that was put into a container: its texts, the memories that rest on them, its
-        tasks, and others that hold any of it. Other words that such a memory rests on stay, and
-        are read anew. Nothing of a large container is found until the job that purges has erased
-        it; texts put in meanwhile are found then.
+        tasks, and other tasks that hold any of these. Other words that such a memory rests on stay,
+        and are extracted again. A large container is hidden until the purge job has erased it;
+        texts that are put into it meanwhile are found after that.
 
         A container without anything in it is no error: the receipt then counts nothing. Texts in
         no container have no name to be erased by. Raises `Invalid`, `OutsideAccessScope`.
@@ -177,7 +177,7 @@ class Erase:
         scope: AccessScope = FULL_ACCESS,
         dry_run: bool = False,
     ) -> Erased:
-        """Erase the targets, or return them. The first scan holds no lock."""
+        """Erase the targets, or in a dry run only return them. The first scan holds no lock."""
         storable(what)
         namespace, entry = context.namespace, context.entry
         request = Noted(self.runtime.new_id("ers"), namespace, kind, what, scope)
@@ -199,8 +199,8 @@ class Erase:
         return erased
 
     async def again(self, context: Context, noted: Noted) -> Erased:
-        """Erase what was erased before, in a database that was restored from a backup; a hold of
-        that time does not stand over it. A target that is not there is erased already.
+        """Repeat an erasure in a database that was restored from a backup, even if the backup has a
+        hold. A target that does not exist is erased already.
         """
         namespace = noted.namespace
         targets = self.eraser.targets(noted)
@@ -216,7 +216,7 @@ class Erase:
     async def _begin(
         self, tx: Transaction, entry: AuditEntry, request: Noted, targets: Targets
     ) -> Erased:
-        """Erase a small target, close a large one, and sign the receipt: one transaction."""
+        """Erase a small target, or close a large one, and sign the receipt, in one transaction."""
         counts, now = targets.counts, self.runtime.now()
         large = self.eraser.limits.exceeded_by(counts)
         by = entry.by
@@ -251,7 +251,7 @@ class Erase:
         )
 
     def _name_digest(self, request: Noted) -> dict[str, str]:
-        """The digest by which the name that was asked for can be checked, with the key."""
+        """Return the keyed digest by which the erased name can be checked later."""
         named = {Kind.SUBJECT: "subject", Kind.CONTAINER: "container"}.get(request.kind)
         if named is None:
             return {}
@@ -259,7 +259,9 @@ class Erase:
         return {named: self.digests.digest(request.namespace, f"{named} {name}")}
 
     async def allow(self, context: Context, text: str) -> int:
-        """Take an erased text again, with its turns and lines; how many digests that sets free."""
+        """Allow an erased text again, with its turns and lines. Return how many digests were
+        removed.
+        """
         storable(text)
         digests = redact.digests_to_allow(self.digests, context.namespace, text, self.runtime.now())
         async with self.store.transaction(
@@ -270,7 +272,7 @@ class Erase:
         return context.entry.counts["allowed"]
 
     async def find_receipt(self, receipt_id: str, secret: str) -> Namespace:
-        """The namespace of a receipt. Raises `ReceiptNotFound`, whatever is wrong."""
+        """Return the namespace of a receipt. Raises `ReceiptNotFound`, whatever is wrong."""
         storable(receipt_id)
         async with self.store.transaction(None, write=False) as tx:
             erasure = await tx.erasures.find(receipt_id)
@@ -282,8 +284,8 @@ class Erase:
     async def collect(
         self, context: Context, receipt_id: str, secret: str, *, acknowledge: bool = False
     ) -> Collected:
-        """The newest receipt. It can be read again until one is acknowledged that says that the
-        purge is done. Raises `ReceiptNotFound`.
+        """Return the newest receipt. It can be read again until the final one, after the purge, is
+        acknowledged. Raises `ReceiptNotFound`.
         """
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()

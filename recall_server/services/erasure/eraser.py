@@ -1,9 +1,9 @@
-"""Carry out an erasure: in the transaction of the call where it is small, and otherwise in many
-short ones of the job `purge`, so that no call waits for it.
+"""Carries out an erasure: in the transaction of the call if it is small, and otherwise in many
+short transactions of the job `purge`, so that no call waits for it.
 
-Both take the same steps: the first transaction closes what is to be erased, batches of rows are
-deleted and redacted, and the last batch ends the erasure. The next batch does not find what
-is erased, so after a crash the job goes on where it was.
+A large erasure takes these steps: the first transaction closes the target, batches of rows are
+deleted and redacted, and the last batch ends the erasure. A batch no longer finds rows that are
+erased, so after a crash the job continues where it was.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from recall_server.storage.tables.registry import Part
 
 @dataclass(frozen=True)
 class Batch:
-    """How much one transaction takes: `items` texts or memories, and about `rows` rows of them."""
+    """How much one transaction erases: `items` texts or memories, with about `rows` rows."""
 
     items: int
     rows: int
@@ -50,23 +50,25 @@ NONE_YET = Batch(0, 0)
 
 
 class Lookup(ABC):
-    """Finds what was asked for, and finds it again at less cost than before."""
+    """Finds the target of an erasure; later calls cost less than the first."""
 
     async def size(self, tx: Transaction) -> Mapping[str, int]:  # noqa: ARG002
-        """How many rows it has by table, where they can be counted without reading them."""
+        """Return the number of rows by table, if they can be counted without reading them."""
         return {}
 
     @abstractmethod
     async def find(self, tx: Transaction, batch: Batch) -> Affected | None:
-        """The first of it, without what rests on it; None where there is no such thing."""
+        """Return the first batch of the target, without what rests on it; None if there is no
+        such thing.
+        """
 
     async def erased(self, tx: Transaction, affected: Affected) -> None:  # noqa: B027
-        """These are erased, in this transaction."""
+        """Note that these rows are erased in this transaction."""
 
 
 @dataclass
 class Item(Lookup):
-    """One memory in any state, or one turn, by its id. It is erased at once, whatever the batch."""
+    """One memory in any state, or one turn, by its id. It is erased whole, whatever the batch."""
 
     id: str
 
@@ -84,7 +86,7 @@ class Item(Lookup):
 
 @dataclass
 class Container(Lookup):
-    """A container, or as it was when an erasure began: its texts, and then what else is in it."""
+    """A container, or its content when an erasure began: first its texts, then its memories."""
 
     name: str
     erasure_id: str
@@ -117,20 +119,20 @@ class Container(Lookup):
 
 @dataclass
 class _Read:
-    """The rows of a table that were read, so that only others are read again."""
+    """Remembers which rows of a table were read, so that later calls read only new ones."""
 
     table: Table
     _ids: set[str] = field(default_factory=set)
     _last: str = ""
 
     async def more(self, tx: Transaction, *, erased: bool) -> AsyncIterator[Sequence[Row]]:
-        """The rows that were not; `erased`: some may have been deleted since."""
+        """Yield the rows that were not read yet; `erased`: some may have been deleted since."""
         async for page in tx.erasure_scan.pages(self.table, self._last):
             self._last = page[-1]["id"]
             self._ids |= {row["id"] for row in page}
             yield page
-        # Rows whose ids sort before the last one. Where rows were deleted too, counting says
-        # nothing.
+        # New rows may have ids that sort before the last one. A changed count reveals them, unless
+        # rows were deleted too.
         if erased or await tx.erasure_scan.count(self.table) != len(self._ids):
             present = set(await tx.erasure_scan.ids(self.table))
             new = present - self._ids
@@ -143,7 +145,7 @@ class _Read:
 
 
 class _Marks(NamedTuple):
-    """Where a text names the subject, and whether its labels do."""
+    """The spans at which a text names the subject, and whether its labels name it."""
 
     spans: frozenset[Span]
     labels: bool
@@ -198,7 +200,7 @@ class Named(Lookup):
             self._naming |= naming
             self._labelled |= labelled
         if erased and self._marks:
-            # Of those that are still there, and were not redacted since.
+            # Read the marked texts again: they may have been deleted or redacted since.
             texts = await tx.erasures.episodes_of(self._marks)
             self._marks = await asyncio.to_thread(self._marked, texts)
         async for page in self._episodes.more(tx, erased=erased):
@@ -206,7 +208,7 @@ class Named(Lookup):
             self._marks |= await asyncio.to_thread(self._marked, texts)
 
     def _named_in(self, memories: Sequence[Row]) -> tuple[set[str], set[str]]:
-        """Those that name the subject in their words, and in their labels."""
+        """Return the ids of memories that name the subject in their words, and in their labels."""
         named = self.subject.named
         labels = MEMORIES.labels_of
         return (
@@ -215,7 +217,7 @@ class Named(Lookup):
         )
 
     def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
-        """The marks of those texts that name the subject."""
+        """Return the marks of those texts that name the subject."""
         named, found = self.subject.named, {}
         for episode, turns in texts:
             text = episode["text"]
@@ -240,7 +242,7 @@ async def _add_citations(tx: Transaction, affected: Affected) -> None:
 
 @dataclass(frozen=True)
 class _Sought:
-    """By what it is known that a task holds anything that is erased."""
+    """The ids, words and names by which a task is known to hold something that is erased."""
 
     ids: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
@@ -257,7 +259,7 @@ class _Sought:
         return cls(ids, frozenset(words), affected.subject, affected.container, scope)
 
     def known_from(self, before: "_Sought") -> bool:
-        """Whether nothing is sought that was not."""
+        """True if `before` already sought all of this."""
         return (
             self.ids <= before.ids
             and self.words <= before.words
@@ -265,7 +267,7 @@ class _Sought:
         )
 
     def held_by(self, task: TaskDocuments) -> bool:
-        """Whether a task, anywhere in it, holds an id, a text or words that are erased."""
+        """True if a task holds, anywhere in it, an id, a text or words that are erased."""
         container = task.documents[0].get("container", NONE)
         if self.container and container == self.container:
             return True
@@ -281,7 +283,7 @@ class _Sought:
 
 
 def anywhere(value: Any, matches: Callable[[str], bool]) -> bool:
-    """Whether any text of a JSON document matches."""
+    """True if any text of a JSON document matches."""
     if isinstance(value, str):
         return matches(value)
     if isinstance(value, Mapping):
@@ -291,14 +293,14 @@ def anywhere(value: Any, matches: Callable[[str], bool]) -> bool:
 
 @dataclass
 class _Tasks:
-    """The tasks that hold what is erased: each is read once, and again when it has changed."""
+    """Finds the tasks that hold what is erased. Each is read once, and again if it has changed."""
 
     _sought: _Sought = field(default_factory=_Sought)
     _read: dict[str, int] = field(default_factory=dict)
     _found: set[str] = field(default_factory=set)
 
     async def holding(self, tx: Transaction, sought: _Sought) -> list[str]:
-        """Their ids."""
+        """Return their ids."""
         if not sought.known_from(self._sought):
             self._read = {}
         self._sought = sought
@@ -316,8 +318,8 @@ class _Tasks:
 
 @dataclass
 class TargetScan:
-    """Finds the targets of one erasure, at first and again. Of the tasks outside of the access
-    scope of the caller, only those that show a memory or a text which is erased are targets.
+    """Finds the targets of one erasure, repeatedly. A task outside of the caller's access scope is
+    a target only if it shows an erased memory or text by its id.
     """
 
     lookup: Lookup
@@ -325,7 +327,7 @@ class TargetScan:
     _tasks: _Tasks = field(default_factory=_Tasks)
 
     async def scan(self, tx: Transaction, batch: Batch = ALL) -> Affected | None:
-        """All targets of a batch, as they are now; None where there is no such thing."""
+        """Return all targets of a batch as of now; None if there is no such thing."""
         affected = await self.lookup.find(tx, batch)
         if affected is None:
             return None
@@ -346,8 +348,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one transaction erases: that of the call `rows_at_once_max` rows, in about a second;
-    one of the job `rows_max` rows of a namespace or `batch` of a part, in less.
+    """How much one transaction erases. The transaction of a call: `rows_at_once_max` rows, in about
+    a second. One of the job, in less: `rows_max` rows of a namespace, or `batch` of a part.
     """
 
     rows_at_once_max: int = 10_000
@@ -355,7 +357,7 @@ class Limits:
     batch: Batch = Batch(items=50, rows=500)
 
     def exceeded_by(self, counts: Mapping[str, int]) -> bool:
-        """Whether these are too many rows for the transaction of the call."""
+        """True if these are too many rows for the transaction of the call."""
         return sum(counts.values()) > self.rows_at_once_max
 
 
@@ -366,7 +368,7 @@ OnProgress = Callable[[int], object]
 
 @dataclass
 class Step:
-    """One batch: how many rows it has erased, and whether nothing is left."""
+    """The result of one batch: how many rows it erased, and whether it was the last."""
 
     rows: int
     last: bool
@@ -374,7 +376,7 @@ class Step:
 
 @dataclass
 class PartTargets:
-    """A container, a subject, a memory or a turn. `affected`: the rows, as far as listed."""
+    """The erasure of a container, a subject, a memory or a turn. `affected`: the rows found."""
 
     eraser: "Eraser"
     scanner: TargetScan
@@ -382,7 +384,7 @@ class PartTargets:
     _size: Mapping[str, int] | None = None
 
     async def scan(self, tx: Transaction) -> bool:
-        """Find it, or find what has changed since; False where there is no such thing."""
+        """Find the targets, or what has changed since; False if there is no such thing."""
         if self._size is None:
             self._size = await self.scanner.lookup.size(tx)
         found = await self.scanner.scan(
@@ -393,15 +395,15 @@ class PartTargets:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many rows were found, by table."""
+        """The number of rows found, by table."""
         counts = self.affected.counts()
         if self._size and self.eraser.limits.exceeded_by(self._size):
             return {**counts, **self._size, "spans": self._size["episodes"]}
         return counts
 
     async def close(self, tx: Transaction, erasure_id: str) -> int:
-        """Close a large one until the job has erased it, and return how many tokens were revoked:
-        its tasks end, and nothing of a container is found. No other row is erased yet.
+        """Close a large target until the job has erased it: its tasks are erased, and a container
+        is hidden. No other row is erased yet. Return how many tokens were revoked.
         """
         first = await self.scanner.scan(tx, NONE_YET)
         assert first is not None
@@ -411,12 +413,12 @@ class PartTargets:
         return 0
 
     async def erase_at_once(self, tx: Transaction) -> int:
-        """Erase all that was found; how many tokens were revoked."""
+        """Erase all that was found. Return how many tokens were revoked."""
         await self._apply(tx, self.affected)
         return 0
 
     async def erase_batch(self, tx: Transaction) -> Step:
-        """Erase the next rows. After the last ones it is no longer closed."""
+        """Erase the next batch of rows."""
         found = await self.scanner.scan(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
         if rows or found.batch or found.labelled:
@@ -435,7 +437,7 @@ class PartTargets:
 
 @dataclass
 class NamespaceTargets:
-    """All that a namespace holds, and its tokens; its methods do what those of a part do."""
+    """The erasure of a whole namespace and its tokens, with the methods of `PartTargets`."""
 
     eraser: "Eraser"
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -445,13 +447,15 @@ class NamespaceTargets:
     )
 
     async def scan(self, tx: Transaction) -> bool:
-        """Of a large one, what is written after the first count is erased and not counted."""
+        """Count the rows. Rows that a large namespace gets after the first count are erased too,
+        but not counted.
+        """
         if not self.eraser.limits.exceeded_by(self.counts):
             self.counts = await tx.erasures.counts()
         return True
 
     async def close(self, tx: Transaction, erasure_id: str) -> int:  # noqa: ARG002
-        """All work for it ends, and no token is let in."""
+        """End all work for the namespace and refuse all its tokens."""
         await tx.erasures.remember(await redact.digests_of_tasks(tx, self.eraser.digests))
         return await tx.erasures.close_namespace(self.eraser.runtime.now())
 
@@ -465,7 +469,7 @@ class NamespaceTargets:
             if rows := await self._erase_some(tx, self._tables[0], limit):
                 return Step(rows, last=False)
             del self._tables[0]
-        # And what was written by calls that were under way when it was closed.
+        # Also erase what calls wrote that were under way when it was closed.
         await tx.erasures.erase_rest(self.eraser.runtime.now())
         return Step(0, last=True)
 
@@ -500,8 +504,8 @@ class Eraser:
     limits: Limits
 
     def targets(self, asked: Noted, *, begun: bool = False) -> Targets:
-        """The targets of an erasure; where it has `begun`, of a container only what it found then.
-        Raises `Invalid` on a subject that is no name.
+        """Return the targets of an erasure. `begun`: it has begun, so of a container only what was
+        there then. Raises `Invalid` if a subject is no name.
         """
         match asked.kind:
             case Kind.NAMESPACE:
@@ -515,7 +519,7 @@ class Eraser:
         return PartTargets(self, TargetScan(lookup, asked.scope))
 
     async def run(self, erasure: Erasure, on_progress: OnProgress = lambda _: None) -> None:
-        """Erase what a large erasure has closed; `on_progress` gets how many rows that were."""
+        """Erase what a large erasure has closed; `on_progress` gets the number of erased rows."""
         assert erasure.sealed is not None
         namespace, rows = erasure.namespace, 0
         targets = self.targets(self.ledger.opened(erasure.sealed), begun=True)

@@ -1,5 +1,5 @@
-"""How much of a language model a namespace may use in a day. The most that a call may cost is
-reserved before it, and settled after it, so that any number of workers spend no more than that.
+"""How many tokens of a language model a namespace may use in a day. The maximum cost of a call is
+reserved before it and settled after it, so that any number of workers stay within the budget.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ class Priced(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """Tokens in and out that a namespace has a day, in UTC; 0: any number."""
+    """The tokens in and out that a namespace may use per day (UTC); 0: any number."""
 
     store: Store
     now: Callable[[], datetime]
@@ -38,11 +38,11 @@ class Budget:
     async def call(
         self, namespace: Namespace, part: Priced
     ) -> AsyncIterator[Callable[[Usage], None]]:
-        """One call of a `part` that says what it costs at most. Yields a function that takes what
-        it cost; without that, as the answer was of no use, it has cost all that was reserved, and
-        a call that was not answered nothing.
+        """Reserve the maximum cost of one call of `part`. Yields a function that settles the actual
+        cost. If it is not called, because the answer was of no use, all that was reserved is spent;
+        a call that was not answered (`ModelUnavailable`) costs nothing.
 
-        Raises `BudgetSpent` where the day has not enough left.
+        Raises `BudgetSpent` if the day has not enough left.
         """
         most = part.call_tokens_max
         if not (most and self.tokens_a_day):
@@ -68,7 +68,7 @@ class Budget:
     async def extract(
         self, namespace: Namespace, extractor: Extractor, passage: Passage
     ) -> Extraction:
-        """The candidates of the extractor, paid for. Raises as it does, and `BudgetSpent`."""
+        """Call the extractor within the budget. Raises what it raises, and `BudgetSpent`."""
         async with self.call(namespace, extractor) as settle:
             found = await extractor.extract(passage)
             settle(found.usage)

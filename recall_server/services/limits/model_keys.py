@@ -1,5 +1,5 @@
-"""Tells the operator that the key of a language model is rejected, and lets the rules take over
-where that is set.
+"""Notes for the operator that the key of a language model is rejected, and lets the rules take over
+if that is configured.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from recall_server.tracing import tracer
 
 @dataclass(frozen=True)
 class ModelKeys:
-    """The rejected keys: noted in the database, which every process of this server reads.
-    `job_kind` are the jobs that wait for the key of `Role.EXTRACT`.
+    """The rejected keys, noted in the database for every process of this server. `job_kind`: the
+    kind of the jobs that wait for the key of `Role.EXTRACT`.
     """
 
     store: Store
@@ -28,7 +28,7 @@ class ModelKeys:
     _noted: set[Role] = field(default_factory=set)
 
     async def begin(self) -> None:
-        """Begin anew, as a process does that may have another key: what waits is done now."""
+        """Forget all notes and run the waiting jobs again: this process may have another key."""
         for role in Role:
             await self._forget(role)
 
@@ -41,8 +41,8 @@ class ModelKeys:
         self._noted.add(role)
 
     async def accept(self, role: Role, usage: Usage) -> None:
-        """Take the note of this process back, if a model was asked: what another process has noted
-        is not wrong because this one has another key.
+        """Count the usage, and if a model was asked, withdraw the note of this process. Notes of
+        other processes stay: they may have another key.
         """
         self.used(usage)
         if role in self._noted and usage.model is not None:
@@ -57,7 +57,7 @@ class ModelKeys:
 
 
 def _attributes(usage: Usage) -> dict[str, str | int]:
-    """By the semantic conventions for language models."""
+    """Return span attributes by the OpenTelemetry semantic conventions for language models."""
     if usage.model is None:
         return {}
     return {
@@ -69,7 +69,7 @@ def _attributes(usage: Usage) -> dict[str, str | int]:
 
 @dataclass(frozen=True)
 class KeyedExtractor(Extractor):
-    """An extractor whose key is looked after; `instead` works while it is rejected."""
+    """An extractor that notes the state of its key; `instead` works while the key is rejected."""
 
     extractor: Extractor
     keys: ModelKeys
@@ -106,7 +106,7 @@ class KeyedExtractor(Extractor):
 
 @dataclass(frozen=True)
 class KeyedMerger(Merger):
-    """A merger whose key is looked after; `instead` works while it is rejected."""
+    """A merger that notes the state of its key; `instead` works while the key is rejected."""
 
     merger: Merger
     keys: ModelKeys

@@ -1,5 +1,5 @@
-"""How many calls a minute: by token, by namespace, and without a good token by address. Replicas on
-one database share what they count, about once a second.
+"""Limits of calls per minute: by token, by namespace, and without a valid token by address.
+Replicas on one database share their counts about once a second.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ class _Count:
     minute: int
     calls: int = 0
     before: int = 0
-    """The calls of the minute before."""
+    """The calls of the previous minute."""
 
 
 class SlidingWindow:
-    """Windows of a minute. Of more than `keys_max` keys, the one not met for longest is forgotten.
+    """Sliding windows of a minute, one per key. Beyond `keys_max` keys, the one that was used
+    longest ago is forgotten.
 
-    With `shared`, counts of this server are kept for `take_unshared` until they are published to
-    the replicas, and `learn` takes the published sums.
+    With `shared`, `take_unshared` returns the counts of this server to publish to the replicas, and
+    `learn` takes in the published sums.
     """
 
     def __init__(
@@ -52,8 +53,8 @@ class SlidingWindow:
         return len(self._counts)
 
     def take(self, key: Key, limit: int) -> bool:
-        """Count one more call, unless that is one too many: those of this minute, and as large a
-        share of the last minute's as it still reaches into the sliding window.
+        """Count one more call, or return False if it exceeds the limit. The calls of this minute
+        count, and those of the previous one in proportion to its part of the sliding window.
         """
         minute, left = self._minute()
         count = self._count(key, minute)
@@ -65,7 +66,7 @@ class SlidingWindow:
         return True
 
     def wait_s(self, key: Key, limit: int) -> int:
-        """Whole seconds until one more call fits, as the share of the last minute shrinks."""
+        """Return the whole seconds until one more call fits, as the previous minute fades."""
         minute, left = self._minute()
         count = self._count(key, minute)
         if count.calls < limit:
@@ -75,7 +76,7 @@ class SlidingWindow:
         return math.floor(left + MINUTE_S * (1 - limit / count.calls)) + 1
 
     def _minute(self) -> tuple[int, float]:
-        """The number of this minute, and the seconds that are left of it."""
+        """Return the number of this minute, and the seconds that are left of it."""
         minute, passed = divmod(self._now().timestamp(), MINUTE_S)
         return int(minute), MINUTE_S - passed
 
@@ -94,24 +95,24 @@ class SlidingWindow:
         return count
 
     def _ask(self, key: Key, minute: int) -> None:
-        """Publishing zero calls returns the sum of the others."""
+        """Ask for the sum of the other replicas: publishing zero calls returns it."""
         if self._shared:
             self._unshared.setdefault((key, minute), 0)
 
     def take_unshared(self) -> dict[Counted, int]:
-        """The counts of this server since the last call."""
+        """Return the counts of this server since the last call, and clear them."""
         counts, self._unshared = self._unshared, {}
         return counts
 
     def put_back(self, counts: dict[Counted, int]) -> None:
-        """Publishing failed: keep what still matters for the next time."""
+        """Keep counts that could not be published for the next time, if they still matter."""
         minute, _ = self._minute()
         for (key, at), calls in counts.items():
             if at >= minute - 1:
                 self._unshared[key, at] = self._unshared.get((key, at), 0) + calls
 
     def learn(self, sums: dict[Counted, int]) -> None:
-        """Take the sums of all replicas; calls counted here meanwhile come on top."""
+        """Take in the sums of all replicas, plus the calls counted here meanwhile."""
         for (key, at), calls in sums.items():
             count = self._counts.get(key)
             if count is None:
@@ -130,21 +131,21 @@ _BITS_OF_A_NETWORK = 64
 
 
 class _Limit:
-    """So many calls a minute of each key; 0: any number."""
+    """A limit of calls per minute and key; 0: any number."""
 
     def __init__(self, windows: SlidingWindow, per_minute: int) -> None:
         self._windows = windows
         self._per_minute = per_minute
 
     def count(self, *key: str) -> None:
-        """Count one more. Raises `RateLimited`, and does not count, where it is one too many."""
+        """Count one more call. Raises `RateLimited`, without counting it, if it is too many."""
         limit = self._per_minute
         if limit and not self._windows.take(key, limit):
             raise RateLimited(retry_after_s=self._windows.wait_s(key, limit), limit=limit)
 
 
 class Rates:
-    """Counts calls, and says when they are too many."""
+    """Counts calls, and refuses those that are too many."""
 
     def __init__(
         self,
@@ -157,10 +158,10 @@ class Rates:
         anonymous: int = 0,
         keys_max: int = KEYS_MAX,
     ) -> None:
-        """Each so many a minute; 0: any number. `keys_max`: how many callers are counted apart."""
+        """Each limit is per minute; 0: any number. `keys_max`: how many callers are told apart."""
         self._store = store
         self._now = now
-        # A file has one server; a database of Postgres may have any number.
+        # An SQLite file has one server; a Postgres database may have any number.
         self.shared = store.engine == "postgres"
         self._windows = SlidingWindow(now, shared=self.shared, keys_max=keys_max)
         self._token = _Limit(self._windows, token_calls)
@@ -170,20 +171,20 @@ class Rates:
         self._forgotten = 0
 
     async def call(self, namespace: Namespace, accessor: str) -> None:
-        """A call by a token. Raises `RateLimited`."""
+        """Count a call by a token. Raises `RateLimited`."""
         self._token.count(namespace, accessor)
         self._namespace.count(namespace, "")
 
     async def bad_token(self, address: str) -> None:
-        """A call from `address` with a token that is none. Raises `RateLimited`."""
+        """Count a call from `address` with an invalid token. Raises `RateLimited`."""
         self._bad_tokens.count(network_of(address))
 
     async def anonymous(self, address: str) -> None:
-        """A call from `address` that needs no token. Raises `RateLimited`."""
+        """Count a call from `address` that needs no token. Raises `RateLimited`."""
         self._anonymous.count(network_of(address))
 
     async def run(self) -> None:
-        """Share what is counted, until cancelled."""
+        """Share the counts until cancelled."""
         while self.shared:
             await asyncio.sleep(SHARE_S)
             try:
@@ -192,8 +193,8 @@ class Rates:
                 log.warning("rates_not_shared", code=error.code)
 
     async def share(self) -> None:
-        """Publish the counts and learn those of all replicas, in one statement; none without calls.
-        Where the database does not answer, this one goes on by what it knows.
+        """Publish the counts and learn those of all replicas in one statement, if there were calls.
+        If the database does not answer, this server goes on with what it knows.
         """
         unshared = self._windows.take_unshared()
         if not unshared:
@@ -213,7 +214,9 @@ class Rates:
 
 
 def network_of(address: str) -> str:
-    """What is counted as one address: of IPv6 a network, as its holder has 2**64 addresses."""
+    """Return what counts as one address. For IPv6 it is the network, as its holder has 2**64
+    addresses.
+    """
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -1,6 +1,6 @@
 """Delivers events to webhooks, in order: one job for each webhook, in the lane of pushes.
 
-What is delivered stands with the webhook, so that a crash repeats one delivery at most.
+The last delivered event is stored with the webhook, so that a crash repeats one delivery at most.
 """
 
 from collections.abc import Callable
@@ -33,11 +33,11 @@ from recall_server.storage.tables.webhooks import Registration, WebhookEvent
 log = structlog.get_logger()
 
 WEBHOOK = "webhook"
-# Events that one job sends before others of its namespace get its slot.
+# How many events one job sends before other jobs of its namespace get its slot.
 EVENTS_AT_ONCE = 100
-# Behind each failure; the last one from then on.
+# The pauses after failures; the last one repeats.
 PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 60, 600, 3_600))
-# In a row, which takes about a day: then a webhook is dead.
+# After this many failures in a row, about a day, a webhook is dead.
 TRIES_MAX = 24
 
 TOKEN_ENDED = "TOKEN_ENDED"  # noqa: S105  # why a webhook is dead
@@ -46,7 +46,7 @@ BEHIND = "WEBHOOK_BEHIND"
 
 
 class _Changed(Exception):
-    """What was about to be sent is not so any more."""
+    """The event or the webhook changed before the event was sent."""
 
 
 class _Gone(Exception):
@@ -55,7 +55,7 @@ class _Gone(Exception):
 
 @dataclass(frozen=True)
 class Delivery:
-    """The handler of the jobs of webhooks."""
+    """Handles the jobs of webhooks."""
 
     store: Store
     runtime: Runtime
@@ -64,9 +64,9 @@ class Delivery:
     pending_max: int
 
     async def deliver(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Send one webhook what waits for it, in order. An event may arrive twice, if the answer
-        was lost, and has the same id then. Raises `PushWaits` where it pauses after a failure, and
-        `Fenced` if another worker holds the job.
+        """Send one webhook the events that wait for it, in order. An event may arrive twice, if the
+        answer was lost; it has the same id then. Raises `PushWaits` if the webhook pauses after a
+        failure, and `Fenced` if another worker holds the job.
         """
         for _ in range(EVENTS_AT_ONCE):
             one, event = await self._next(job)
@@ -87,8 +87,8 @@ class Delivery:
             return one, await tx.webhooks.next(one) if one is not None and one.active else None
 
     async def _finished(self, job: Job) -> bool:
-        """End the job; False where an event has come meanwhile: whoever writes one holds the lock
-        too, and finds the job ended or going on.
+        """End the job; False if an event has come meanwhile. Writers of events hold the lock too,
+        so they find the job either ended or still going on.
         """
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
@@ -100,7 +100,7 @@ class Delivery:
         return True
 
     async def _why_dead(self, namespace: Namespace, one: Registration) -> str | None:
-        """Why it may be told nothing more, if so."""
+        """Return why the webhook may receive nothing more; None if it may."""
         if not await self._stands(namespace, one):
             return TOKEN_ENDED
         async with self.store.transaction(namespace, write=False) as tx:
@@ -108,7 +108,7 @@ class Delivery:
         return BEHIND if behind else None
 
     async def _stands(self, namespace: Namespace, one: Registration) -> bool:
-        """Whether the token that registered it is good, and may know what it is told."""
+        """True if the token that registered it is good, and may know what the webhook receives."""
         scopes = {Scope.WEBHOOKS, *([Scope.READ] if one.include_text else [])}
         return await stands(
             self.store, self.runtime.now(), namespace, one.bearer, Rights(frozenset(scopes))
@@ -121,7 +121,7 @@ class Delivery:
         event: WebhookEvent,
         entry: Callable[[str], AuditEntry],
     ) -> bool:
-        """Send an event, or pass over one whose matter is gone; False where the webhook is dead."""
+        """Send an event, or skip one whose subject is gone; False if the webhook is dead."""
         body = await self._composed(job.namespace, one, event)
         if body is None:
             await self._passed(job, one, event, None)
@@ -129,7 +129,7 @@ class Delivery:
         try:
             await self._send(job, one, event, body)
         except _Changed:
-            return True  # it is looked at anew
+            return True  # the next round reads it again
         except (PushFailed, PushUrlRefused, SecretKeyMissing, SecretUnreadable) as error:
             if one.failures + 1 < TRIES_MAX:
                 await self._pause(job, one, error)
@@ -150,7 +150,8 @@ class Delivery:
 
     async def _send(self, job: Job, one: Registration, event: WebhookEvent, body: bytes) -> None:
         async def before() -> None:
-            # Name servers and receivers may be slow: long enough for an erasure or a revocation.
+            # Check again: name servers and receivers may be slow, and an erasure or a revocation
+            # may come meanwhile.
             if not await self._due(job.namespace, one, event, body):
                 raise _Changed
 
@@ -169,7 +170,7 @@ class Delivery:
     async def _due(
         self, namespace: Namespace, one: Registration, event: WebhookEvent, body: bytes
     ) -> bool:
-        """Whether webhook and event are as they were, and its token may be told."""
+        """True if webhook and event are unchanged, and its token may still receive the event."""
         async with self.store.transaction(namespace, write=False) as tx:
             if await tx.webhooks.get(one.id) != one:
                 return False
@@ -180,7 +181,7 @@ class Delivery:
     async def _passed(
         self, job: Job, one: Registration, event: WebhookEvent, record: AuditEntry | None
     ) -> None:
-        """Go on behind an event, which was sent if there is a record."""
+        """Advance past an event, which was sent if there is a record, and else skipped."""
         now = self.runtime.now()
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
@@ -191,7 +192,7 @@ class Delivery:
                 record.counts["seq"] = event.seq
 
     async def _pause(self, job: Job, one: Registration, error: RecallError) -> None:
-        """Have the job wait, as it does whatever happens meanwhile."""
+        """Let the job wait after a failure; new events do not shorten the pause."""
         log.warning("webhook_failed", webhook=one.id, code=error.code)
         due_at = self.runtime.now() + pause(PAUSES, one.failures, error)
         async with self.store.transaction(job.namespace) as tx:

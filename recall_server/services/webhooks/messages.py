@@ -1,5 +1,5 @@
-"""What a webhook is sent: made of the tables anew each time, so that nothing is told that was
-erased or forgotten since.
+"""The messages of webhooks: composed from the tables for each delivery, so that they hold nothing
+that was erased or forgotten since.
 """
 
 import json
@@ -19,7 +19,7 @@ _CONFLICTS = {WebhookKind.CONFLICT_OPENED, WebhookKind.CONFLICT_SETTLED}
 
 
 def message(kind: str, at: datetime, namespace: Namespace, data: Json) -> bytes:
-    """The body of a delivery."""
+    """Return the body of a delivery."""
     moment = at.astimezone(UTC).isoformat(timespec="microseconds")
     body = {"type": kind, "timestamp": moment, "namespace": namespace, "data": data}
     return json.dumps(body, separators=(",", ":")).encode()
@@ -30,14 +30,14 @@ def headers_of(secret: str, message_id: str, now: datetime, body: bytes) -> Mapp
 
 
 def place(namespace: Namespace, webhook_id: str, url: str) -> tuple[str, ...]:
-    """What the secret of a webhook is sealed for: a changed row or address makes it unreadable."""
+    """Return what a webhook's secret is bound to: a changed row or address makes it unreadable."""
     return namespace, webhook_id, url
 
 
 async def compose(
     tx: Transaction, namespace: Namespace, one: Registration, event: WebhookEvent, now: datetime
 ) -> bytes | None:
-    """The body of an event as it is now; None where what it is about is gone."""
+    """Return the body of an event as of now; None if its subject is gone."""
     data = await _data(tx, one, event, now)
     return None if data is None else message(event.kind, event.at, namespace, data)
 
@@ -105,7 +105,7 @@ async def _extraction(tx: Transaction, job_id: str) -> Json | None:
 async def _texts(
     tx: Transaction, one: Registration, ids: Sequence[str], now: datetime
 ) -> dict[str, str]:
-    """The texts of those memories that search finds now, where the webhook is sent texts."""
+    """Return the texts of those memories that search finds now, if the webhook receives texts."""
     if not one.include_text:
         return {}
     found = await tx.memories.found(ids)

@@ -1,4 +1,4 @@
-"""Registers webhooks, lists and removes them, and sends them a test."""
+"""Registers, lists, removes and tests webhooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from recall_server.storage.tables.webhooks import Registration
 
 @dataclass(frozen=True)
 class Listed:
-    """A webhook, and how many events wait for it; counted up to the number that ends it."""
+    """A webhook, and how many events wait for it, counted up to `pending_max`."""
 
     registration: Registration
     pending: int
@@ -33,7 +33,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Tested:
-    """What came of a test: the status that the receiver answered, or why there is none."""
+    """The result of a test: the status that the receiver answered, or why there is none."""
 
     delivered: bool
     status: int | None = None
@@ -59,8 +59,8 @@ class Registrations:
         *,
         include_text: bool = False,
     ) -> tuple[Registration, str]:
-        """Tell `url` of these kinds of event (none: all) from now on; with the secret that its
-        deliveries are signed with, which is not shown again.
+        """Send these kinds of event (none: all) to `url` from now on. Return the registration, and
+        the secret that signs its deliveries, which is not shown again.
 
         Raises `PushUrlRefused`, `SecretKeyMissing`, `LimitReached` and `NamespaceNotFound`.
         """
@@ -91,7 +91,7 @@ class Registrations:
         return added, secret
 
     async def all(self, namespace: Namespace) -> list[Listed]:
-        """The webhooks of a namespace, the oldest first, each with what waits for it."""
+        """Return the webhooks of a namespace, oldest first, each with its waiting events."""
         async with self.store.transaction(namespace, write=False) as tx:
             return [
                 Listed(one, await tx.webhooks.pending(one, self.pending_max))
@@ -99,7 +99,7 @@ class Registrations:
             ]
 
     async def remove(self, context: Context, webhook_id: str) -> None:
-        """Tell it nothing more. Raises `WebhookNotFound`."""
+        """Remove a webhook: it receives nothing more. Raises `WebhookNotFound`."""
         storable(webhook_id)
         async with self.store.change(context) as tx:
             await tx.lock()
@@ -109,8 +109,8 @@ class Registrations:
             context.entry.ids.append(webhook_id)
 
     async def test(self, context: Context, webhook_id: str) -> Tested:
-        """Send an event without data. A dead webhook that takes it is told again of what happens
-        from now on. Raises `WebhookNotFound`.
+        """Send an event without data. A dead webhook that accepts it is revived: it receives the
+        events from now on. Raises `WebhookNotFound`.
         """
         storable(webhook_id)
         async with self.store.view(context) as tx:
