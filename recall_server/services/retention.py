@@ -1,5 +1,5 @@
-"""Retention: what has been kept for its days goes. Records of the audit log are written to a file
-and vouched for before they are cut; jobs and tokens that have ended are deleted.
+"""Retention: removes data after its days. Records of the audit log are written to a file with a
+signed statement before they are cut; jobs and tokens that have ended are deleted.
 """
 
 import asyncio
@@ -31,9 +31,10 @@ log = structlog.get_logger()
 
 CUT_AUDIT = "cut_audit"
 REMOVE_TOKENS = "remove_tokens"
-# Of one archive, so that no namespace keeps the others waiting; a longer past takes several.
+# How many records one archive has, so that no namespace keeps the others waiting; a longer log
+# takes several.
 ARCHIVE_RECORDS_MAX = 50_000
-# Rows that one transaction reads or deletes: few, as calls are answered in between.
+# How many rows one transaction reads or deletes: few, as calls are answered in between.
 BATCH_ROWS = 100
 
 
@@ -52,7 +53,7 @@ class Days:
 
 @dataclass(frozen=True)
 class Retention:
-    """Goes through all namespaces, a batch at a time. One that is on hold keeps everything."""
+    """Goes through all namespaces, a batch at a time. A namespace on hold keeps everything."""
 
     store: Store
     verification: Verification
@@ -65,19 +66,19 @@ class Retention:
     batch_rows: int = BATCH_ROWS
 
     async def run(self) -> None:
-        """Look every `every_s` seconds until cancelled. Raises what `once` does."""
+        """Call `once` every `every_s` seconds until cancelled. Raises what it raises."""
         while self.days.any:
             await self.once()
             await asyncio.sleep(self.every_s)
 
     async def once(self) -> None:
-        """Remove all that has been kept for its days. Raises `Unavailable` where the folder of
-        archives cannot be written; then nothing is cut.
+        """Remove all that is older than its days. Raises `Unavailable` if the folder of archives
+        cannot be written; then nothing is cut.
         """
         now = self.now()
         if self.days.audit is not None and self.archive is not None:
             with self.archive.locked() as alone:
-                # Another process is at it.
+                # Otherwise another process does it.
                 if alone:
                     await self._cut_all(self.archive, now - self.days.audit)
         if self.days.jobs is not None or self.days.tokens is not None:
@@ -116,8 +117,10 @@ class Retention:
             return None
 
     async def _cut(self, folder: ArchiveFolder, namespace: Namespace, before: datetime) -> bool:
-        """Cut what is older; whether more of it is left. Raises `OnHold`, `AuditBroken`."""
-        # What was cut before, by somebody who was stopped.
+        """Cut the records before a moment, up to `records_max`; True if more may be left. Raises
+        `OnHold`, `AuditBroken`, `Stale`.
+        """
+        # Remove what an earlier cut left, if it was interrupted.
         await self._remove_records(namespace)
         state = await self.verification.state(namespace)
         if state.fault is not None:
@@ -127,7 +130,7 @@ class Retention:
             await asyncio.to_thread(writing.begin, self._manifest(namespace, state))
             async for batch in self._batches(namespace, writing, before):
                 await asyncio.to_thread(writing.add, batch)
-            # Else the record of each cut would be cut by another one, for ever.
+            # Otherwise each cut would be followed by another one of its own record, for ever.
             if writing.only_cuts:
                 return False
             cut = writing.cut
@@ -140,13 +143,13 @@ class Retention:
             await tx.lock()
             await refuse_held(tx)
             if not await tx.audit.move_cut(cut.first - 1, cut.last, statement):
-                # Another process has cut meanwhile: its archive counts, and ours is not needed.
+                # Another process has cut meanwhile: its archive counts, and this one is not needed.
                 raise Stale
         await self._remove_records(namespace)
         return cut.last - cut.first + 1 >= self.records_max
 
     def _manifest(self, namespace: Namespace, state: State) -> dict[str, Any]:
-        """The same each time, so that an archive which is written again is the same file."""
+        """Return the manifest, the same each time, so that a rewritten archive is the same file."""
         return {
             "format": FORMAT,
             "archive": True,
@@ -158,7 +161,9 @@ class Retention:
     async def _batches(
         self, namespace: Namespace, writing: "_Writing", before: datetime
     ) -> AsyncIterator[Sequence[dict[str, Any]]]:
-        """The oldest records that are left, without details, up to the first that is not older."""
+        """Yield the oldest records that are left, without details, up to the first that is not
+        older than `before`.
+        """
         batch: list[dict[str, Any]] = []
         after = writing.verifier.start.seq
         last = after + self.records_max
@@ -206,7 +211,7 @@ class Retention:
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
             await refuse_held(tx)
-            # What goes on by a token, or by a child of it, is still compared with it.
+            # Running work of a token, or of its child, still needs the token's row.
             busy = {one.partition("/")[0] for one in await tx.access.at_work()}
             ended = [one for one in await tx.access.ended(before) if one not in busy]
             await tx.access.remove(ended)
@@ -227,7 +232,7 @@ class _Writing:
         self._write(as_line(manifest))
 
     def add(self, records: Sequence[dict[str, Any]]) -> None:
-        """Raises `AuditBroken`."""
+        """Write records. Raises `AuditBroken`."""
         for record in records:
             self.verifier.take(record)
             self.only_cuts &= record["operation"] == CUT_AUDIT

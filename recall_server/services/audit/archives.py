@@ -1,5 +1,5 @@
-"""Archives of the records that were cut from an audit log: each verified by itself, and put in the
-order in which they lead up to what is left of the log.
+"""Archives of the records that were cut from an audit log: verifies each by itself, and orders them
+so that they lead up to the rest of the log.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from recall_server.integrations.crypto.keys import Jwk
 
 @dataclass(frozen=True)
 class Archive:
-    """A file that was verified: the cut that it is of, and the one before."""
+    """A verified archive file: its cut, and the cut before it."""
 
     path: Path
     cut: Cut
@@ -31,7 +31,7 @@ class Archive:
 
 
 class Digested(Iterator[str]):
-    """Lines, and the SHA-256 of all but the last of those that were read."""
+    """Iterates over lines, and digests all lines read so far except the last."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
@@ -50,12 +50,12 @@ class Digested(Iterator[str]):
 
 
 def beginning(cut: Cut | None) -> tuple[Head, tuple[Restored, ...]]:
-    """Where a chain begins behind a cut, and what restores are known there."""
+    """Return the head after which a chain begins after a cut, and the restores known there."""
     return (cut.head, cut.restored) if cut else (START, ())
 
 
 def cut_before(namespace: str, statement: Any, public: Jwk) -> Cut | None:
-    """The cut that the first line of an export states. Raises `AuditBroken`."""
+    """Return the cut that the first line of an export states. Raises `AuditBroken`."""
     if statement is None:
         return None
     try:
@@ -69,8 +69,8 @@ def cut_before(namespace: str, statement: Any, public: Jwk) -> Cut | None:
 
 
 def sealed(seal: Any, verifier: Verifier, start: Head, sha256: str, public: Jwk) -> Cut:
-    """The statement at the end of an archive that begins behind `start`, all of which was verified;
-    `sha256` is that of what stands before it. Raises `AuditBroken`.
+    """Return the statement at the end of an archive that begins after `start`, whose records were
+    verified; `sha256` is the digest of everything before the statement. Raises `AuditBroken`.
     """
     namespace, head = verifier.namespace, verifier.head
     first = start.seq + 1
@@ -95,8 +95,8 @@ def sealed(seal: Any, verifier: Verifier, start: Head, sha256: str, public: Jwk)
 
 
 def leading_to(cut: Cut | None, archives: Sequence[Archive]) -> list[Archive]:
-    """The archives that lead up to a cut without a gap, the oldest first. One that was written and
-    whose cut was never made is left out.
+    """Return the archives that lead up to a cut without a gap, oldest first. An archive whose cut
+    was never made is left out.
     """
     chain: list[Archive] = []
     while cut is not None:
@@ -121,8 +121,8 @@ def begun(
     *,
     mac_key: bytes | None = None,
 ) -> Verifier:
-    """A verifier of what follows `cut`, which has verified what is `archived` from `before` on.
-    Raises `AuditBroken`.
+    """Return a verifier of the records after `cut`, which has verified the `archived` records that
+    begin after `before`. Raises `AuditBroken`.
     """
     start, known = beginning(before)
     verifier = Verifier(

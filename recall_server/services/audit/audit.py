@@ -25,14 +25,14 @@ from recall_server.storage.tables.audit import AuditRecord, Filter
 
 log = structlog.get_logger()
 
-# From the first record that waits to the transaction that writes it: what is left of 250 ms is for
-# the transaction itself.
+# The time from the first waiting record to the transaction that writes it; the rest of 250 ms is
+# for the transaction itself.
 DELAY_S = 0.1
-# From a batch that could not be written to the next attempt.
+# The time from a batch that could not be written to the next attempt.
 RETRY_S = 0.5
-# Records of reads that wait to be written, of all namespaces together. Each takes about 2 kB.
+# How many records of reads may wait, in all namespaces together. Each takes about 2 kB.
 WAITING_RECORDS_MAX = 10_000
-# Of one transaction, so that others need not wait long for it.
+# How many records one transaction writes, so that others need not wait long for it.
 BATCH_RECORDS_MAX = 200
 
 
@@ -49,19 +49,19 @@ class ReadLog:
     _batches: "dict[Namespace, _Waiting]" = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise `AuditUnavailable` where reads of any namespace are refused."""
+        """Raise `AuditUnavailable` if reads of any namespace are refused."""
         self._check_space()
         for waiting in self._batches.values():
             waiting.check()
 
     def check_for(self, namespace: Namespace) -> None:
-        """Raise `AuditUnavailable` where reads of this namespace are refused."""
+        """Raise `AuditUnavailable` if reads of this namespace are refused."""
         self._check_space()
         if (waiting := self._batches.get(namespace)) is not None:
             waiting.check()
 
     def add(self, entry: AuditEntry) -> None:
-        """Take in the record of a read that has ended. Raises `AuditUnavailable`."""
+        """Queue the record of a read that has ended. Raises `AuditUnavailable`."""
         self.check_for(entry.namespace)
         milliseconds = entry.elapsed_ms()
         waiting = self._batches.setdefault(entry.namespace, _Waiting())
@@ -73,7 +73,7 @@ class ReadLog:
             waiting.writer = asyncio.create_task(self.supervisor.keep("read_log", write))
 
     async def flush(self, namespace: Namespace | None = None) -> None:
-        """Write what waits now, of one namespace or of all. Raises `AuditUnavailable`."""
+        """Write the waiting records, of one namespace or of all. Raises `AuditUnavailable`."""
         batches = [
             self._write(one, waiting)
             for one, waiting in self._batches.items()
@@ -84,7 +84,7 @@ class ReadLog:
                 raise ended
 
     async def close(self) -> None:
-        """Write what waits. Raises `AuditUnavailable`."""
+        """Write the waiting records and stop the writers. Raises `AuditUnavailable`."""
         writers = [one.writer for one in self._batches.values() if one.writer is not None]
         try:
             await self.flush()
@@ -104,7 +104,7 @@ class ReadLog:
                 await self._write(namespace, waiting)
 
     async def _write(self, namespace: Namespace, waiting: "_Waiting") -> None:
-        """Write what waits now, in order, even if the caller is cancelled meanwhile."""
+        """Write the records that wait now, in order, even if the caller is cancelled meanwhile."""
         await run_uncancelled(self._write_all(namespace, waiting))
 
     async def _write_all(self, namespace: Namespace, waiting: "_Waiting") -> None:
@@ -136,7 +136,7 @@ class ReadLog:
 
 
 class _Waiting:
-    """The records of one namespace that wait, the task that writes them, and why it failed."""
+    """The waiting records of one namespace, the task that writes them, and its last failure."""
 
     def __init__(self) -> None:
         self.records: deque[AuditEntry] = deque()
@@ -152,8 +152,8 @@ class _Waiting:
 async def write_reads(
     store: Store, namespace: Namespace, batch: Sequence[AuditEntry], *, again: bool = False
 ) -> None:
-    """Write the records of reads and the accesses they count, in one transaction; `again`: an
-    earlier attempt failed, and nobody knows whether it was committed. Raises `NamespaceNotFound`.
+    """Write the records of reads and their access counts in one transaction. `again`: an earlier
+    attempt failed, and it is unknown whether it was committed. Raises `NamespaceNotFound`.
     """
     async with store.transaction(namespace) as tx:
         await tx.audit.lock()
@@ -172,7 +172,7 @@ async def write_reads(
 
 
 def _counted(shown: Iterable[tuple[Sequence[str], datetime]]) -> list[AccessCount]:
-    """The number of times that each was shown, and the last one."""
+    """Return how many times each item was shown, and when last."""
     times: Counter[str] = Counter()
     last: dict[str, datetime] = {}
     for ids, at in shown:
@@ -194,7 +194,7 @@ SEQ_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class AuditPage:
-    """Records, newest first; `next` is the cursor of the page after."""
+    """One page of records, newest first; `next` is the cursor of the next page."""
 
     records: tuple[AuditRecord, ...]
     next: str | None
@@ -219,8 +219,8 @@ class Audit:
         read_only: bool = False,
         request_id: str | None = None,
     ) -> AuditEntry:
-        """A record for an operation that starts now, with an id of its own unless its request has
-        one.
+        """Return a record for an operation that starts now. It gets a request id unless one is
+        given.
         """
         started = perf_counter()
         return AuditEntry(
@@ -236,20 +236,20 @@ class Audit:
         )
 
     def begin_job(self, job: Job, operation: str) -> AuditEntry:
-        """A record for an operation of a job that starts now."""
+        """Return a record for an operation of a job that starts now."""
         entry = self.begin(job.namespace, operation, "worker", None)
         entry.part_of = job.payload.get("run_id") or job.payload.get(PART_OF, job.id)
         entry.caused_by = job.accessor
         return entry
 
     def check(self, entry: AuditEntry) -> None:
-        """Raise `AuditUnavailable` where `entry` is of a read, and reads cannot be recorded."""
+        """Raise `AuditUnavailable` if `entry` is of a read and reads cannot be recorded."""
         if entry.read_only:
             self.reads.check_for(entry.namespace)
 
     async def note(self, entry: AuditEntry) -> None:
-        """Take in the record of an operation that changed nothing, or failed: that of a read is
-        written behind the reply. Raises `AuditUnavailable`.
+        """Write the record of an operation that changed nothing, or failed; the record of a read is
+        written after the reply. Raises `AuditUnavailable`.
         """
         if entry.read_only:
             self.reads.add(entry)
@@ -257,7 +257,7 @@ class Audit:
             await self.write(entry)
 
     async def write(self, entry: AuditEntry) -> None:
-        """Write the record of an operation that changed nothing, or failed."""
+        """Write the record of an operation that changed nothing, or failed, immediately."""
         async with self.store.transaction(entry.namespace, entry=entry):
             pass
 
@@ -270,8 +270,8 @@ class Audit:
         await self.write(entry)
 
     async def page(self, context: Context, wanted: Filter, *, cursor: str, limit: int) -> AuditPage:
-        """The newest chained records that are wanted, or of those on the pages behind `cursor`,
-        with those of all reads that this process has answered. Raises `InvalidCursor`.
+        """Return the page of wanted chained records at `cursor`, newest first, including those of
+        all reads that this process has answered. Raises `InvalidCursor`.
         """
         listing = Listing("audit", context, asdict(wanted))
         [before] = self.cursors.place(listing, cursor) or [str(SEQ_MAX)]
@@ -285,7 +285,7 @@ class Audit:
         return AuditPage(tuple(shown), self.cursors.sealed(listing, more))
 
     async def newest(self, namespace: Namespace | None, limit: int) -> list[AuditRecord]:
-        """The newest lines, newest first; of all namespaces where none is given."""
+        """Return the newest records of a namespace, or of all namespaces, newest first."""
         await self.reads.flush(namespace)
         async with self.store.transaction(namespace, write=False) as tx:
             if namespace is None:

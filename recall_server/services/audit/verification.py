@@ -1,4 +1,4 @@
-"""Exports, signs and verifies the audit log, with the database or without."""
+"""Exports, signs and verifies the audit log, with or without the database."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ from recall_server.services.audit.archives import (
 from recall_server.storage.store import Store
 
 FORMAT = "recall-audit/1"
-# Records per read: the most that an export or a verification holds in memory.
+# How many records one read returns: the most that an export or a verification holds in memory.
 RECORDS_BATCH = 500
 NAMESPACES_AT_ONCE = 500
 # The purpose for which the MAC key is derived.
@@ -44,8 +44,8 @@ PURPOSE = "audit"
 
 @dataclass(frozen=True)
 class Verified:
-    """Records `first` to `seq` are intact; checkpoints confirm those up to `confirmed_up_to`, but
-    for what a restore took away. Those before `first` were cut, and no archive was given.
+    """Records `first` to `seq` are intact; checkpoints confirm those up to `confirmed_up_to`,
+    except what a restore took away. Records before `first` were cut, and no archive was given.
     """
 
     namespace: str
@@ -60,8 +60,8 @@ class Verified:
 
 @dataclass(frozen=True)
 class State:
-    """The head of an audit log, how many records are older than its chain, and up to where it was
-    cut, with the server's statement of that; `fault`: what is wrong with it.
+    """The head of an audit log, the number of records that are older than its chain, and its cut
+    with the server's statement. `fault`: what is wrong with the cut.
     """
 
     head: Head
@@ -84,7 +84,7 @@ class Verification:
         records, and a seal, which is a checkpoint of the last record.
 
         A broken log is exported whole, with the fault in place of the seal; then this raises
-        `AuditBroken`. Raises `NamespaceNotFound`, and `Stale` where the log was cut meanwhile.
+        `AuditBroken`. Raises `NamespaceNotFound`, and `Stale` if the log was cut meanwhile.
         """
         state = await self.state(namespace)
         manifest = {
@@ -116,7 +116,7 @@ class Verification:
         checkpoints: Iterable[Checkpoint] = (),
         archives: Sequence[Archive] = (),
     ) -> Verified:
-        """Verify the log in the database, from its cut on, and what archives have of it before.
+        """Verify the log in the database, from its cut on, and the earlier records in archives.
         Raises `AuditBroken`, `NamespaceNotFound`.
         """
         state = await self.state(namespace)
@@ -126,7 +126,7 @@ class Verification:
         except AuditBroken:
             if (await self.state(namespace)).statement == state.statement:
                 raise
-        # It was cut meanwhile.
+        # The log was cut meanwhile.
         return await self.verify(namespace, outside, archives)
 
     async def _verified(
@@ -155,8 +155,8 @@ class Verification:
         return _verified(verifier, state.unchained, verifier.confirmed_up_to)
 
     async def beginning(self, namespace: Namespace) -> AuditBroken | None:
-        """What is wrong with the first record that is left, or with the cut before it. Raises
-        `NamespaceNotFound`.
+        """Return what is wrong with the first record that is left, or with the cut before it.
+        Raises `NamespaceNotFound`.
         """
         state = await self.state(namespace)
         verifier = self.verifier(namespace, state.cut)
@@ -194,7 +194,7 @@ class Verification:
             after = found[-1]
 
     async def state(self, namespace: Namespace) -> State:
-        """Raises `NamespaceNotFound`."""
+        """Return the state of an audit log. Raises `NamespaceNotFound`."""
         async with self.store.transaction(namespace, write=False) as tx:
             head, (cut_seq, statement) = await tx.audit.head(), await tx.audit.cut()
             unchained = await tx.audit.unchained()
@@ -218,7 +218,7 @@ class Verification:
         to: int | None = None,
         batch: int = RECORDS_BATCH,
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the records after `after`, up to `to`; `batch`: how many are read at once."""
+        """Yield the records after `after`, up to `to`; `batch`: how many are read at a time."""
         while to is None or after < to:
             limit = batch if to is None else min(batch, to - after)
             async with self.store.transaction(namespace, write=False) as tx:
@@ -236,8 +236,8 @@ class Verification:
         checkpoints: Iterable[Checkpoint] = (),
         archives: Sequence[Archive] = (),
     ) -> Verifier:
-        """A verifier of the records behind `cut`, which has verified what archives have of those
-        before. Raises `AuditBroken`.
+        """Return a verifier of the records after `cut`, which has verified the earlier records in
+        archives. Raises `AuditBroken`.
         """
         return _begun(namespace, cut, checkpoints, archives, self.key.derive(PURPOSE))
 
@@ -263,8 +263,8 @@ def verified_export(
     public: Jwk,
     archives: Sequence[Archive] = (),
 ) -> Verified:
-    """Verify the rest of an export, or of an archive, by a trusted key and checkpoints, and what
-    archives have of the records before. Raises `AuditBroken`.
+    """Verify the rest of an export, or of an archive, by a trusted key and checkpoints, and the
+    earlier records in archives. Raises `AuditBroken`.
     """
     namespace = manifest["namespace"]
     cut = cut_before(namespace, manifest.get("cut"), public)
@@ -288,14 +288,14 @@ def verified_export(
     confirmed_up_to = verifier.confirmed_up_to
     if manifest.get("archive"):
         sealed(seal, verifier, start, lines.sha256, public)
-        verifier.details_erased = 0  # they were left out
+        verifier.details_erased = 0  # archives have no details
     else:
         verifier.confirm(_opened(seal, verifier, public))
     return _verified(verifier, manifest.get("unchained", 0), confirmed_up_to)
 
 
 def read_archive(path: Path, public: Jwk) -> Archive:
-    """Verify an archive by itself. Raises `Invalid` if it is none, and `AuditBroken`."""
+    """Verify and return a single archive. Raises `Invalid` if it is none, and `AuditBroken`."""
     with path.open(encoding="utf-8", newline="\n") as file:
         lines = Digested(file)
         manifest = manifest_of(lines)
@@ -308,7 +308,7 @@ def read_archive(path: Path, public: Jwk) -> Archive:
 
 
 def _archived(archives: Iterable[Archive]) -> Iterator[dict[str, Any]]:
-    """The records of archives that were verified."""
+    """Yield the records of archives that were verified."""
     for one in archives:
         with one.path.open(encoding="utf-8", newline="\n") as lines:
             manifest_of(lines)
@@ -347,7 +347,7 @@ def _opened(seal: Any, verifier: Verifier, public: Jwk) -> Checkpoint:
 
 
 def read_checkpoints(lines: Iterable[str], public: Jwk) -> Iterator[Checkpoint]:
-    """Yield the checkpoints of a file, one a line. Raises `Invalid`, which names the first line
+    """Yield the checkpoints of a file, one per line. Raises `Invalid`, which names the first line
     that the trusted key has not signed.
     """
     for number, line in enumerate(lines, 1):
@@ -362,8 +362,8 @@ def read_checkpoints(lines: Iterable[str], public: Jwk) -> Iterator[Checkpoint]:
 
 
 def _reported(reported: Any, verifier: Verifier, found: AuditBroken | None) -> AuditBroken:
-    """The fault that the server reported, unless it contradicts the one found here: only the server
-    has the key, so without it often no more than a range of records is known to be bad.
+    """Return the fault that the server reported, unless it contradicts the one found here. Only the
+    server has the key: without it, often just a range of records is known to be bad.
     """
     seq = reported.get("seq") if isinstance(reported, dict) else None
     seq = seq if isinstance(seq, int) else verifier.head.seq + 1
@@ -421,7 +421,7 @@ def _parsed(line: str) -> dict[str, Any]:
 
 log = structlog.get_logger()
 
-# Checkpoints per delivery.
+# How many checkpoints one delivery has.
 NAMESPACES_BATCH = 500
 
 
@@ -443,7 +443,7 @@ class Checkpoints:
         """Write a checkpoint of each namespace to every place; return how many. A broken log gets
         none, and an `audit_broken` event is logged.
 
-        Raises `Unavailable` if a place does not accept them. They are written again then; a
+        Raises `Unavailable` if a place does not accept them. They are written again later; a
         duplicate at another place does no harm.
         """
         written = 0

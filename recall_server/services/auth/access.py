@@ -81,17 +81,17 @@ class SignedTokens(Protocol):
     """Tokens that no table holds: children, and those of configured issuers."""
 
     async def verify(self, token: str) -> TokenInfo:
-        """Return the token's owner and rights. Raises `NotValid` on a token to refuse like any
-        other, a `Denied` error on a valid one without access here, and `AuthUnavailable`.
+        """Return the token's owner and rights. Raises `NotValid` if it is not a valid token, a
+        `Denied` error if it is valid but has no access here, and `AuthUnavailable`.
         """
 
     async def still_valid(self, info: TokenInfo) -> bool:
-        """Whether a verified token would be accepted again."""
+        """True if a verified token would be accepted again."""
 
 
 End = Callable[[Transaction, AuditEntry, Callable[[str], bool]], Awaitable[Callable[[], None]]]
-"""Ends what tokens of these names (`Bearer.name`) began, in the transaction of their revocation,
-and counts it in its record; returns what to do after the commit."""
+"""Ends what tokens with these names (`Bearer.name`) began, in the transaction of their revocation,
+and counts it in the audit record; returns a call for after the commit."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,13 @@ class Access:
         wanted: TokenRequest | None = None,
         by: str | None = None,
     ) -> tuple[str, TokenInfo]:
-        """Return a new token for `namespace`, which is created if it is new. The token is returned
-        once; only its hash is stored. `by` is the issuing token, None for the operator: without an
-        expiry, a token ends after `life`, or with its issuer.
+        """Return a new token for the namespace, which is created if it is new. The token is shown
+        only once; its hash alone is stored. `by` is the issuing token, None for the operator. A
+        token issued by another one without an expiry ends after `life`, or with its issuer.
 
         Raises `WouldWiden` if a token would issue more than it may do itself or for longer,
-        `BeingErased` during an erasure of the namespace, and `Invalid` on unacceptable limits.
+        `BeingErased` during an erasure of the namespace, and `Invalid` if a limit is not
+        acceptable.
         """
         label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
         wanted = validated(wanted or TokenRequest())
@@ -155,11 +156,11 @@ class Access:
 
     async def verify(self, token: str) -> TokenInfo:
         """Return the owner and rights of a token. Raises `Unauthenticated`, with the same message
-        whatever the reason, which goes to the log and into the audit log of the token's namespace.
+        whatever the reason; the reason goes to the log and to the audit log of the namespace.
 
-        Queries the database each time, so that a revocation applies from the next call on. Any
-        other token must be a JWT of this server or of a configured issuer: `SignedTokens.verify`
-        names its errors.
+        Queries the database each time, so that a revocation applies from the next call on. A token
+        of another form must be a JWT of this server or of a configured issuer; it raises the errors
+        of `SignedTokens.verify`.
         """
         if not well_formed(token):
             try:
@@ -184,8 +185,8 @@ class Access:
         return info
 
     async def still_valid(self, info: TokenInfo) -> bool:
-        """Whether a verified token would be accepted again, for streams that outlast a call. One
-        read; no use is counted.
+        """True if a verified token would be accepted again, for streams that outlast a call. It
+        takes one read and counts no use.
         """
         if info.signed is not None:
             return await self.signed.still_valid(info)
@@ -209,9 +210,7 @@ class Access:
     async def tokens(
         self, namespace: Namespace | None = None, by: Rights | None = None
     ) -> list[TokenInfo]:
-        """Return the tokens of one namespace, or of all; those that a token with the rights `by`
-        may see.
-        """
+        """Return the tokens, of one namespace or of all, that a token with rights `by` may see."""
         async with self.store.transaction(namespace, write=False) as tx:
             found = await (tx.access.all_tokens() if namespace is None else tx.access.tokens())
         return [one for one in found if _visible(one, by)]
@@ -219,8 +218,8 @@ class Access:
     async def find(
         self, accessor: str, namespace: Namespace | None = None, by: Rights | None = None
     ) -> TokenInfo:
-        """The token of this accessor, in `namespace` if given, if a token with the rights `by` may
-        see it. Raises `TokenNotFound`.
+        """Return the token with this accessor, in `namespace` if given. Raises `TokenNotFound`,
+        also if a token with the rights `by` may not see it.
         """
         storable(accessor)
         info = await self.store.autocommit(None).access.by_accessor(accessor)
@@ -231,11 +230,11 @@ class Access:
     async def rotate(
         self, context: Context, info: TokenInfo, overlap: timedelta, *, by: str | None = None
     ) -> tuple[str, TokenInfo]:
-        """Return a replacement of `info`, which ends after `overlap`: with the same rights, label,
-        parent, children and uses left, and the old one's original lifetime. If a token asks for it
-        (`by`), it ends no later than the old one would have.
+        """Return a replacement of `info`, which itself ends after `overlap`. It has the same
+        rights, label, parent, children and uses left, and the old one's original lifetime. If a
+        token asks for it (`by`), it ends when the old one would have.
 
-        Raises `Invalid` if the old one is not valid any more, and `WouldWiden`.
+        Raises `Invalid` if the old one is no longer valid, and `WouldWiden`.
         """
         if not timedelta() <= overlap <= OVERLAP_MAX:
             raise Invalid(f"overlap must be 0 seconds to {OVERLAP_MAX.days} days.")
@@ -269,10 +268,12 @@ class Access:
     async def revoke(
         self, context: Context, info: TokenInfo, *, children_only: bool = False, force: bool = False
     ) -> list[str]:
-        """Revoke a token and all that it issued, or only these, from the next call on, with what
-        they began, which the record counts; return the accessors that were not revoked before.
+        """Revoke a token and all that it issued, or only the latter, from the next call on, and end
+        what they began, which the audit record counts. Return the accessors that were not revoked
+        before.
 
-        Raises `LastAdmin` if the namespace would lose its last token with the scope admin.
+        Raises `LastAdmin` if the namespace would lose its last token with the scope admin, unless
+        `force`.
         """
         now = self.runtime.now()
         async with self.store.transaction(info.namespace, entry=context.entry) as tx:
@@ -319,8 +320,8 @@ class Access:
 
 
 def _visible(info: TokenInfo, by: Rights | None) -> bool:
-    """Whether a token with these rights may see and end another: a limited one only what it could
-    issue, the operator (None) any.
+    """True if a token with the rights `by` may see and end another: a limited one only what it
+    could issue, the operator (None) any.
     """
     return by is None or by.access_scope.everything or narrower_or_equal(info.rights, by)
 
@@ -332,8 +333,8 @@ async def stands(
     bearer: Bearer | None,
     rights: Rights | None = None,
 ) -> bool:
-    """Whether the token that began something is still good, and may do this much; None is the
-    operator. It is good after its last counted use.
+    """True if the token that began something is still valid and has these rights; None is the
+    operator. A token stays valid here after its last counted use.
     """
     if bearer is None:
         return True
@@ -346,13 +347,13 @@ async def stands(
     if (jti or issuer is None) and not_before is not None and bearer.since < not_before:
         return False
     if issuer is None:
-        return bearer.until is not None  # of an identity provider: no table holds it
+        return bearer.until is not None  # an identity provider's token, which no table holds
     good = issuer.refusal(now) in (None, Refusal.USED_UP)
     return good and (rights is None or narrower_or_equal(rights, issuer.rights))
 
 
 async def require_standing(store: Store, now: datetime, entry: AuditEntry) -> None:
-    """Raise `Unauthenticated` if the caller's token is not good any more: for calls that last."""
+    """Raise `Unauthenticated` if the caller's token is no longer valid, for calls that last."""
     if not await stands(store, now, entry.namespace, entry.bearer):
         raise Unauthenticated(REFUSED)
 
@@ -366,7 +367,9 @@ async def _find(tx: Transaction, accessor: str) -> TokenInfo:
 
 
 def _require_narrower(new: TokenInfo, issuer: TokenInfo, now: datetime) -> None:
-    """Raise `WouldWiden`, or `Unauthenticated` if the issuer was revoked meanwhile."""
+    """Raise `WouldWiden` if the new token is wider or longer-lived than its issuer, and
+    `Unauthenticated` if the issuer is no longer valid.
+    """
     if issuer.refusal(now) is not None:
         raise Unauthenticated(REFUSED)
     if not narrower_or_equal(new.rights, issuer.rights):
@@ -384,7 +387,7 @@ def _require_narrower(new: TokenInfo, issuer: TokenInfo, now: datetime) -> None:
 
 
 def _parent(name: str) -> str:
-    """The token that signed a child; "" if it is none."""
+    """Return the accessor of a child's parent; "" if the name is not that of a child."""
     parent, slash, _ = name.partition("/")
     return parent if slash else ""
 
@@ -399,7 +402,7 @@ def _descendants(tokens: Sequence[TokenInfo], accessor: str) -> set[str]:
 
 
 def validated(wanted: TokenRequest) -> TokenRequest:
-    """Return the normalized request. Raises `Invalid` on unacceptable limits."""
+    """Return the normalized request. Raises `Invalid` if a limit is not acceptable."""
     if not wanted.rights.scopes:
         raise Invalid("A token needs at least one scope.")
     if wanted.expires_in is not None and wanted.expires_in <= timedelta():
@@ -426,5 +429,5 @@ def validated(wanted: TokenRequest) -> TokenRequest:
 
 
 def _note_due(at: datetime | None, now: datetime) -> bool:
-    """Whether `at` is old enough to be updated."""
+    """True if `at` is old enough to be updated."""
     return at is None or not timedelta() <= now - at < NOTED_EVERY

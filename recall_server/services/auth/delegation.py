@@ -46,7 +46,7 @@ _BEARER_CHARS = len("Bearer ")
 
 class Delegation:
     """Mints, verifies and revokes children. `audience` is the name of this server in its tokens;
-    `end` ends what revoked ones began.
+    `end` ends what revoked children began.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Delegation:
     ) -> tuple[str, TokenInfo]:
         """Return a child of the token `parent`; by default for `LIFE`, or until its parent ends.
 
-        Raises `WouldWiden` on more rights or time than the parent has, and if the parent may have
-        no children; `Invalid` on unacceptable limits.
+        Raises `WouldWiden` if it would have more rights or time than the parent, or the parent may
+        have no children; `Invalid` if a limit is not acceptable.
         """
         if _NOT_FOR_CHILDREN & wanted.rights.scopes:
             raise WouldWiden("A child cannot manage tokens: leave out tokens:manage and admin.")
@@ -169,7 +169,7 @@ class Delegation:
         return replace(info, label=await self._check_parent(info, now))
 
     async def still_valid(self, info: TokenInfo) -> bool:
-        """Whether a verified child would be accepted again."""
+        """True if a verified child would be accepted again."""
         now = self._runtime.now()
         try:
             await self._check_parent(info, now)

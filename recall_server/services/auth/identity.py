@@ -34,9 +34,9 @@ class Identity:
         self._issuers = {one.issuer: (one, KeySet(one, now)) for one in issuers}
 
     async def verify(self, token: Jwt) -> TokenInfo:
-        """Return the user's identity and rights. Raises `NotValid`; `NamespaceNotAllowed` and
-        `InsufficientScope` if the token is valid without access here; `AuthUnavailable` without
-        keys.
+        """Return the user's identity and rights. Raises `NotValid`; `NamespaceNotAllowed` or
+        `InsufficientScope` if the token is valid but has no access here; `AuthUnavailable` if the
+        issuer's keys are not available.
         """
         issuer, keys = self._issuers.get(token.issuer, (None, None))
         if issuer is None or keys is None:
@@ -67,7 +67,7 @@ class Identity:
         )
 
     async def still_valid(self, info: TokenInfo) -> bool:
-        """Whether a verified token would be accepted again: neither it nor its key has ended."""
+        """True if a verified token would be accepted again: neither it nor its key has ended."""
         assert info.signed is not None
         issuer, keys = self._issuers[info.signed.issuer]
         try:
@@ -101,13 +101,13 @@ class Identity:
 
 
 def _accessor(issuer: Issuer, subject: str) -> str:
-    """Return a pseudonym of the user: subjects are often e-mail addresses."""
+    """Return a pseudonym of the user, as subjects are often e-mail addresses."""
     name = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
     return f"{issuer.name}:{hashlib.sha256(name).hexdigest()[:_DIGEST_CHARS]}"
 
 
 class JwtVerifier:
-    """Implements `SignedTokens`."""
+    """Implements `SignedTokens`: passes each token to the part that knows its issuer."""
 
     def __init__(self, delegation: Delegation, identity: Identity) -> None:
         self._delegation = delegation

@@ -1,4 +1,4 @@
-"""Answers that last, and the tokens that they are given to."""
+"""Long-lasting answers, and the tokens that receive them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,8 +12,8 @@ KINDS = (STREAMS, EXPORTS, CALLS)
 
 
 class OpenAnswers:
-    """The streams, exports and calls that wait of this process. They end by themselves with their
-    token: see `stands`.
+    """The open streams, exports and waiting calls of this process. They end by themselves when
+    their token ends: see `stands`.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class OpenAnswers:
 
     @contextmanager
     def counted(self, kind: str, namespace: Namespace, bearer: Bearer | None) -> Iterator[None]:
-        """Count one more of a kind meanwhile; None is the operator, whom nobody revokes."""
+        """Count one more of a kind during the context; the operator (None) is not counted."""
         answer = object()
         if bearer is not None:
             self._open[answer] = (namespace, bearer.name, kind)
@@ -31,13 +31,13 @@ class OpenAnswers:
             self._open.pop(answer, None)
 
     def count(self, namespace: Namespace, ended: Callable[[str], bool]) -> Counter[str]:
-        """How many of each kind are open for the tokens for which `ended` is true."""
+        """Return how many of each kind are open for the tokens for which `ended` is true."""
         return Counter(
             kind for held, name, kind in self._open.values() if held == namespace and ended(name)
         )
 
     def forget(self, namespace: Namespace, ended: Callable[[str], bool]) -> None:
-        """Count these no more: they have been told as ended, though they may last a moment yet."""
+        """Stop counting these: they were reported as ended, but may last a moment longer."""
         for answer, (held, name, _) in list(self._open.items()):
             if held == namespace and ended(name):
                 del self._open[answer]

@@ -1,4 +1,4 @@
-"""Scan the files of the database, and others, for what should be gone."""
+"""Scans the files of the database, and others, for words that should be gone."""
 
 import asyncio
 import base64
@@ -53,8 +53,8 @@ class LeakPatterns:
     def __init__(self, forms: Mapping[bytes, tuple[int, str]]) -> None:
         self._forms = {pattern.lower(): origin for pattern, origin in forms.items()}
         self._beginning: dict[bytes, list[bytes]] = {}
-        # Whether a pair of bytes occurs at this position of any pattern: one look at each byte
-        # decides, however many patterns there are.
+        # True if a pair of bytes occurs at this position of any pattern: one lookup per byte,
+        # however many patterns there are.
         self._pairs = np.zeros((WINDOW // 2, 1 << 16), dtype=np.bool_)
         for pattern in self._forms:
             self._beginning.setdefault(pattern[:WINDOW], []).append(pattern)
@@ -62,7 +62,7 @@ class LeakPatterns:
 
     @property
     def overlap(self) -> int:
-        """Bytes of one block that must be searched again with the next."""
+        """How many bytes of one block must be searched again with the next."""
         return max(map(len, self._forms)) - 1
 
     def find(self, block: bytes) -> list[Trace]:
@@ -124,9 +124,10 @@ DELETED = " (deleted)"
 
 
 def held_open(files: Sequence[Path], unreadable: list[str]) -> Iterator[tuple[Path, str]]:
-    """The deleted files that this process, or one that has any of `files` (or a file in one of
-    these folders) open, still holds: where each can be read, and its name. A server of such a
-    folder whose files we may not list is `unreadable`.
+    """Yield the deleted files that a process still holds open: the path where each can be read, and
+    its name. The processes are this one, and those with any of `files` (or a file in one of these
+    folders) open. A database server of such a folder whose open files this process may not list is
+    added to `unreadable`.
     """
     ours = {os.getpid(), *_postmasters(files)}
     for process in sorted(PROCESSES.glob("[0-9]*")):
@@ -157,7 +158,7 @@ def _is_one_of(files: Sequence[Path], target: str) -> bool:
 
 
 def _postmasters(files: Sequence[Path]) -> Iterator[int]:
-    """The servers of the folders of Postgres."""
+    """Yield the process ids of the Postgres servers of these folders."""
     for file in files:
         try:
             yield int((file / "postmaster.pid").read_text("ascii").splitlines()[0])
@@ -187,17 +188,17 @@ class Scan:
 
 
 async def scan(store: Store, words: Sequence[str], paths: Sequence[Path]) -> Scan:
-    """Search for anything of `words`. Raises `Invalid` on a word too short to tell."""
+    """Search for any part of `words`. Raises `Invalid` if a word is too short."""
     return await scan_for(store, LeakPatterns.compile(words), paths)
 
 
 async def scan_for(store: Store, patterns: LeakPatterns, paths: Sequence[Path]) -> Scan:
-    """Search the files of the database, also those that were deleted and are held open, those at
-    `paths`, and where the database's own cannot be read, its rows.
+    """Search the files of the database, deleted files that are still open, and those at `paths`. If
+    the database has no files that can be read from here, search its rows.
     """
     files = [file.resolve() for file in await store.driver.files()]
     result = Scan()
-    # A running database removes files of its own; a missing one that was named is reported.
+    # A running database may remove its own files; a missing file that was named is reported.
     result.unreadable += [f"{path} (not there)" for path in paths if not path.exists()]
     named = ((path, str(path)) for path in _files([*files, *paths]))
     await asyncio.to_thread(_scan_files, named, patterns, result)

@@ -1,8 +1,9 @@
 """The ledger: a file outside of the database with all erasures, so that no backup undoes one.
 
-Each erasure is a line with its id in the clear and the request sealed, because the name in it is
-to be destroyed. The line is made with the erasure and written to the file before its purge: an
-erasure is done when the file has it. A database that does not know all of them is an older one.
+Each erasure is a line with its id in the clear and the request sealed, because the name in it must
+be destroyed. The line is made with the erasure and written to the file before its purge: an erasure
+is done when the file has it. A database that does not know all erasures of the file is an older
+one.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.integrations.checkpoints import AppendedFile
 from recall_server.storage.store import Store
 
-# The purpose for which its key is derived.
+# The purpose for which the key is derived.
 PURPOSE = "ledger"
 SETTING = "RECALL_ERASURE_FILE"
 _ACCESS_SCOPE = TypeAdapter(AccessScope)
@@ -32,8 +33,8 @@ _LINE = re.compile(r"(ers_[0-9a-z]{1,64}) [A-Za-z0-9_=-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Noted:
-    """An erasure as it was asked for: `what` is the id of a memory, a subject or a container,
-    `scope` the access scope of who asked.
+    """An erasure as it was asked for. `what`: the id of a memory, a subject or a container.
+    `scope`: the access scope of the caller.
     """
 
     id: str
@@ -44,20 +45,20 @@ class Noted:
 
 
 class Ledger:
-    """Seals with a key of 32 bytes, and notes in the file at `path`; nowhere, without one."""
+    """Seals requests with a key of 32 bytes, and notes them in the file at `path`, if any."""
 
     def __init__(self, secret: bytes, path: Path | None) -> None:
         self._fernet = Fernet(base64.urlsafe_b64encode(secret))
         self._path = path
 
     def sealed(self, noted: Noted) -> str:
-        """The line of an erasure."""
+        """Return the line of an erasure."""
         scope = _ACCESS_SCOPE.dump_python(noted.scope, mode="json")
         document = json.dumps([noted.id, noted.namespace, noted.kind, noted.what, scope])
         return f"{noted.id} {self._fernet.encrypt(document.encode()).decode()}"
 
     def opened(self, line: str) -> Noted:
-        """The erasure of a line. Raises `DatabaseUnusable` where it cannot be read."""
+        """Return the erasure of a line. Raises `DatabaseUnusable` if it cannot be read."""
         erasure_id, _, sealed = line.partition(" ")
         try:
             # Lines of older releases have no scope.
@@ -73,19 +74,21 @@ class Ledger:
         return Noted(id_, Namespace(namespace), Kind(kind), what, *asked)
 
     async def note(self, lines: Sequence[str]) -> None:
-        """Note those that are not. Raises `Unavailable` where that is not certain."""
+        """Append the lines that the file does not have. Raises `Unavailable` if it is not certain
+        that they are written.
+        """
         if self._path is None:
             return
         known = await asyncio.to_thread(lambda: dict(self._lines()))
         new = [line for line in lines if line.partition(" ")[0] not in known]
         if new:
-            # Begun on a line of their own, whatever a full disk has left of the last one.
+            # Begin with a line break: a full disk may have cut the last line off.
             text = "".join(f"\n{line}" for line in new) + "\n"
             await asyncio.to_thread(AppendedFile(self._path, SETTING).append, text.encode())
 
     async def unknown(self, store: Store) -> list[Noted]:
-        """The erasures that the database does not know, in the order of the file. Raises
-        `DatabaseUnusable` where the line of one cannot be read.
+        """Return the erasures that the database does not know, in the order of the file. Raises
+        `DatabaseUnusable` if the line of one cannot be read.
         """
         lines = await asyncio.to_thread(lambda: dict(self._lines()))
         if not lines:
@@ -95,7 +98,7 @@ class Ledger:
         return [self.opened(line) for id_, line in lines.items() if id_ not in known]
 
     async def require(self, store: Store) -> None:
-        """Raise `DatabaseUnusable` where the database is one from before an erasure."""
+        """Raise `DatabaseUnusable` if the database is from before an erasure."""
         unknown = await self.unknown(store)
         if unknown:
             raise DatabaseUnusable(
@@ -106,7 +109,7 @@ class Ledger:
             )
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        """Each line that is whole, by its id."""
+        """Yield each complete line with its id."""
         if self._path is None:
             return
         try:

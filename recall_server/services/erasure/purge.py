@@ -1,8 +1,8 @@
-"""Purge: finish a large erasure, verify it, destroy what erased rows have left behind in files, and
-sign the receipt that says so.
+"""Purge: finishes a large erasure, verifies it, destroys what erased rows leave behind in files,
+and signs the receipt that says so.
 
-A job, so it goes on after a crash. It is tried again until it has succeeded, and only then is an
-erasure done. One purge serves all erasures that wait, as it writes all files anew.
+It is a job, so it continues after a crash. It is tried again until it succeeds; only then an
+erasure is done. One purge serves all erasures that wait, as it rewrites all files.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ BEYOND = "backups, archived logs, the disk below the file system, and copies oth
 
 @dataclass(frozen=True)
 class Receipts:
-    """Signs receipts: numbers, names of tables and states; never content."""
+    """Signs receipts, which have numbers, names of tables and states, but never content."""
 
     key: ServerKey
 
     def signed(
         self, claims: Mapping[str, Any], now: datetime, *, left_behind: str | None = None
     ) -> str:
-        """`left_behind`: what the purge could not destroy; None before it, as files may still hold
-        what was erased.
+        """Return a signed receipt. `left_behind`: what the purge could not destroy; None before the
+        purge, when files may still hold what was erased.
         """
         head = {"iss": "recall-server", "iat": int(now.timestamp()), "not_covered": BEYOND}
         physical = {"state": "pending"}
@@ -54,14 +54,14 @@ class Receipts:
 
 
 def _erased(erasure: Erasure) -> bool:
-    """Whether any row was deleted or overwritten."""
+    """True if any row was deleted or overwritten."""
     claims = erasure.claims
     return any([*claims["counts"].values(), claims["tokens_revoked"], erasure.left_behind])
 
 
 @dataclass(frozen=True)
 class Purge:
-    """The handler of the job, and the same at once for an operator."""
+    """Handles the purge job, and does the same immediately for an operator."""
 
     store: Store
     runtime: Runtime
@@ -73,9 +73,9 @@ class Purge:
     interval: timedelta
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Purge, unless another erasure's purge has done it since; later, where the last one was
-        less than `interval` ago. Raises `Unavailable` where a reader of an older state is in the
-        way.
+        """Purge, unless the purge of another erasure has done it since. If the last purge was less
+        than `interval` ago, postpone the job. Raises `Unavailable` if a reader of an older state is
+        in the way.
         """
         erasure_id = job.payload["erasure_id"]
         async with self.store.transaction(job.namespace) as tx:
@@ -102,9 +102,9 @@ class Purge:
     async def at_once(
         self, namespace: Namespace, erasure_id: str, on_progress: OnProgress = lambda _: None
     ) -> Erasure:
-        """Erase what is left of a large erasure, verify and sign the receipt of every erasure that
-        was there before, and purge if any has erased something. Returns the one asked for, as it
-        then is. Raises `Unavailable` as `Store.purge` does.
+        """Finish a large erasure, verify all erasures that wait, purge if any of them has erased
+        something, and sign their receipts. Return the erasure asked for, as it is then. Raises
+        `Unavailable` as `Store.purge` does.
         """
         async with self.store.transaction(namespace, write=False) as tx:
             begun = await tx.erasures.get(erasure_id)
@@ -112,7 +112,7 @@ class Purge:
             await self.eraser.run(begun, on_progress)
         async with self.store.transaction(None, write=False) as tx:
             waiting = await tx.erasures.unpurged()
-        # First: from here on no backup brings it back unnoticed.
+        # This comes first: from here on no backup brings erased data back unnoticed.
         await self.ledger.note([one.sealed for one in waiting if one.sealed])
         verified = await self.check.verify(waiting)
         erased = verified.changed or any(map(_erased, waiting))
@@ -132,7 +132,9 @@ class Purge:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[datetime | None]:
-        """When to purge, where it is not now. One that fails counts for nothing."""
+        """Take the turn to purge: yields None if it is now, else when. A purge that fails gives its
+        turn back.
+        """
         now = self.runtime.now()
         async with self.store.transaction(None) as tx:
             last = await tx.server.purged_at()
@@ -147,7 +149,7 @@ class Purge:
 
     @asynccontextmanager
     async def _held(self, job: Job) -> AsyncIterator[None]:
-        """Hold the lease of the job for as long as a large database takes."""
+        """Renew the lease of the job for as long as a large database takes."""
         over = False
 
         async def hold() -> None:
@@ -161,7 +163,7 @@ class Purge:
                             job, job.payload, self.runtime.now() + self.runtime.lease
                         )
                 except Unavailable:
-                    continue  # locked out by the purge itself; so is everybody else
+                    continue  # the purge itself locks out everybody
                 except Fenced:
                     return  # another worker has taken the job
 

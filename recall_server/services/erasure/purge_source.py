@@ -1,8 +1,9 @@
-"""Purge a source: the memories made of one bad agent, session or text go into quarantine, and those
-that they replaced are active again.
+"""Purges a source: the memories made from one bad agent, session or text go into quarantine, and
+those that they replaced are active again.
 
-The words stay, hidden, so that they can be inspected. A memory that rests on other words too is
-made of these anew. All of that is one change, which can be undone; only tasks are deleted.
+The words stay, hidden, so that they can be inspected. Words of other texts that such a memory
+rests on are extracted again. All of that is one change, which can be undone; only tasks are
+deleted.
 """
 
 from collections.abc import Collection, Mapping
@@ -51,7 +52,7 @@ RULE = "purge_source"
 
 @dataclass(frozen=True)
 class BadSource:
-    """A source by its parts; all that are given must match. Raises `Invalid` where none is."""
+    """A source; all parts that are given must match. Raises `Invalid` if none is given."""
 
     agent_id: str = ""
     session_id: str = ""
@@ -64,7 +65,7 @@ class BadSource:
             storable(name)
 
     def handed_in(self, request: Mapping[str, Any], work: Mapping[str, Any]) -> bool:
-        """Whether a task brought a text of this source."""
+        """True if a task brought a text of this source."""
         source = request.get("source") or {}
         return all(
             not wanted or wanted == known
@@ -78,9 +79,14 @@ class BadSource:
 
 @dataclass
 class Purged:
-    """The things that came of a source, by their fate: memories that go into quarantine, those that
-    keep other citations, those that are active again, turns of others that are read again, tasks
-    that are removed, and those of others that are asked again.
+    """What came from a source, and what happens to it.
+
+    `episodes`: its texts.
+    `removed`: memories that go into quarantine.
+    `kept`: memories that keep other citations.
+    `restored`: memories that are active again; `relinked`: those that another successor replaces.
+    `again`: turns of other texts that are extracted again.
+    `tasks`: tasks that are deleted; `requeued`: other tasks that ask again.
     """
 
     episodes: list[str] = field(default_factory=list)
@@ -106,16 +112,16 @@ class Purged:
 
 @dataclass(frozen=True)
 class Sources:
-    """Taking back what a source brought."""
+    """Takes back what a source brought."""
 
     store: Store
     runtime: Runtime
     transitions: TaskTransitions
 
     async def purge(self, context: Context, source: BadSource, *, dry_run: bool) -> Purged:
-        """Take back all that rests on a source; with `dry_run`, only say what that would be. An
-        unknown source is no error. One transaction; reading again is left to the worker. Raises
-        `OnHold`.
+        """Take back all that rests on a source, in one transaction; with `dry_run`, only report
+        what that would be. An unknown source is no error. The worker extracts again what is left.
+        Raises `OnHold`.
         """
         asking: list[Task] = []
         async with self.store.transaction(
@@ -167,7 +173,7 @@ class Sources:
     async def _requeue(
         self, tx: Transaction, task: Task, memory_ids: Collection[str], now: datetime
     ) -> Task:
-        """Remove these memories from all that a task asks, was answered and proposes."""
+        """Remove these memories from the questions, answers and proposals of a task."""
         events = await tx.tasks.events(task.id, 0)
         asked = [question for one in events if one.status for question in one.status.questions]
         removed = {*memory_ids, *(one.id for one in asked if _about(one, memory_ids))}
@@ -209,12 +215,14 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
 
 
 def _merged(memory: Memory) -> bool:
-    """Whether its text was made of others, by a merger or by the answer of a person."""
+    """True if its text was made from others, by a merger or by a person's answer."""
     return memory.extractor == PERSON or "merge" in memory.extractor.split("/")
 
 
 async def _trace(tx: Transaction, purged: Purged) -> None:
-    """Trace what gave way to a memory that goes: it is active again, or gives way to the next."""
+    """Find the memories that a removed one superseded: they are active again, or superseded by the
+    next memory of the chain.
+    """
     given_way = await tx.memories.get(await tx.sources.given_way(list(purged.removed)))
     for memory in given_way.values():
         if memory.id in purged.removed:

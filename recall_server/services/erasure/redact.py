@@ -1,5 +1,5 @@
-"""Erase a part of a namespace: words are overwritten in place, a container's texts are deleted, and
-so is all that rests on either.
+"""Erases a part of a namespace: overwrites words in place, deletes a container's texts, and deletes
+all that rests on either.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ from recall_server.storage.tables import registry
 from recall_server.storage.tables.registry import Table
 
 SpokenTurns = Mapping[str, tuple[str, int]]
-"""Turns by their ids: the episode of each, and its place there."""
+"""The episode and position of turns, by their ids."""
 
 
 async def cited_only_by(
     tx: Transaction, memory_ids: Collection[str], gone: Collection[str]
 ) -> SpokenTurns:
-    """The turns that no other memory cites, but those in episodes that are `gone`."""
+    """Return the turns that only these memories cite, except those in episodes that are `gone`."""
     lost: dict[str, list[Span]] = {}
     for row in await tx.erasures.citations(memory_ids):
         if row["episode_id"] not in gone:
@@ -52,7 +52,7 @@ async def restore_turns(
     now: datetime,
     **payload: str,
 ) -> None:
-    """Add the jobs that make memories of these turns."""
+    """Add the jobs that extract these turns again."""
     for episode_id, turn in sorted(turns.values()):
         of_turn = {"episode_id": episode_id, "turn": turn, **payload}
         await tx.jobs.add(new_id("job"), EXTRACT, of_turn, now)
@@ -67,10 +67,13 @@ EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "tu
 
 @dataclass
 class Affected:
-    """All that one transaction erases: rows of memories by id, spans of episodes, whole tasks; of a
-    `container` `whole` episodes with their turns; the name of `subject` from labels too, also of
-    memories that are `labelled` with it.
-    `last`: nothing is left after these. `batch`: the ids from which the others were found.
+    """All that one transaction erases.
+
+    `memories`, `spans`, `tasks`: rows of memories by id, spans of episodes, ids of whole tasks.
+    `container`, `whole`: a container, and its episodes, which are deleted with their turns.
+    `subject`: its name is erased from labels too; `labelled`: the memories with it in a label.
+    `last`: nothing is left after these.
+    `batch`: the ids from which the others were found.
     """
 
     subject: Subject | None = None
@@ -85,7 +88,7 @@ class Affected:
     batch: set[str] = field(default_factory=set)
 
     def take(self, episode: Row, turns: list[Row]) -> None:
-        """All of an episode."""
+        """Add a whole episode."""
         self.whole.add(episode["id"])
         self.episodes[episode["id"]] = (episode, turns)
         self.add(episode["id"], Span(0, len(episode["text"])))
@@ -99,7 +102,7 @@ class Affected:
         )
 
     def turns(self) -> list[Row]:
-        """The turns whose words or speaker are erased."""
+        """Return the turns whose words or labels are erased."""
         named = self.subject.named if self.subject else lambda *_: False
         return [
             turn
@@ -109,7 +112,7 @@ class Affected:
         ]
 
     def quotes(self) -> set[str]:
-        """The words that are erased."""
+        """Return the words that are erased."""
         return {
             self.episodes[episode_id][0]["text"][one.start : one.end]
             for episode_id, spans in self.spans.items()
@@ -117,7 +120,7 @@ class Affected:
         }
 
     def said(self) -> list[str]:
-        """The words of each turn that is deleted with its episode."""
+        """Return the words of each turn that is deleted with its episode."""
         texts = {one: self.episodes[one][0]["text"] for one in self.whole}
         return _spoken((turn for one in texts for turn in self.episodes[one][1]), texts)
 
@@ -134,22 +137,22 @@ class Affected:
 async def apply(
     tx: Transaction, affected: Affected, digests: Digests, now: datetime
 ) -> SpokenTurns:
-    """Erase the targets from texts, indexes, tasks and caches. Jobs that have read of them begin
-    anew, and the same words are not taken in again. What is left of the texts stays found.
+    """Erase the targets from texts, indexes, tasks and caches. Jobs that have read them start
+    again, and the same words are refused from now on. The rest of the texts stays findable.
 
-    Returns the turns that are to be read again: those of texts that stay, where a memory is erased
-    that rested on texts of the container too.
+    Returns the turns to extract again: those outside of the container that an erased memory rested
+    on too.
     """
     turns = affected.turns()
     known = _digests(affected, turns, digests, _namespace(tx))
     await tx.erasures.remember(known | await _digests_given(tx, affected, digests))
     passages, touched = await _passages(tx, affected)
-    # As long as the words are there: by them an item is taken out of the index.
+    # This comes before the words are erased: the index needs them to find an item's entries.
     await indexing.erase_memories(tx, affected.memories)
     left: SpokenTurns = {}
     if affected.container:
         left = await cited_only_by(tx, affected.memories.keys(), affected.whole)
-    # A vector is made of the words around an item too.
+    # A vector is also made from the words around an item.
     resting = await _resting_on(tx, affected.episodes)
     await tx.vectors.remove({*affected.memories, *passages, *resting})
     await tx.erasures.remove_memories(affected.memories)
@@ -163,8 +166,8 @@ async def apply(
 
 
 async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set[str]]:
-    """The ids of all passages of the episodes, found or not, and of those with words, headings or
-    labels that are erased.
+    """Return the ids of all passages of the episodes, findable or not, and of those whose words,
+    headings or labels are erased.
     """
     found, touched = list[str](), set[str]()
     turns = {turn["id"] for turn in affected.turns()}
@@ -202,7 +205,7 @@ async def _redact_texts(
         [_redacted_episode(row, affected.spans.get(row["id"], ()), subject) for row in episodes],
     )
     if subject:
-        # Memories have the labels of their texts.
+        # Memories copy the labels of their texts.
         cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
         memories = await tx.erasures.memories_of(
             (cited | affected.labelled) - affected.memories.keys()
@@ -224,8 +227,8 @@ def _redacted_episode(row: Row, spans: Iterable[Span], subject: Subject | None) 
         "id": row["id"],
         "text": text,
         "content_hash": hashlib.sha256(text.encode()).hexdigest(),
-        # As if no key had been given: an old request does not find it again, and no digest of the
-        # old words is left.
+        # As if no key had been given: a repeated request does not find it, and no digest of the old
+        # words is left.
         "idempotency_key": row["id"],
         "request_digest": "",
         **_labels(EPISODES, row, subject),
@@ -233,7 +236,7 @@ def _redacted_episode(row: Row, spans: Iterable[Span], subject: Subject | None) 
 
 
 def _labels(table: Table, row: Row, subject: Subject | None) -> dict[str, Any]:
-    """The labels of a row, without the name of the subject."""
+    """Return the labels of a row, without the name of the subject."""
     return {
         name: subject.without_name(label) if subject else label
         for name, label in table.labels_of(row).items()
@@ -265,7 +268,7 @@ def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
 
 
 async def digests_of_all(tx: Transaction, digests: Digests) -> set[ErasedText]:
-    """The digests of all texts of the namespace: of episodes, turns, memories and tasks."""
+    """Return the digests of all texts of the namespace: episodes, turns, memories and tasks."""
     found = await digests_of_tasks(tx, digests)
     async for episodes in tx.erasure_scan.pages("episodes"):
         found |= digests_of_episodes(tx, digests, await tx.erasures.with_turns(episodes))
@@ -275,7 +278,7 @@ async def digests_of_all(tx: Transaction, digests: Digests) -> set[ErasedText]:
 
 
 async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[ErasedText]:
-    """The digests of the texts that tasks were given. Their proposals are made of those."""
+    """Return the digests of the texts that tasks were given. Their proposals derive from those."""
     found: set[ErasedText] = set()
     async for task in tx.erasure_scan.tasks():
         found |= _digests_of_request(tx, digests, task.documents[0])
@@ -296,7 +299,7 @@ def _digests_of_request(
 
 
 async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[ErasedText]:
-    """The digests of the texts that tasks of the container were given, whatever became of these."""
+    """Return the digests of the texts that tasks of the container were given, stored or not."""
     found: set[ErasedText] = set()
     async for task in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
         request = task.documents[0]
@@ -308,7 +311,7 @@ async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) 
 def digests_of_episodes(
     tx: Transaction, digests: Digests, episodes: Iterable[tuple[Row, Sequence[Row]]]
 ) -> set[ErasedText]:
-    """The digests of episodes, and of their turns."""
+    """Return the digests of episodes and of their turns."""
     found: set[ErasedText] = set()
     for episode, turns in episodes:
         spoken = _spoken(turns, {episode["id"]: episode["text"]})
@@ -331,7 +334,7 @@ def _namespace(tx: Transaction) -> Namespace:
 
 
 def digests_to_allow(digests: Digests, namespace: Namespace, text: str, now: datetime) -> list[str]:
-    """The digests by which a text would be refused: of all of it, of its turns, of its lines."""
+    """Return the digests by which a text would be refused: of the whole, its turns and lines."""
     turns = {text[turn.span.start : turn.span.end] for turn in parse_turns(text, now)}
     texts = {text, *turns, *text.splitlines()}
     return sorted({digests.digest(namespace, one) for one in texts if one.strip()})

@@ -1,6 +1,6 @@
-"""Verify erasures before their receipts are final: take names out of what stands beside the texts,
-scan again for all that was erased, and say what is left. What each table may hold is in the table
-registry.
+"""Verifies erasures before their receipts are final: removes names from rows beside the texts,
+scans again for all that was erased, and reports what is left. The table registry says what each
+table may hold.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from recall_server.storage.tables.erasure import Erasure
 
 K = TypeVar("K")
 
-# An erasure of a memory erases words, and no name; one of a namespace leaves nothing to look at.
+# The erasure of a memory erases words, but no name; that of a namespace leaves nothing to check.
 _NAMED = frozenset({Kind.SUBJECT, Kind.CONTAINER})
 
 
 @dataclass(frozen=True)
 class _Name:
-    """What is not to be named any more by records up to `place` of the audit log."""
+    """A name that audit records up to `place` may no longer contain: a subject or a container."""
 
     subject: Subject | None
     container: str
@@ -44,7 +44,7 @@ class _Name:
         return bool(details.get("container") == self.container)
 
     def without(self, payload: Mapping[str, Any], *, done: bool) -> Mapping[str, Any]:
-        """What a job needs, without the name; `done`: nothing is left to do for its text."""
+        """Return a job's payload without the name; `done`: nothing is left to do for its text."""
         if self.subject is not None:
             cleaned: Mapping[str, Any] = self.subject.without_name(payload)
             return cleaned
@@ -54,7 +54,7 @@ class _Name:
         return payload
 
     def withdrawn(self, token: TokenInfo) -> TokenInfo:
-        """A token that neither names the subject nor is wider than before."""
+        """Return the token without the name of the subject, and with no wider limits."""
         if self.subject is None:
             return token
         named, limits = self.subject.named, token.rights.access_scope
@@ -63,7 +63,7 @@ class _Name:
             topics=limits.topics and frozenset(one for one in limits.topics if not named(one)),
             containers=limits.containers
             and frozenset(one for one in limits.containers if not named(one)),
-            # Nobody else's: overwritten, two names of one length would be the same.
+            # A unique id: overwritten names of equal length would be equal.
             agent_id=token.accessor if named(limits.agent_id) else limits.agent_id,
         )
         return replace(
@@ -74,13 +74,13 @@ class _Name:
 
 
 def _in_question(names: Iterable[_Name], value: object) -> Iterator[_Name]:
-    """Those that a value may name: of many names most are in none."""
+    """Yield the names that a value may contain; a quick check, as most values contain none."""
     text = folded(str(value))
     return (one for one in names if one.subject is None or one.subject.may_be_in(text))
 
 
 def _details_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[str]:
-    """The records whose details name any."""
+    """Return the ids of records whose details contain one of the names."""
     found = []
     for row in rows:
         details = document(row["details"])
@@ -93,7 +93,7 @@ def _details_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[str]:
 
 
 def _receivers_naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -> list[K]:
-    """The keys of those push configurations or webhooks that name any, of what each says."""
+    """Return the keys of push configurations or webhooks whose texts contain one of the names."""
     return [
         key
         for key, said in rows.items()
@@ -102,7 +102,7 @@ def _receivers_naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -
 
 
 def _jobs_naming(names: Sequence[_Name], rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
-    """What jobs that name any need without the names."""
+    """Return the payloads of jobs that contain one of the names, without the names."""
     found = {}
     for row in rows:
         before = payload = document(row["payload"])
@@ -114,7 +114,7 @@ def _jobs_naming(names: Sequence[_Name], rows: Iterable[Row]) -> dict[str, Mappi
 
 
 def _tokens_naming(names: Sequence[_Name], tokens: Iterable[TokenInfo]) -> list[TokenInfo]:
-    """The tokens that name any, without the names."""
+    """Return the tokens that contain one of the names, without the names."""
     found = []
     for before in tokens:
         token = before
@@ -127,8 +127,8 @@ def _tokens_naming(names: Sequence[_Name], tokens: Iterable[TokenInfo]) -> list[
 
 @dataclass(frozen=True)
 class Verified:
-    """`changed`: rows beside the texts that were deleted or redacted; `left`: of each erasure, the
-    tables that still hold what it has erased.
+    """`changed`: how many rows beside the texts were deleted or redacted. `left`: for each erasure,
+    the tables that still hold something that it should have erased.
     """
 
     changed: int
@@ -137,20 +137,22 @@ class Verified:
 
 @dataclass(frozen=True)
 class ErasureCheck:
-    """Finishes erasures of which no text should be left, and checks that none is."""
+    """Finishes erasures after their texts are erased, and checks that nothing is left."""
 
     store: Store
     eraser: Eraser
     ledger: Ledger
 
     async def verify(self, erasures: Sequence[Erasure]) -> Verified:
-        """Verify erasures of any namespaces. What stands beside the texts is read once for all."""
+        """Verify erasures of any namespaces. Rows beside the texts are read once for all of a
+        namespace.
+        """
         changed, left = 0, dict[str, Sequence[str]]()
         asked = [(one, self.ledger.opened(one.sealed)) for one in erasures if one.sealed]
         for namespace in sorted({one.namespace for one, _ in asked}):
             ours = [pair for pair in asked if pair[0].namespace == namespace]
             named = [await self._name(*pair) for pair in ours if pair[1].kind in _NAMED]
-            # Of what was erased again and again, the last time.
+            # If a name was erased several times, the last erasure counts.
             names = [*{one.key: one for one in sorted(named, key=lambda one: one.place)}.values()]
             if names:
                 changed += await self._redact(namespace, names)
@@ -165,7 +167,9 @@ class ErasureCheck:
         return _Name(None, asked.what, place)
 
     async def _redact(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        """How many rows were changed. Looks without the lock, and again before it changes any."""
+        """Remove the names from rows beside the texts. Return how many rows were changed. Reads
+        without the lock.
+        """
         scan = self.store.autocommit(namespace).erasure_scan
         changed = 0
         async for rows in scan.details():
@@ -216,7 +220,7 @@ class ErasureCheck:
         return len(found)
 
     async def _left(self, erasure: Erasure, asked: Noted) -> list[str]:
-        """The tables that hold what was there before the erasure, each with a number of rows."""
+        """Return the tables that still hold rows from before the erasure, with their number."""
         tx, epoch = self.store.autocommit(erasure.namespace), erasure.epoch or 0
         targets = self.eraser.targets(asked, begun=True)
         left: dict[str, int]
@@ -241,5 +245,5 @@ class ErasureCheck:
         async with self.store.transaction(namespace) as tx:
             await tx.lock()
             yield tx
-            # Whoever purges may be another process, after a crash.
+            # Noted in the database: after a crash another process may purge.
             await tx.erasures.keep_unpurged()

@@ -1,4 +1,4 @@
-"""Export: a namespace, or what it knows of one person, as lines to be taken away."""
+"""Export: a namespace, or what it knows about one person, as JSON Lines."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ from recall_server.storage.tables.export import Records
 
 OPERATION = "export_namespace"
 SUBJECT_CHARS_MAX = 256
-# How often those who wait for their turn look at those who are in it.
+# How often a waiting export checks whether it is its turn.
 LOOK_S = 0.1
 
 
@@ -50,14 +50,14 @@ class Account:
         self._digest.update(line)
 
     def closed_by(self, counts: Mapping[str, int], sha256: str) -> bool:
-        """Whether an `end` with these says what was written."""
+        """True if an `end` with these counts and this digest matches the lines."""
         return counts == dict(self.counts) and sha256 == self._digest.hexdigest()
 
     def end(self) -> Record:
         return {"kind": "end", "counts": dict(self.counts), "sha256": self._digest.hexdigest()}
 
     def lines(self, records: Iterable[Record]) -> bytes:
-        """The records as lines, which are counted."""
+        """Return the records as lines, and count them."""
         lines = []
         for record in records:
             lines.append(written(record))
@@ -66,8 +66,8 @@ class Account:
 
 
 class Reader:
-    """Takes the pieces of one export. `waited_s` is how long the export has waited for it in all;
-    `limit` is the timeout of the piece that is being sent, if one is.
+    """The reader of one export. `waited_s`: how long the export has waited for it in total.
+    `limit`: the timeout of the piece that is being sent, if any.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Reader:
             self._waited_s, self._since = self.waited_s, None
 
     def end(self) -> None:
-        """End the export, in the middle of a piece if need be."""
+        """End the export, in the middle of a piece if necessary."""
         if not self.ended and self.limit is not None:
             self.limit.reschedule(_seconds())
         self.ended = True
@@ -97,8 +97,9 @@ class Reader:
 
 @dataclass(frozen=True)
 class Shares:
-    """`at_once` exports are made, one of each namespace, as each holds a connection. A further one
-    waits for `wait_s`; meanwhile those end that have waited for their reader for `reader_s` in all.
+    """At most `at_once` exports run, one per namespace, as each holds a connection. A further one
+    waits for `wait_s`; meanwhile exports that have waited for their reader for `reader_s` in total
+    are ended.
     """
 
     at_once: int
@@ -122,19 +123,19 @@ class Export:
     async def stream(
         self, context: Context, *, subject: str | None = None, reader: Reader | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """All lines, some whole ones at a time, of the moment at which the first is asked for,
-        whatever is written meanwhile; the audit record comes before them. With `subject`, only
-        what concerns the person of this name. Nothing that is kept grows with the namespace,
-        except, with `subject`, the ids of what was found.
+        """Yield all lines, a few whole ones at a time, in one snapshot, taken when the first is
+        asked for; the audit record is written before it. `subject`: only what concerns the person
+        with this name. Memory use does not grow with the namespace, except, with `subject`, by the
+        ids of what was found.
 
         The caller must close it (`aclosing`). Raises `NamespaceNotFound`, and `ExportBusy` while
-        another export of it goes on, or too many of others; in the middle `ExportBusy` where it is
-        others' turn, and `Unauthenticated` if the caller's token has ended.
+        another export of the namespace runs, or too many others do; in the middle `ExportBusy` if
+        it must give way to others, and `Unauthenticated` if the caller's token has ended.
         """
         person = None if subject is None else Person(subject)
         reader = reader or Reader()
         async with self._turn(context, reader):
-            # The export has the records of all reads that this process has answered.
+            # So that the export has the records of all reads that this process has answered.
             await self.reads.flush(context.namespace)
             async with self.store.transaction(context.namespace, entry=context.entry):
                 pass
@@ -198,7 +199,7 @@ async def _whole(tx: Transaction) -> AsyncIterator[Records]:
 
 
 class Person:
-    """The person that an export is about. Raises `Invalid` on what is no name."""
+    """The person that an export is about. Raises `Invalid` if it is no name."""
 
     def __init__(self, name: str) -> None:
         self.name = clean_label(name, "subject", chars_max=SUBJECT_CHARS_MAX)
@@ -227,8 +228,8 @@ def _folded(text: str) -> str:
 
 
 async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]:
-    """The turns that the person said, that name them, or that a memory about them rests on; the
-    memories about them; and the audit records about any of those.
+    """Yield the turns that the person said, that name them, or that a memory about them rests on;
+    the memories about them; and the audit records about any of these.
     """
     found: set[str] = set()
     cited: dict[str, list[tuple[int, int]]] = {}

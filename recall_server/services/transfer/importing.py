@@ -1,7 +1,7 @@
-"""Import: lines of an export become a namespace again, as often as it takes.
+"""Import: lines of an export become a namespace again.
 
-What has been taken in is the only progress that is kept: each line is taken in once, so whatever
-ended an import, the next one goes on where it ended.
+The imported lines are the only progress that is kept. Each line is imported once, so a repeated
+import continues where an interrupted one ended.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from recall_server.services.transfer.export import Account
 from recall_server.storage.store import Store, Transaction
 
 OPERATION = "import_namespace"
-# One transaction takes in as many lines, or as many bytes of them.
+# One transaction imports at most this many lines, or bytes of them.
 BATCH_LINES = 200
 BATCH_BYTES = 2_000_000
 NAMED_MAX = 100
 
 Refused = Callable[[Transaction, Sequence[tuple[str, Sequence[Turn]]]], Awaitable[set[int]]]
-"""Which of these texts, with their turns, must not be taken in, by their places, as seen in this
-transaction.
+"""Returns the indexes of those texts, given with their turns, that must not be imported, as seen in
+this transaction.
 """
 
-# The fields of a line that never change once it is here. The others may have changed since.
+# The fields of a line that never change after its import. The others may have changed since.
 _FIXED_OF_EPISODE = {"text", "content_hash", "topic", "container", "occurred_at", "recorded_at"}
 _FIXED_OF_MEMORY = {
     *("text", "type", "topic", "entity", "attribute", "value", "negated", "said_at", "valid_from"),
@@ -53,13 +53,13 @@ _FIXED_OF_MEMORY = {
 }
 
 
-# From this version of the schema on, an episode says which of its words are forgotten.
+# From this schema version on, an episode says which of its words are forgotten.
 FORGOTTEN_WORDS_SCHEMA = 24
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """A line of the file that is to be taken in."""
+    """A line of the file that is to be imported, with its number and size."""
 
     number: int
     bytes: int
@@ -74,7 +74,7 @@ class Numbered:
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns of an episode: those that were messages cannot be told from its text."""
+        """The turns of an episode: its text does not show which turns were messages."""
         given = self.line.turns if isinstance(self.line, Episode) else []
         return [Turn(one.position, Span(one.start, one.end)) for one in given]
 
@@ -84,10 +84,15 @@ class Numbered:
 
 @dataclass
 class Report:
-    """Counts of the lines by kind. `skipped` are those that no import takes in: tasks, recipients
-    and audit records belong to the server that they happened on. `unfit` are those that no protocol
-    would take, `held` are turns that went into quarantine. `left_out` names the first of those that
-    could not be taken in: line, id, reason.
+    """The counts of an import.
+
+    `new`, `known`: lines that were imported, and that were here already, by kind.
+    `skipped`: lines that are never imported: tasks, recipients and audit records belong to their
+    own server.
+    `conflicts`: lines whose id, or idempotency key, is used for something else here.
+    `refused`: texts that were erased here. `orphans`: memories whose words are not here.
+    `unfit`: lines that no protocol would accept. `held`: turns that went into quarantine.
+    `left_out`: the first lines that could not be imported: number, id and reason.
     """
 
     new: Counter[str] = field(default_factory=Counter)
@@ -118,8 +123,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Import:
-    """Takes exports in, each text as if it came through a protocol. `model` is that of the vectors,
-    if there are any; `refused` keeps out what must not come back.
+    """Imports exports, each text as if it came through a protocol. `model`: the model of the
+    vectors, if there are any. `refused`: finds the texts that must not come back.
     """
 
     store: Store
@@ -132,7 +137,7 @@ class Import:
     redaction: Redaction
 
     def check(self, file: BinaryIO) -> Manifest:
-        """Read all of it, and write nothing. Raises as `take` does."""
+        """Read the whole file without writing; return its manifest. Raises what `lines` does."""
         lines = self.lines(file)
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
@@ -148,12 +153,12 @@ class Import:
         entry: Callable[[], AuditEntry],
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> Report:
-        """Take an export into a namespace, which is made where it is new; each batch in one
-        transaction, with its audit record. `on_progress` gets how many lines were read.
+        """Import an export into a namespace, which is created if it is new, each batch in one
+        transaction with its audit record. `on_progress` gets the number of lines read.
 
-        What is there with the same content is left as it is; what is there with another is
-        reported and left too. Raises `ExportDamaged` or `ExportUnsupported`, naming the line, or
-        `LimitReached`: what was taken in before stays, and is known the next time.
+        A line that is here with the same content is left as it is; one that is here with other
+        content is left too, and reported. Raises `ExportDamaged` or `ExportUnsupported`, naming the
+        line, or `LimitReached`: lines imported before that stay, and are known the next time.
         """
         report, taken_ids, believed = Report(), set[str](), set[str]()
         first = entry()
@@ -166,7 +171,7 @@ class Import:
             known = await tx.exports.exists()
             if not known:
                 await tx.exports.make(self.runtime.now())
-                # That of one which is there is for its owner to set.
+                # The policy of an existing namespace is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
             line = entry()
@@ -186,7 +191,9 @@ class Import:
         return report
 
     def lines(self, file: BinaryIO) -> "Iterator[Manifest | Numbered | Line]":
-        """The lines in order, from the manifest to the last before the end."""
+        """Yield the lines in order, from the manifest to the last before the end. Raises
+        `ExportDamaged`, `ExportUnsupported`, `LimitReached` and `TextTooLong`.
+        """
         account, last, number, line = Account(), (-1, ""), 0, None
         while raw := file.readline(self.line_bytes_max + 1):
             number += 1
@@ -244,12 +251,12 @@ class Import:
         *,
         schema: int,
     ) -> None:
-        """`taken_ids`: the episodes of the file whose ids other episodes have here."""
+        """Import a batch. `taken_ids`: the ids in the file that other episodes have here."""
         before = report.new.total()
         batch = await self._prepared(batch, report, line)
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
-            # The one place that every text passes on its way in.
+            # Every imported text passes this check.
             refused = await self.refused(tx, [(one.line.text, one.turns) for one in batch])
             report.refused += len(refused)
             for place in refused:
@@ -274,8 +281,9 @@ class Import:
         believed: set[str],
         line: AuditEntry,
     ) -> None:
-        """Settle what contradicts what was known here before. `believed`: the memories of the file
-        that may contradict others, so far; with each other they are as they were.
+        """Settle imported memories that contradict what was known here before. `believed`: the
+        memories of the file so far that may contradict others; among each other they stay as they
+        are.
         """
         ids = [
             one.line.id
@@ -298,7 +306,7 @@ class Import:
     async def _prepared(
         self, batch: Sequence[Numbered], report: Report, entry: AuditEntry
     ) -> list[Numbered]:
-        """The lines as they are taken in, but those that are not."""
+        """Return the lines as they are imported, without those that are unfit."""
         lines = [await intake.masked(one.line, self.redaction, entry) for one in batch]
         made = await asyncio.to_thread(lambda: [intake.prepared(one) for one in lines])
         taken = []
@@ -333,7 +341,7 @@ class Import:
                     "file is yours."
                 )
         await indexing.show(tx, [*found, *passages])
-        # Files of older releases do not say so where the words stand.
+        # Files of older releases do not mark forgotten words in the episode.
         for line in forgotten if schema < FORGOTTEN_WORDS_SCHEMA else ():
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
             assert line.retired_at is not None
@@ -400,7 +408,7 @@ class Import:
         return added
 
     async def _promise_vectors(self, namespace: Namespace) -> None:
-        """Add a job for each episode of which something has no vector."""
+        """Add a job for each episode with an item that has no vector."""
         if self.model is None:
             return
         after, more = 0, True
@@ -423,7 +431,7 @@ def _damaged(number: int, what: str) -> ExportDamaged:
 
 
 def _supported(raw: bytes) -> None:
-    """Raise `ExportUnsupported` on the first line of something else, or of another version."""
+    """Raise `ExportUnsupported` unless this is the first line of an export of this version."""
     try:
         head = json.loads(raw)
     except (ValueError, RecursionError):
@@ -437,7 +445,7 @@ def _supported(raw: bytes) -> None:
 
 
 def _key(line: Line) -> str:
-    """By what the lines of a kind are sorted."""
+    """Return the key by which the lines of a kind are sorted."""
     match line.kind:
         case "recipient":
             return f"{line.task_id} {line.id}"

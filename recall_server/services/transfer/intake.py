@@ -1,5 +1,5 @@
-"""What becomes of a line of an export before it is taken in: it is masked, screened and limited as
-a text is that comes through a protocol.
+"""Prepares lines of an export for an import: masks, screens and limits them like texts that come
+through a protocol.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from recall_server.services.memory.passages import (
 )
 from recall_server.storage.tables import registry
 
-# Stands for who has decided on another server, where that may be anybody's name.
+# Stands for a decider on another server whose name may be any words.
 ELSEWHERE = "import"
 UNFIT = "no protocol takes its labels, or so much"
 ORDERS = "it reads as an order to a model"
@@ -34,8 +34,8 @@ Line = export_format.Episode | export_format.Memory
 
 @dataclass(frozen=True)
 class Prepared:
-    """A line as it is taken in; `held` are its turns that go into quarantine, with the reasons;
-    `unfit` says why it is left out.
+    """A line as it is imported. `held`: its turns that go into quarantine, with the reasons.
+    `unfit`: why it is left out, if it is.
     """
 
     line: Line
@@ -44,7 +44,7 @@ class Prepared:
 
 
 async def masked(line: Line, redaction: Redaction, entry: AuditEntry) -> Line:
-    """The line without secrets. No other character of a text moves, as spans count them."""
+    """Return the line without secrets. No other character of a text moves, so spans stay valid."""
     entry_of = registry.BY_NAME["episodes" if line.kind == "episode" else "memories"]
     names = {*entry_of.said} & type(line).model_fields.keys() - {"text"}
     changed: dict[str, Any] = {
@@ -66,14 +66,14 @@ async def masked(line: Line, redaction: Redaction, entry: AuditEntry) -> Line:
         for turn in line.turns
     ]
     if text != line.text or changed:
-        # A digest of the request would confirm a guessed secret.
+        # The old digest of the request would confirm a guessed secret.
         content_hash = hashlib.sha256(text.encode()).hexdigest()
         changed |= {"text": text, "content_hash": content_hash, "request_digest": ""}
     return line.model_copy(update={**changed, "turns": turns})
 
 
 def prepared(line: Line) -> Prepared:
-    """A line that is masked, with what intake would not let through. Takes long for a long one."""
+    """Screen a masked line as the intake of texts does. Takes long for a long line."""
     if not _fits(line):
         return Prepared(line, unfit=UNFIT)
     if isinstance(line, export_format.Memory):
@@ -96,7 +96,7 @@ def prepared(line: Line) -> Prepared:
 
 
 def _name(by: str) -> str:
-    """Who decided on another server, where that cannot be anybody's words."""
+    """Return the decider on another server, or `ELSEWHERE` if the name may be any words."""
     return by if is_ours(by) else ELSEWHERE
 
 
@@ -124,7 +124,7 @@ def _screened(line: export_format.Episode) -> Prepared:
 
 
 def _known(line: export_format.Episode) -> export_format.Episode:
-    """Without an error code that is none: it may be anybody's words."""
+    """Return the line without an unknown error code, which may be any words."""
     waits = line.extraction
     if waits is None or waits.error_code in {None, *_codes(RecallError)}:
         return line
@@ -138,7 +138,7 @@ def _codes(kind: type[RecallError]) -> Iterator[str]:
 
 
 def _fits(line: Line) -> bool:
-    """Whether a protocol would take its labels, and a memory of this length would be made."""
+    """True if a protocol would accept its labels, and a memory may have this length."""
     try:
         clean_label(line.topic, "topic", chars_max=TOPIC_CHARS_MAX)
         container(line.container)
