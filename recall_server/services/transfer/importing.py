@@ -7,9 +7,9 @@ import continues where an interrupted one ended.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
@@ -473,10 +473,3 @@ def _batches(
         size += one.bytes
     if batch:
         yield batch
-
-
-T = TypeVar("T", Episode, MemoryLine)
-
-
-def _only(batch: Iterable[Numbered], kind: type[T]) -> list[Numbered]:
-    return [one for one in batch if isinstance(one.line, kind)]
