@@ -101,7 +101,7 @@ class _Strict(BaseModel):
 
 
 class Manifest(_Strict):
-    """The head of the file; `server` is the id of the server's key, `subject` the person that the
+    """The head of the file. `server`: the id of the server's key. `subject`: the person that the
     export is about, if any.
     """
 
@@ -134,8 +134,8 @@ class Turn(_Strict):
 
 
 class Forgotten(_Strict):
-    """Characters `start` to `end` of an episode that are not found: a memory or passage that rests
-    on them was forgotten.
+    """Characters `start` to `end` of an episode that are hidden, because a memory or passage that
+    rests on them was forgotten.
     """
 
     id: Annotated[str, Field(pattern=r"^(mem|ep)_[0-9a-z.]+$", max_length=64)]
@@ -145,7 +145,7 @@ class Forgotten(_Strict):
 
 
 class Extraction(_Strict):
-    """An extraction that is still to be done: `next` passages of the episode are done."""
+    """An unfinished extraction; `next` passages of the episode are done."""
 
     state: Literal["pending", "failed"]
     next: Count
@@ -153,8 +153,8 @@ class Extraction(_Strict):
 
 
 class Episode(_Strict):
-    """A text exactly as it was said, with its turns. `extraction` is null where nothing is left to
-    do, and `request_digest` is empty where words of it were erased.
+    """A text exactly as it was handed in, with its turns. `extraction` is null if nothing is left
+    to do, and `request_digest` is empty if words of it were erased.
     """
 
     kind: Literal["episode"]
@@ -208,7 +208,7 @@ class Cited(_Strict):
 
 
 class Decided(_Strict):
-    """A decision by a person, where no rule could decide."""
+    """A decision that no rule could make."""
 
     question_id: Annotated[str, _id("q")]
     choice: Choice
@@ -226,7 +226,7 @@ class Disputed(_Strict):
 
 
 class Related(_Strict):
-    """What the memory is to another one."""
+    """A relation of the memory to another one."""
 
     to_id: MemoryId
     relation: RelationKind
@@ -237,7 +237,7 @@ class Related(_Strict):
 
 
 class Memory(_Strict):
-    """A memory in any state, with the words it rests on: the first is where it was found."""
+    """A memory in any state, with its citations, the first of which it was made from."""
 
     kind: Literal["memory"]
     id: MemoryId
@@ -288,7 +288,7 @@ class Memory(_Strict):
 
 
 class Task(_Strict):
-    """A consolidation that was asked for (an A2A task), with all that was said and came of it."""
+    """A consolidation (an A2A task), with its messages and results."""
 
     kind: Literal["task"]
     id: TaskId
@@ -307,7 +307,7 @@ class Task(_Strict):
 
 
 class Recipient(_Strict):
-    """Where the events of a task are sent, without query and credentials."""
+    """A receiver of the events of a task; its URL is without query and credentials."""
 
     kind: Literal["recipient"]
     task_id: TaskId
@@ -336,7 +336,7 @@ class Audit(_Strict):
 
 
 class Excerpt(_Strict):
-    """A turn that concerns the person asked about, without the rest of its episode."""
+    """A turn that concerns the person of the export, without the rest of its episode."""
 
     kind: Literal["excerpt"]
     episode_id: EpisodeId
@@ -349,7 +349,7 @@ class Excerpt(_Strict):
 
 
 class End(_Strict):
-    """How many lines there were of each kind but `end`, and the SHA-256 of their bytes."""
+    """The number of lines of each kind except `end`, and the SHA-256 of their bytes."""
 
     kind: Literal["end"]
     counts: dict[str, Count]

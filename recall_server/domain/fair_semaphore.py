@@ -73,7 +73,7 @@ class FairSemaphore:
             raise
 
     async def yield_to_others(self, key: Hashable) -> None:
-        """Wait while another key holds its only slot, unless `key` holds only one itself.
+        """Wait while another key holds its only slot, unless `key` itself holds only one.
 
         Call it in the middle of work, while holding nothing that others may need.
         """

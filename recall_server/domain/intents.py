@@ -13,7 +13,7 @@ from recall_server.domain.text.terms import terms
 
 
 class Intent(StrEnum):
-    """What to do with a statement; `auto`: its words decide."""
+    """The wish for a statement; `auto`: its words decide."""
 
     AUTO = "auto"
     REMEMBER = "remember"

@@ -48,9 +48,7 @@ TYPE_ALIASES = {
 
 
 class Layer(StrEnum):
-    """What a memory is made from: one event, statements, or several memories. A passage is
-    episodic.
-    """
+    """The source of a memory: one event, statements, or several memories. A passage is episodic."""
 
     EPISODIC = "episodic"
     SEMANTIC = "semantic"

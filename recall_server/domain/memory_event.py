@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class EventKind(StrEnum):
-    """What happened to a text, a turn, a passage or a memory."""
+    """The kinds of events of a text, a turn, a passage or a memory."""
 
     ADDED = "added"
     IMPORTED = "imported"
@@ -91,7 +91,7 @@ class Reversal(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What one job, task, import or call did, in numbers; `undone`: it was taken back."""
+    """The events of one job, task, import or call, counted by kind; `undone`: it was taken back."""
 
     id: str
     at: datetime

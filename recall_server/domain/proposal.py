@@ -10,8 +10,8 @@ PREFIX = "prop"
 
 
 class ProposalKind(StrEnum):
-    """What is proposed: to remember, correct or forget something, to change a memory by hand
-    (`UPDATE`), or to add what a model extracted and doubts (`EXTRACT`).
+    """The proposed action: remember, correct or forget something, change a memory by hand
+    (`UPDATE`), or add a memory that a model extracted and doubts (`EXTRACT`).
     """
 
     REMEMBER = "remember"

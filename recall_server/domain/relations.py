@@ -9,7 +9,7 @@ from recall_server.domain.memory_event import Histories
 
 
 class RelationKind(StrEnum):
-    """What the memory `from_id` does to the memory `to_id`."""
+    """The relation of the memory `from_id` to the memory `to_id`."""
 
     EXTENDS = "extends"
     SUPERSEDES = "supersedes"

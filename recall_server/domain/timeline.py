@@ -46,7 +46,7 @@ def known_in(memory: Memory) -> Interval:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What was said of one attribute of one entity, in the order in which it became true. `cut`:
+    """The values of one attribute of one entity, in the order in which they became true. `cut`:
     older values exist that are not shown.
     """
 

@@ -11,7 +11,7 @@ from recall_server.domain.task import TaskState
 
 
 class WebhookKind(StrEnum):
-    """What a webhook may be told of."""
+    """The kinds of event that a webhook may receive."""
 
     MEMORY_ADDED = "memory.added"
     MEMORY_SUPERSEDED = "memory.superseded"
@@ -32,7 +32,9 @@ OF_MEMORY: Mapping[EventKind, WebhookKind] = {
     EventKind.CONSOLIDATED: WebhookKind.MEMORY_SUPERSEDED,
     EventKind.FORGOTTEN: WebhookKind.MEMORY_FORGOTTEN,
 }
-"""Imported memories are not told of: they were told of where they come from."""
+"""The kinds of memory events that webhooks receive. Imported memories are left out: the server that
+they come from has reported them.
+"""
 
 OF_TASK: Mapping[TaskState, WebhookKind] = {
     TaskState.COMPLETED: WebhookKind.TASK_COMPLETED,

@@ -24,7 +24,7 @@ CHARS_MAX = 2_048
 
 @dataclass(frozen=True)
 class Listing:
-    """What a cursor is bound to: the kind of listing, the caller, and the query without the page
+    """A listing that a cursor is bound to: its kind, the caller, and the query without the page
     size.
     """
 

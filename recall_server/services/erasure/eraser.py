@@ -153,8 +153,8 @@ class _Marks(NamedTuple):
 
 @dataclass
 class Named(Lookup):
-    """All that names a subject. No index knows every name: all of the namespace is read, once.
-    The words of what was read change by an erasure only, which adds no name.
+    """All that names a subject. No index has every name, so the whole namespace is read once. Only
+    an erasure changes the words of rows that were read, and it adds no name.
     """
 
     subject: Subject
@@ -180,7 +180,7 @@ class Named(Lookup):
         texts = [one for one in marked if self._marks[one].labels]
         for episode, turns in await tx.erasures.episodes_of(texts):
             affected.episodes[episode["id"]] = (episode, turns)
-        # One that is labelled only in this batch is still to be erased, where it names it too.
+        # A memory that this batch only relabels must still be erased if its words name the subject.
         affected.batch = {*naming, *marked}
         return affected
 

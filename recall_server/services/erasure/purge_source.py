@@ -79,7 +79,7 @@ class BadSource:
 
 @dataclass
 class Purged:
-    """What came from a source, and what happens to it.
+    """The things that came from a source, by what happens to them.
 
     `episodes`: its texts.
     `removed`: memories that go into quarantine.

@@ -56,7 +56,7 @@ GENERAL = "general"
 
 @dataclass(frozen=True)
 class Wish:
-    """What a caller wants. Without a topic or a container, a correction takes those of the memory.
+    """A caller's wish. Without a topic or a container, a correction takes those of the memory.
 
     `memory_id`: the memory that is meant; without it, the words decide.
     `by_hand`: keep it word for word, and replace even what is trusted more.
@@ -80,7 +80,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Report:
-    """What was decided, or with `dry_run` would be; the plan names the rules.
+    """The decision, or with `dry_run` the one that would be made; the plan names the rules.
 
     `considered`: the memories that came near.
     `unclear`: the memories that match equally well, if there are several.
@@ -100,7 +100,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Said:
-    """What a text states, and the name of the extractor that found it."""
+    """The statements of a text, and the name of the extractor that found them."""
 
     candidates: tuple[Candidate, ...]
     extractor: str

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undo takes back.
+    """The result of an undo.
 
     `changes`: the changes that are undone, newest first.
     `memories`: the memories that are as they were before.
@@ -74,7 +74,7 @@ class _RolledBack(Exception):
 
 @dataclass
 class _Effect:
-    """What was taken back so far.
+    """The effect of an undo so far.
 
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.

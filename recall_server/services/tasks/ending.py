@@ -14,7 +14,7 @@ from recall_server.storage.store import Store, Transaction
 
 END = "end_tasks"
 TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # the code of a job
-# What a token began that is in the database, and everything that a revocation counts.
+# The kinds of work of a token that are in the database, and all kinds that a revocation counts.
 STORED = ("tasks", "push_configs", "webhooks", "jobs")
 COUNTED = (*STORED, *KINDS)
 # How many tasks one transaction cancels; a job cancels the rest.

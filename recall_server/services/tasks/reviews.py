@@ -76,8 +76,8 @@ class Review:
 
 @dataclass(frozen=True)
 class Answered:
-    """What was answered. A task goes on once none of its questions is open. `change_id`: the id by
-    which an accepted proposal can be undone.
+    """A review that was answered. A task goes on once none of its questions is open. `change_id`:
+    the id by which an accepted proposal can be undone.
     """
 
     id: str
