@@ -14,7 +14,7 @@ from recall_server.storage.driver import Row, moment
 
 @dataclass(frozen=True)
 class OpenDispute:
-    """The sides of a dispute by their ids."""
+    """A dispute: the ids of its new and its existing memories."""
 
     question_id: str
     new: str
@@ -28,7 +28,7 @@ class Disputes(BoundTable):
     async def open(
         self, question_id: str, new: str, existing: Sequence[str], now: datetime
     ) -> bool:
-        """Mark both sides; False where one of them is not believed any more."""
+        """Open a dispute and mark its memories. Return False if one is not believed any more."""
         ids = [new, *existing]
         marked = await self._bound.fetch(
             "mark_disputed", ids=ids, before=[*before(Status.DISPUTED), Status.DISPUTED]
@@ -51,7 +51,7 @@ class Disputes(BoundTable):
         return len(marked) == len(ids)
 
     async def close(self, question_id: str, now: datetime) -> bool:
-        """End a dispute; False where there is none."""
+        """End a dispute. Return False if it is not open."""
         rows = await self._bound.fetch("close_dispute", question_id=question_id, now=now)
         if rows:
             self._bound.tell(WebhookKind.CONFLICT_SETTLED, question_id, now)
@@ -61,45 +61,45 @@ class Disputes(BoundTable):
         return bool(rows)
 
     async def withdraw(self, memory_id: str, opened_at: datetime, now: datetime) -> None:
-        """Close the disputes of a memory that were opened at this moment: they are taken back."""
+        """Close the disputes of a memory that were opened at this moment, to undo them."""
         await self._bound.send(
             "withdraw_disputes", memory_id=memory_id, opened_at=opened_at, now=now
         )
 
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
-        """Open the disputes of a memory again that were closed at this moment."""
+        """Reopen the disputes of a memory that were closed at this moment."""
         await self._bound.send("reopen_disputes", memory_id=memory_id, closed_at=closed_at)
 
     async def get(self, question_id: str) -> OpenDispute | None:
-        """The open dispute of this id."""
+        """Return the open dispute of this id."""
         found = _disputes(await self._bound.fetch("dispute", question_id=question_id))
         return found[0] if found else None
 
     async def sides(self, question_id: str) -> list[tuple[str, str]]:
-        """The memories of a dispute, open or settled, each with its side."""
+        """Return the memories of a dispute, open or settled, each with its side."""
         rows = await self._bound.fetch("sides_of_dispute", question_id=question_id)
         return [(row["memory_id"], row["side"]) for row in rows]
 
     async def page(self, *, limit: int, offset: int) -> list[OpenDispute]:
-        """The open disputes, those that have waited longest first."""
+        """Return a page of the open disputes, the longest waiting first."""
         return _disputes(await self._bound.fetch("open_disputes", limit=limit, offset=offset))
 
     async def ended(self) -> list[str]:
-        """The open disputes of which a whole side is not believed any more."""
+        """Return the open disputes of which one whole side is not believed any more."""
         return [row["question_id"] for row in await self._bound.fetch("ended_disputes")]
 
     async def members(self, question_id: str) -> list[str]:
-        """All that a dispute of this id is or was about."""
+        """Return the memories that a dispute, open or settled, is about."""
         rows = await self._bound.fetch("dispute_members", question_id=question_id)
         return [row["memory_id"] for row in rows]
 
     async def answer(self, question_id: str) -> tuple[str, datetime] | None:
-        """Who answered it and when."""
+        """Return who answered a dispute, and when; None if nobody did."""
         rows = await self._bound.fetch("answer_given", question_id=question_id)
         return (rows[0]["decided_by"], moment(rows[0]["decided_at"])) if rows else None
 
     async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """What contradicts each of these memories, as long as nobody has answered."""
+        """Return the memories that contradict each of these in open disputes."""
         found: dict[str, list[str]] = {}
         for row in await self._bound.fetch("disputed_with", ids=list(ids)):
             found.setdefault(row["memory_id"], []).append(row["other_id"])
@@ -121,13 +121,13 @@ def _disputes(rows: Sequence[Row]) -> list[OpenDispute]:
 
 
 class Relations(BoundTable):
-    """What is there is not stated again."""
+    """Relations between memories."""
 
     async def add(self, relations: Sequence[Relation]) -> None:
         await self._bound.many("relate", [vars(one) for one in relations])
 
     async def of_memories(self, ids: Sequence[str], *, limit: int) -> list[Relation]:
-        """Those from and to these memories, the newest `limit` of them."""
+        """Return the newest `limit` relations from and to these memories."""
         return [
             Relation(
                 row["from_id"],
