@@ -33,7 +33,7 @@ INLINE_CHARS_MAX = 16_000
 
 
 @dataclass(frozen=True)
-class Receipt(BoundTable):
+class Receipt:
     """The answer to the request that first used an idempotency key."""
 
     episode_id: str
