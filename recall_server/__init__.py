@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def shipped(name: str) -> Path:
-    """The path of `migrations` or `agent-card.json`, in an installed wheel or in a checkout."""
+    """Return the path of `migrations` or `agent-card.json`, in a wheel or in a checkout."""
     for folder in (_PACKAGE / "_shipped", _PACKAGE.parent):
         if (folder / name).exists():
             return folder / name

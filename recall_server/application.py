@@ -21,13 +21,13 @@ from recall_server.worker import Worker
 
 log = structlog.get_logger()
 
-# A probe is answered within a second, whatever the database does.
+# A probe must be answered within a second, whatever the database does.
 READY_S = 0.8
 
 
 @dataclass
 class Application:
-    """All parts of a running server or worker. `stopping`: `/ready` says no."""
+    """All parts of a running server or worker. While `stopping`, `/ready` says no."""
 
     settings: Settings
     runtime: Runtime
@@ -49,8 +49,8 @@ class Application:
         self.services.tasks.transitions.events.close()
 
     async def ready(self) -> list[Finding]:
-        """Return the warnings of an operator, within a second; each is logged once. However many
-        ask, one look at a time. Raises `Unavailable` where the server cannot serve.
+        """Return the warnings for the operator, within a second; each is logged once. Concurrent
+        callers share one check. Raises `Unavailable` if the server cannot serve.
         """
         if self._look is None or self._look.done():
             self._look = asyncio.create_task(self._looked())
@@ -73,13 +73,13 @@ class Application:
         return await self.warnings()
 
     async def check(self) -> None:
-        """Raise `Unavailable` where the database does not answer, or reads cannot be recorded."""
+        """Raise `Unavailable` if the database does not answer, or reads cannot be recorded."""
         self.services.audit.reads.check()
         await self.store.autocommit(None).access.by_accessor("")
 
     async def warnings(self) -> list[Finding]:
-        """Return warnings of low disk space, of a rejected key of a language model, and of
-        background work that fails.
+        """Return warnings about low disk space, a rejected key of a language model, and failing
+        background work.
         """
         where = self.settings.database
         findings = space_findings(where) if isinstance(where, Path) and where.exists() else ()

@@ -95,16 +95,16 @@ async def open_application(
     restored: bool = False,
     migrating: bool = True,
 ) -> AsyncIterator[Application]:
-    """Open the database and build everything on it; unless it is `migrating`, only a new database
-    is given its tables. A database that lacks recorded erasures is refused, unless it is known to
-    be `restored` from a backup.
+    """Open the database and build everything on it. Without `migrating`, only an empty database is
+    migrated. A database that lacks recorded erasures is refused, unless it is known to be
+    `restored` from a backup.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
     runtime = Runtime(
         now,
         random_bytes,
-        wake=lambda: worker.wake(),  # noqa: PLW0108  # it is built after those that wake it
+        wake=lambda: worker.wake(),  # noqa: PLW0108  # the worker is built after those that wake it
         lease=timedelta(seconds=settings.lease_s),
         wake_pushes=lambda: worker.wake(pushes=True),
     )
@@ -371,7 +371,7 @@ async def open_application(
 
 
 def _log_name(key: ServerKey) -> Callable[[Namespace], str]:
-    """Digests of the names of namespaces, which nobody without the key can guess."""
+    """Return a function for keyed digests of namespaces: without the key nobody can guess them."""
     secret = key.derive("log")
 
     @lru_cache(10_000)
@@ -384,7 +384,7 @@ def _log_name(key: ServerKey) -> Callable[[Namespace], str]:
 async def _opened(
     stack: AsyncExitStack, settings: Settings, now: Callable[[], datetime], *, migrating: bool
 ) -> tuple[Store, ServerKey]:
-    """Return the migrated database, and the key of this server."""
+    """Open and migrate the database. Return its store, and the key of this server."""
     driver = driver_for(
         settings.database, TimeLimits(settings.query_s, snapshot_s=settings.export_s)
     )
@@ -406,7 +406,7 @@ async def _opened(
 
 
 async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEvent]:
-    """The events of a task after `after`, as the A2A messages that are pushed."""
+    """Return the events of a task after `after`, as the A2A messages that are pushed."""
     # Imported on use: only a server that delivers needs the A2A SDK.
     from recall_server.api.a2a import wire  # noqa: PLC0415
 
@@ -420,7 +420,7 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
 async def _delivered(
     push: Push, delivery: Delivery, job: Job, entry: Callable[[str], AuditEntry]
 ) -> None:
-    """Handle a job of the lane of pushes: of a task, or of a webhook."""
+    """Handle a job of the lane of pushes: deliver events of a task, or to a webhook."""
     await (delivery if "webhook_id" in job.payload else push).deliver(job, entry)
 
 

@@ -23,9 +23,9 @@ from recall_server.domain.errors import Invalid
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 ENV_FILE = Path(".env")
-"""Read by the command line from the folder that it is run in, and by nothing else."""
+"""Only the command line reads this file, from the folder that it is run in."""
 
-# A path belongs to a proxy before the server; no credentials, query or fragment.
+# A path is for a proxy before the server; no credentials, query or fragment.
 _ADDRESS = re.compile(
     r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?(/[a-z0-9._~/-]*)?",
     re.ASCII | re.IGNORECASE,
@@ -33,7 +33,7 @@ _ADDRESS = re.compile(
 
 
 class Access(BaseSettings):
-    """Which server the commands for people ask, in place of a database, and with which token."""
+    """The server that the commands for people ask in place of a database, and the token for it."""
 
     model_config = SettingsConfigDict(env_prefix="RECALL_", extra="ignore")
 
@@ -43,8 +43,8 @@ class Access(BaseSettings):
 
 
 class Settings(BaseSettings):
-    """All limits with name and unit. The environment variable is `RECALL_` and the name in
-    capitals.
+    """All settings and limits, with their units. The environment variable of a setting is `RECALL_`
+    and its name in capitals, unless it has an alias.
     """
 
     model_config = SettingsConfigDict(
@@ -433,7 +433,7 @@ class Settings(BaseSettings):
         assert isinstance(dotenv_settings, DotEnvSettingsSource)
         sources = [init_settings, _SecretFiles(settings_cls, env_settings), env_settings]
         if dotenv_settings.env_vars:
-            # As a source of its own it would refuse variables of other programs.
+            # The file's own source would refuse variables of other programs.
             env_file = EnvSettingsSource(settings_cls)
             env_file.env_vars = dotenv_settings.env_vars
             sources += [_SecretFiles(settings_cls, env_file), env_file]
@@ -483,7 +483,7 @@ class Settings(BaseSettings):
     @field_validator("db_path")
     @classmethod
     def _a_file(cls, value: Path) -> Path:
-        # Other files are named after it.
+        # The names of other files are derived from it.
         if not value.name:
             raise ValueError("it must name a file")
         return value
@@ -504,7 +504,7 @@ class Settings(BaseSettings):
 
     @property
     def database(self) -> Path | str:
-        """A path is an SQLite file; a URL is a Postgres database."""
+        """The database: the path of an SQLite file, or the URL of a Postgres database."""
         if self.db_url is None:
             return self.db_path
         url = self.db_url.get_secret_value()
@@ -543,8 +543,8 @@ class Settings(BaseSettings):
 
 
 class _SecretFiles(PydanticBaseSettingsSource):
-    """Secrets from the files that `NAME_FILE` names, in the variables of another source. Raises
-    `Invalid` where a file cannot be read, or the secret stands there too.
+    """Reads secrets from the files that variables `NAME_FILE` of another source name. Raises
+    `Invalid` if a file cannot be read, or `NAME` is set too.
     """
 
     def __init__(self, settings_cls: type[BaseSettings], source: EnvSettingsSource) -> None:
@@ -573,7 +573,7 @@ class _SecretFiles(PydanticBaseSettingsSource):
 
 
 def variable_of(name: str, field: FieldInfo) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     alias = field.validation_alias
     return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"RECALL_{name.upper()}"
 
@@ -583,7 +583,7 @@ def is_secret(field: FieldInfo) -> bool:
 
 
 def is_address(value: str) -> bool:
-    """Whether it is an http or https URL without credentials, query and fragment."""
+    """Return whether `value` is an http or https URL without credentials, query and fragment."""
     return _ADDRESS.fullmatch(value) is not None
 
 

@@ -1,6 +1,6 @@
-"""The self-check: every unsafe state of settings, files and database, in one line each.
+"""The self-check: finds unsafe states of settings, files and database, each told in one line.
 
-`recall doctor` prints it; a server refuses to start on a failure and logs warnings.
+`recall doctor` prints them. A server logs warnings, and does not start on a failure.
 """
 
 import math
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 async def examine(built: Application) -> list[Finding]:
-    """Run all checks on an application that could be opened, so its schema and key are valid."""
+    """Run all checks on an open application, whose schema and key are therefore valid."""
     driver = built.store.driver
     async with driver.migration() as connection:
         of_database = await inspect(connection, driver.engine, built.runtime.now())
@@ -46,7 +46,9 @@ async def examine(built: Application) -> list[Finding]:
 
 
 async def secrets(built: Application) -> Finding:
-    """Check that stored push secrets can be opened. Queries each namespace, so not at a start."""
+    """Check that stored push secrets can be decrypted. Not run at a start, as it queries each
+    namespace.
+    """
     sealed = False
     if not built.settings.secret_key:
         async with built.store.transaction(None, write=False) as tx:
@@ -66,7 +68,7 @@ async def secrets(built: Application) -> Finding:
 
 
 async def cuts(built: Application) -> Finding:
-    """Check where each audit log begins. Queries each namespace, so not at a start."""
+    """Check where each audit log begins. Not run at a start, as it queries each namespace."""
     verification = built.services.verification
     faults = [await verification.beginning(one) async for one in verification.namespaces()]
     first = next((fault for fault in faults if fault is not None), None)
@@ -78,7 +80,9 @@ async def cuts(built: Application) -> Finding:
 
 
 async def sizes(built: Application) -> dict[str, stats.Size]:
-    """What each kind of data takes on the disk, and how fast it grows. Looks at every page."""
+    """Return how much disk space each kind of data takes, and how fast it grows. On SQLite this
+    reads every page.
+    """
     async with built.store.driver.migration() as connection:
         of_kind = await bytes_by_kind(connection, built.store.engine)
     namespaces = built.services.verification.namespaces()
@@ -86,14 +90,14 @@ async def sizes(built: Application) -> dict[str, stats.Size]:
 
 
 async def growth(built: Application) -> Finding:
-    """Compare the growth of the database with the space on its disk, where that can be seen."""
+    """Compare the growth of the database with the free space on its disk, if that is known."""
     where = built.settings.database
     free = free_bytes(where) if isinstance(where, Path) else math.inf
     return judged_growth((await sizes(built)).values(), free)
 
 
 def judged_growth(found: Collection[stats.Size], free: float) -> Finding:
-    """Warn where the `free` bytes of a disk will not do for long."""
+    """Warn if the `free` bytes of a disk will be used up within `FULL_WARN_DAYS`."""
     size, a_day = sum(one.bytes for one in found), sum(one.bytes_a_day for one in found)
     days = free / a_day if a_day else math.inf
     text = f"the database has {mb(size)}, and grows by {mb(a_day)} a day"
@@ -136,7 +140,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
 
 
 def _file(check: str, settings: Settings, *paths: Path) -> Finding:
-    """Check that nobody but its owner can read or write a file of `paths`."""
+    """Check that only the owner can read or write each file of `paths`."""
     try:
         modes = {path: stat.S_IMODE(path.stat().st_mode) for path in paths}
     except OSError as error:
@@ -158,7 +162,7 @@ def _file(check: str, settings: Settings, *paths: Path) -> Finding:
 
 
 def _archive(path: Path) -> Finding:
-    """Check the folder of records that are cut: made and watched over by the operator."""
+    """Check the folder for archives of the audit log, which the operator must create."""
     if path.is_dir() and os.access(path, os.W_OK | os.X_OK):
         return _folder("audit_archive", path)
     text = f"RECALL_AUDIT_ARCHIVE: {path} is not a folder that this server can write. Make it."
@@ -180,7 +184,7 @@ def _folder(check: str, path: Path) -> Finding:
 
 
 def _hosts(settings: Settings) -> Finding:
-    """Check host names: a request names its host without scheme, port or pattern."""
+    """Check the allowed host names, which may have no scheme, port or pattern."""
     never = [name for name in settings.allowed_hosts if not HOST_NAME.fullmatch(name.lower())]
     accepted = {*LOOPBACK, settings.host, *(name.lower() for name in settings.allowed_hosts)}
     public = urlsplit(settings.public_url or "").hostname

@@ -1,4 +1,4 @@
-"""Builds the parts that the settings choose. Large ones are imported here when chosen."""
+"""Builds the parts that the settings choose. Large modules are imported only if chosen."""
 
 import re
 from datetime import datetime, timedelta
@@ -29,8 +29,8 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 
 def refuse_lost(settings: Settings) -> None:
-    """Raise `DatabaseUnusable` if the key of a database exists without the database: SQLite would
-    create an empty one and hide the loss.
+    """Raise `DatabaseUnusable` if the key exists but its database does not: SQLite would create an
+    empty one and hide the loss.
     """
     path = settings.database
     if isinstance(path, str) or settings.key_file is not None or not settings.key_path.exists():
@@ -45,7 +45,7 @@ def refuse_lost(settings: Settings) -> None:
 
 
 async def server_key(store: Store, settings: Settings, now: datetime) -> ServerKey:
-    """Return the key of the database; it is created with the database only."""
+    """Return the key of the database. It is created only together with the database."""
     path = settings.key_path
     async with store.transaction(None, write=False) as tx:
         bound = await tx.server.kid()
@@ -150,8 +150,8 @@ def rules_merger() -> Merger:
 
 
 def _model_api(settings: Settings, model: str | None) -> ModelApi | None:
-    """Return how to ask the language model; None where the rules do the work. The SDK of a vendor
-    is imported here, as it takes longer to load than all the rest.
+    """Return the client of the language model; None if the rules are used. Raises `Invalid`. The
+    SDK of a vendor is imported here, as it takes longer to load than everything else.
     """
     if settings.extractor == "openai":
         return _openai_api(settings, model)
@@ -180,7 +180,7 @@ def _openai_api(settings: Settings, model: str | None) -> ModelApi:
             "The extractor openai needs OPENAI_API_KEY, or OPENAI_BASE_URL with the address of a "
             "server that asks for none. Set one of them, or use rules."
         )
-    # Only here: the variable may be meant for other programs of this machine.
+    # Checked only here: the variable may be meant for other programs on this machine.
     if url is not None and not is_address(url):
         raise Invalid("OPENAI_BASE_URL must be an address such as http://127.0.0.1:11434/v1.")
     _require("openai", "The extractor openai is set")
@@ -195,7 +195,9 @@ def _openai_api(settings: Settings, model: str | None) -> ModelApi:
 
 
 def _sendable(key: SecretStr, name: str) -> str:
-    """Return the key; a file that it comes from may end with a line break."""
+    """Return the key without blanks around it, such as the final line break of a file. Raises
+    `Invalid` if it cannot be sent in a header.
+    """
     value = key.get_secret_value().strip()
     if not _KEY.fullmatch(value):
         raise Invalid(f"{name} is no key: it is empty, or has a character that no key has.")
@@ -203,7 +205,7 @@ def _sendable(key: SecretStr, name: str) -> str:
 
 
 def _require(package: str, why: str) -> None:
-    """Raise `Invalid` where the extra of a package is not installed."""
+    """Raise `Invalid` if a package is not installed."""
     if find_spec(package) is None:
         raise Invalid(
             f"{why} and the package {package} is not installed. Run: "

@@ -1,4 +1,4 @@
-"""Start and stop of long-running processes, and the process that runs jobs only, which loads no
+"""Starts and stops long-running processes, and runs the process for jobs alone, which loads no
 protocol.
 """
 
@@ -23,19 +23,19 @@ from recall_server.tracing import send_spans
 
 log = structlog.get_logger()
 
-# Between two writes of the health file.
+# Seconds between two writes of the health file.
 HEALTH_S = 5.0
-# A loop that has not turned for so long has stopped: a busy database answers sooner, or not at all.
+# A loop idle for this long is taken for stopped: a busy database answers sooner or raises an error.
 STALE_S = 30.0
 
 
 @asynccontextmanager
 async def checked_and_loaded(built: Application, *, waiting: bool = True) -> AsyncIterator[None]:
     """Refuse an unsafe configuration, and load embedder, re-ranker and redactor before the first
-    call; unless it is `waiting` for that, the redactor meanwhile: the first text waits for it.
+    call. Without `waiting`, the redactor loads in the background, and the first text waits for it.
 
-    Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start that is a
-    wrong setting; later, search continues without them.
+    Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start these mean a
+    wrong setting; later, search continues without the model.
     """
     await refuse_unsafe(built)
     loading = asyncio.create_task(built.services.ingest.redaction.ready())
@@ -50,7 +50,7 @@ async def checked_and_loaded(built: Application, *, waiting: bool = True) -> Asy
     try:
         yield
     finally:
-        # Where it has failed, the first text has said so.
+        # If loading has failed, the first text has reported it.
         await asyncio.gather(loading, return_exceptions=True)
         if send_rest is not None:
             await asyncio.to_thread(send_rest)
@@ -78,15 +78,15 @@ def only_server(settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        # While it is locked: whoever has opened this file sees that it has no name any more.
+        # Unlink while locked: a process that has opened this file then sees that its name is gone.
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
 @asynccontextmanager
 async def showing_health(built: Application) -> AsyncIterator[None]:
-    """Keep the health file fresh for the duration of the block, while the worker's loops go on.
-    Raises `Invalid` where it cannot be written.
+    """Rewrite the health file regularly for the duration of the block, as long as the worker's loop
+    is running. Raises `Invalid` if it cannot be written.
     """
     path = built.settings.health_file
     if path is None:

@@ -8,7 +8,7 @@ import structlog
 
 from recall_server.domain.text.cleaning import plain_json
 
-# These log what they send and receive, which is callers' text.
+# These libraries log what they send and receive, which includes callers' text.
 _CHATTY = (
     "anthropic",
     "openai",
@@ -26,7 +26,7 @@ _places = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
 def _tracebacks(_: Any, __: str, event: Any) -> Any:
-    """Add the stack of an error without its values, which may hold callers' text."""
+    """Add the stack of an error, without messages and values, which may hold callers' text."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()
@@ -57,7 +57,7 @@ def configure(level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _tracebacks,
     ]
-    # JSON in ASCII: a line break or an escape sequence in a value stays inside its line.
+    # JSON in ASCII, so that a line break or an escape sequence in a value stays inside its line.
     as_json = structlog.processors.JSONRenderer(ensure_ascii=True)
 
     def render(logger: Any, name: str, event: Any) -> str:

@@ -1,4 +1,4 @@
-"""Runs a server until it is stopped: lock, listen, drain."""
+"""Runs a server until it is stopped: lock the database, listen, drain."""
 
 import asyncio
 import gc
@@ -27,10 +27,10 @@ from recall_server.local.presence import clients_of, published
 
 log = structlog.get_logger()
 
-# How long a thread that computes keeps the event loop waiting for the interpreter: Python's default
-# is 5 ms, at each of the several times that a call comes back from its database.
+# How long a computing thread may keep the event loop waiting for the interpreter. Python's default
+# is 5 ms, and a call waits several times, whenever it returns from the database.
 THREAD_SWITCH_S = 0.0005
-# How often the Date of answers is set, and how often is looked whether uvicorn is done.
+# Seconds between updates of the Date header, and between checks whether uvicorn is done.
 DATE_S = 1.0
 POLL_S = 0.005
 # Open files besides the clients' connections: databases, models, logs.
@@ -50,7 +50,7 @@ def check_address(settings: Settings) -> None:
 def bound(settings: Settings) -> socket.socket:
     """Return a socket that listens as configured. Raises `Invalid` if it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # With the protocol given, asyncio turns off Nagle's delay; else each answer would wait 40 ms.
+    # With an explicit protocol asyncio turns off Nagle's delay; else each answer would wait 40 ms.
     listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -65,8 +65,8 @@ def bound(settings: Settings) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """One that is told to stop: uvicorn's own looks every 0.1 s whether it is to, and waits for as
-    long again afterwards.
+    """A uvicorn server with an event for stopping; uvicorn itself polls every 0.1 s and waits as
+    long again.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -78,13 +78,13 @@ class _Server(uvicorn.Server):
         self._stopping.set()
 
     async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # which sets the Date of the answers
+        while not await self.on_tick(0):  # this sets the Date header
             with suppress(TimeoutError):
                 async with asyncio.timeout(DATE_S):
                     await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, and let the open ones end."""
+        """Accept no more connections, and let the open ones finish; then cancel what is left."""
         state = self.server_state
         for listener in (*self.servers, *(sockets or ())):
             listener.close()
@@ -122,7 +122,7 @@ async def listening(
         timeout_graceful_shutdown=max(1, round(settings.drain_s)),
     )
     server = _Server(config)
-    # We handle the signals: uvicorn would raise them again at the end.
+    # We handle signals ourselves: uvicorn would raise them again at the end.
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
@@ -138,7 +138,9 @@ async def listening(
 
 
 def _connections_max(settings: Settings) -> int:
-    """As many connections as configured, unless the process may not open so many files."""
+    """Return the configured number of connections, or fewer if the process may not open that many
+    files. Raises the limit of open files if it can.
+    """
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.connections_max + OTHER_FILES
     if files < needed:
@@ -154,8 +156,8 @@ async def serve(
     app: Callable[[Application], ASGIApp] = create_app,
     until_unused: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, or `until_unused` by clients of this machine; then refuse new
-    calls, let open ones finish within `drain_s`, and release the jobs.
+    """Serve until SIGTERM or SIGINT, or with `until_unused` until no client on this machine uses
+    the server. Then refuse new calls, let open ones finish within `drain_s`, and release the jobs.
     """
     check_address(settings)
     stop = stop_signal()
@@ -171,7 +173,7 @@ async def serve(
                 listening(app(built), settings, listener) as address,
                 probing(settings, with_metrics(built)),
             ):
-                # Objects made so far live as long as the server: nothing to collect there.
+                # Objects made so far live as long as the server, so exclude them from collection.
                 gc.freeze()
                 with published(settings.database, address):
                     announce(address, built)

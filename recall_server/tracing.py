@@ -1,5 +1,5 @@
 """Spans of OpenTelemetry: request, operation, extract, merge, embed, rank, commit and job. Without
-the extra [tracing] and an address to send them to they cost next to nothing. None holds a text.
+the extra [tracing] and an address to send them to, they cost next to nothing. None holds a text.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ tracer = trace.get_tracer("recall_server")
 
 
 def send_spans(endpoint: str, version: str) -> Callable[[], None]:
-    """Send the spans of this process to an OTLP endpoint over HTTP; returns what sends the last of
-    them. Raises `Invalid` where the extra is not installed.
+    """Send the spans of this process to an OTLP endpoint over HTTP. Return a function that sends
+    the rest of them at the end. Raises `Invalid` if the extra is not installed.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415

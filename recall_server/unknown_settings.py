@@ -1,4 +1,4 @@
-"""Variables that look like settings and are none."""
+"""Finds variables that look like settings but are not."""
 
 import os
 from dataclasses import dataclass
@@ -8,21 +8,23 @@ from dotenv import dotenv_values
 
 from recall_server.config import ENV_FILE, Settings, is_secret, variable_of
 
-# Variables of the examples for clients and of the test suite, which are no settings.
+# Variables for clients and of the test suite, which are no settings of the server.
 _OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
 _OF_TESTS = "RECALL_TEST_"
 
 
 @dataclass(frozen=True)
 class UnknownSetting:
-    """A variable that looks like a setting and is none; `meant` is the setting most like it."""
+    """A variable that looks like a setting but is not; `meant` is the most similar setting."""
 
     name: str
     meant: str | None
 
 
 def unknown_settings() -> list[UnknownSetting]:
-    """The variables of the environment and of `.env` that begin with RECALL_ and change nothing."""
+    """Return the variables of the environment and of `.env` that begin with RECALL_ but have no
+    effect.
+    """
     fields = Settings.model_fields.items()
     variables = {variable_of(name, field) for name, field in fields}
     files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}

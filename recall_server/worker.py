@@ -41,14 +41,14 @@ BACKOFF_MIN = timedelta(seconds=2)
 BACKOFF_MAX = timedelta(minutes=15)
 REPAIR = timedelta(minutes=5)
 WAIT_MAX = timedelta(hours=1)
-# A database on several nodes may show that a job is done before it shows one that was added.
+# A distributed database may show that a job is done before it shows a job that was added.
 QUEUES_REPAIRED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(eq=False)
 class Lane:
-    """Slots for the deliveries of pushes, or for all other jobs. One namespace has at most
-    `per_namespace` of them, and where there are several, never all.
+    """Slots for deliveries of pushes, or for all other jobs. One namespace uses at most
+    `per_namespace` of them, and never all unless there is only one.
     """
 
     pushes: bool
@@ -60,7 +60,7 @@ class Lane:
     resting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def full(self) -> list[Namespace]:
-        """The namespaces that have their share."""
+        """Return the namespaces that use their whole share of slots."""
         share = max(1, min(self.per_namespace, self.slots - 1))
         return [one for one, jobs in self.running.items() if jobs >= share]
 
@@ -71,9 +71,9 @@ class Lane:
 
 @dataclass(eq=False)
 class Worker:
-    """Runs several jobs at once, in lanes; each namespace gets one before any gets a second.
-    `on_give_up`: by kind of job, what to do in the transaction that gives it up; it returns what to
-    do after the commit.
+    """Runs several jobs at once, in lanes; namespaces take turns. `on_give_up`: by kind of job, a
+    function that runs in the transaction that gives the job up, and returns what to do after the
+    commit.
     """
 
     store: Store
@@ -93,8 +93,8 @@ class Worker:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last turn of the loop that watches over jobs, which never waits long:
-        infinite before the first.
+        """Seconds since the last turn of the watching loop, which never waits long; infinite before
+        its first turn.
         """
         return math.inf if self._turned_at is None else monotonic() - self._turned_at
 
@@ -120,8 +120,8 @@ class Worker:
                     group.create_task(self.supervisor.keep("worker", partial(self._loop, lane)))
 
     async def _watch(self) -> None:
-        """Take jobs back from processes that have ended, and repair the queues, at once and from
-        then on.
+        """Take jobs back from processes that have ended, and repair the queues: at the start and
+        regularly after that.
         """
         repaired: datetime | None = None
         while not self._stopping:
@@ -142,7 +142,7 @@ class Worker:
                     await self._ending.wait()
 
     async def take_back(self) -> int:
-        """End the leases of all holders that are known to be gone; how many holders."""
+        """End the leases of all holders that are known to be gone. Return how many there were."""
         mine = self._holder.id
         async with self.store.transaction(None, write=False) as tx:
             others = await tx.jobs.holders(but=-1 if mine is None else mine)
@@ -166,22 +166,22 @@ class Worker:
         lane.wake()  # wake the next idle loop, so that it stops too
 
     async def _rest(self, lane: Lane) -> None:
-        # Pushes are rare: one idle loop polls for all, and the next one when that has found one.
+        # Pushes are rare, so one idle loop polls for all; when it finds one, the next loop polls.
         async with lane.resting if lane.pushes else nullcontext():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.poll_s):
                     await lane.wakes.acquire()
 
     async def run_once(self) -> bool:
-        """Claim and run one job of any lane; False if none is due."""
+        """Claim and run one job of any lane. Return False if none is due."""
         for lane in self.lanes:
             if await self._run_one(lane):
                 return True
         return False
 
     async def _run_one(self, lane: Lane, *, backlog: bool = False) -> bool:
-        """Claim and run one job; False if none is due. With `backlog` (the last look found one),
-        wake another idle loop, as there may be more.
+        """Claim and run one job. Return False if none is due. With `backlog` (the last look found a
+        job), wake another idle loop, as there may be more.
         """
         async with self._claiming:
             job = await self._claim(lane)
@@ -195,7 +195,7 @@ class Worker:
             await self._run(job)
         finally:
             lane.running[job.namespace] -= 1
-            lane.running += Counter()  # drop those without any
+            lane.running += Counter()  # this drops zero counts
         return True
 
     async def _claim(self, lane: Lane) -> Job | None:
@@ -211,7 +211,7 @@ class Worker:
             )
 
     async def _run(self, job: Job) -> None:
-        """Run a job, and log how it ended: done here, otherwise where it is decided."""
+        """Run a job, and log its success; other outcomes are logged where they are decided."""
         begun = perf_counter()
         with (
             bound_contextvars(
@@ -255,7 +255,7 @@ class Worker:
     async def _fail(
         self, job: Job, code: str, *, least: timedelta = timedelta(), finally_: bool = False
     ) -> None:
-        """Count a failure of the job, and give up after `FAILURES_MAX`."""
+        """Count a failure of the job, and give it up after `FAILURES_MAX`, or now if `finally_`."""
         if finally_ or job.failures + 1 >= FAILURES_MAX:
             await self._give_up(job, code)
         else:
@@ -271,7 +271,7 @@ class Worker:
             await tx.jobs.release(job, self.runtime.now() + wait, code, failed=failed)
 
     async def _hand_back(self, job: Job) -> None:
-        """Release a job in the middle: the next worker continues from its progress."""
+        """Release an unfinished job, so that the next worker continues from its progress."""
         try:
             async with self.store.transaction(job.namespace) as tx:
                 await tx.jobs.release(job, self.runtime.now(), None, failed=False)

@@ -1,5 +1,5 @@
-"""Archives of records that were cut from audit logs: files that are written whole or not at all,
-and the server's signed statement of each.
+"""Archives of records that were cut from audit logs: files that are written completely or not at
+all, and the server's signed statement of each.
 """
 
 import os
@@ -20,7 +20,7 @@ TYP = "recall-audit-cut+jwt"
 
 
 def signed_cut(key: ServerKey, cut: Cut) -> str:
-    """Return the statement as a JWS (RFC 7515): the same for the same cut."""
+    """Return the statement of a cut as a JWS (RFC 7515): the same for the same cut."""
     return key.sign(asdict(cut), TYP)
 
 
@@ -50,24 +50,26 @@ def _cut(header: dict[str, Any], claims: dict[str, Any]) -> Cut:
 
 
 def name_of(cut: Cut) -> str:
-    """The name of an archive: after a restore, the same positions may be cut a second time."""
+    """Return the name of an archive. It has a digest, as after a restore from a backup the same
+    positions may be cut again.
+    """
     return f"{cut.namespace}.{cut.first:012}-{cut.last:012}.{cut.digest[:12]}.jsonl"
 
 
 @dataclass(frozen=True)
 class ArchiveFolder:
-    """A folder of the operator for archives, which only their owner can read."""
+    """A folder of the operator for archives; only the owner can read the files."""
 
     path: Path
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Whether no other process of this machine writes archives there, or will in the block.
-        Raises `Unavailable`.
+        """Lock the folder against other processes of this machine for the duration of the block.
+        Yields False if another process has it. Raises `Unavailable`.
         """
         lock = FileLock(self.path / ".lock", mode=0o600)
         try:
-            # The lock would make a folder that is not there: a mount that has gone, it may be.
+            # The lock would create a missing folder, which may be a mount that is gone.
             self.path.stat()
             lock.acquire(timeout=0)
         except Timeout:
@@ -82,8 +84,8 @@ class ArchiveFolder:
 
     @contextmanager
     def new(self) -> Iterator[tuple[BinaryIO, Callable[[str], None]]]:
-        """Yield a file, and what puts it on the disk under a name when it is complete. Raises
-        `Unavailable`.
+        """Yield a file, and a function that syncs it and gives it its name when it is complete.
+        Raises `Unavailable`.
         """
         part = self.path / ".part"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW

@@ -19,9 +19,7 @@ from recall_server.integrations.webhook import Webhook
 
 @dataclass(frozen=True)
 class AppendedFile:
-    """A file that only its owner can read; `setting` is the name of the setting that holds its
-    path.
-    """
+    """A file that only its owner can read; `setting` names the setting that holds its path."""
 
     path: Path
     setting: str
@@ -101,7 +99,7 @@ class CheckpointFile:
 
 class CheckpointUrl:
     """An address of the operator to which checkpoints are POSTed, one a line, until it answers with
-    success: it may get one twice.
+    success. It may get a checkpoint twice.
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:

@@ -1,8 +1,8 @@
 """Finds secrets in text with the rules of Kingfisher (and a few of ours) and replaces them.
 
-Nothing is verified with the issuer: the text stays here. Measured: 0.02 to 0.04 ms a kilobyte, 10
-µs for a short turn, no false positive in 3,000 turns of talk. The rules take 0.3 s to load, and
-once on a machine 12 s of one processor to compile into its cache.
+No secret is verified with its issuer: the text stays here. Measured: 0.02 to 0.04 ms a kilobyte, 10
+µs for a short turn, no false positive in 3,000 turns of talk. The rules take 0.3 s to load; the
+first time on a machine, 12 s of one processor to compile them into its cache.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from recall_server.domain.text.cleaning import decoded_at, undisguised
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
 
-# In pieces, as some patterns are slow on long adversarial text; the overlap is longer than any
-# secret but the longest certificates.
+# Text is scanned in pieces, as some patterns are slow on long adversarial text. The overlap is
+# longer than any secret except the longest certificates.
 PIECE_BYTES = 65_536
 OVERLAP_BYTES = 8_192
-# Scanning a longer text would delay other callers: 1,000 characters of a hostile one take 3 ms.
+# Scanning a longer text would delay other callers: 1,000 characters of a hostile text take 3 ms.
 INLINE_CHARS_MAX = 4_096
-# As many characters take as long as what is done for each text, however short.
+# The fixed cost of one text, however short, as a number of characters.
 CHARS_OF_A_CALL = 10
 
 _LOADING = Lock()
 
 
 class Secret(NamedTuple):
-    """Where a secret begins and ends in a text, in characters, and of what kind it is."""
+    """Where a secret begins and ends in a text, in characters, and its kind."""
 
     start: int
     end: int
@@ -50,9 +50,7 @@ class Redactor(Protocol):
         """Return the text with "[secret: KIND]" for each secret, and their number."""
 
     async def redact_parts(self, parts: Sequence[str]) -> tuple[list[str], int]:
-        """The same of texts that are read one right after the other: a secret may begin in one and
-        end in another.
-        """
+        """Return the same for consecutive texts: a secret may begin in one and end in another."""
 
 
 class SecretRedactor:
@@ -70,7 +68,7 @@ class SecretRedactor:
             return await asyncio.to_thread(redacted, text)
         self._inline_chars += len(text) + CHARS_OF_A_CALL
         if self._inline_chars > INLINE_CHARS_MAX:
-            # Many short texts take as long as one: the others have their turn in between.
+            # Many short texts take as long as one long text, so let other calls run in between.
             self._inline_chars = 0
             await asyncio.sleep(0)
         return redacted(text)
@@ -82,7 +80,7 @@ class SecretRedactor:
 
 
 def _scanner() -> "Scanner":
-    """Whoever needs the rules while they are loaded waits for that."""
+    """Return the scanner. Concurrent callers wait for one load."""
     with _LOADING:
         return _loaded()
 
@@ -104,8 +102,8 @@ def redacted(text: str) -> tuple[str, int]:
 
 
 def redacted_parts(parts: Sequence[str]) -> tuple[list[str], int]:
-    """Return texts that are read one right after the other, with "[secret: KIND]" in each that has
-    a secret or a piece of one, and the number of secrets.
+    """Return consecutive texts, with "[secret: KIND]" for each secret or piece of one, and the
+    number of secrets.
     """
     found = secrets_in("".join(parts))
     starts = list(accumulate(map(len, parts), initial=0))
@@ -123,7 +121,7 @@ def redacted_parts(parts: Sequence[str]) -> tuple[list[str], int]:
 
 
 def replaced(text: str, found: Sequence[Secret]) -> str:
-    """The text with the kind of each secret in its place."""
+    """Return the text with each secret replaced by its kind."""
     parts, at = [], 0
     for start, end, kind in found:
         parts += [text[at:start], f"[secret: {kind}]"]
@@ -132,8 +130,8 @@ def replaced(text: str, found: Sequence[Secret]) -> str:
 
 
 def secrets_in(text: str) -> list[Secret]:
-    """The secrets in a text, in order; overlapping ones are one. Characters without width, those of
-    double width, and base64 are seen through.
+    """Return the secrets in a text, in order; overlapping ones are merged. Secrets disguised with
+    zero-width or full-width characters, or in base64, are found too.
     """
     plain, places = undisguised(text)
     found = [*_plain_secrets(plain), *_encoded(plain)]
@@ -152,7 +150,7 @@ def _plain_secrets(text: str) -> list[Secret]:
 
 
 def _scanned(text: str) -> list[Secret]:
-    """What the rules find in a text."""
+    """Return what the rules find in a text."""
     data, scanner = text.encode(), _scanner()
     spans = set()
     for begin in range(0, max(len(data), 1), PIECE_BYTES):
@@ -172,7 +170,7 @@ def _scanned(text: str) -> list[Secret]:
 
 
 def _encoded(text: str) -> Iterator[Secret]:
-    """The pieces of base64 that a secret stands in. All of them are scanned at once."""
+    """Yield the pieces of base64 that contain a secret. All pieces are scanned at once."""
     found = list(decoded_at(text, spaced=False))
     if not found:
         return

@@ -55,8 +55,8 @@ _RESERVED = tuple(
         ),
     )
 )
-# It excludes loopback, link-local, unique-local and multicast, and the blocks that embed an IPv4
-# address (mapped, compatible, NAT64).
+# This block excludes loopback, link-local, unique-local and multicast addresses, and those that
+# embed an IPv4 address (mapped, compatible, NAT64).
 _UNICAST = IPv6Network("2000::/3")
 _RESERVED_UNICAST = tuple(
     map(
@@ -148,7 +148,7 @@ URL_CHARS_MAX = 2_048
 # The only ports without an exemption: others may be services that do not expect HTTP.
 PORTS = frozenset({443, 8443})
 ADDRESSES_MAX = 3
-# The longest one that a receiver may ask for.
+# The longest pause that a receiver may ask for.
 PAUSE_MAX = timedelta(minutes=30)
 
 # A subset of RFC 3986, parsed only here: two parsers of one URL may find two hosts. No userinfo, no
@@ -174,14 +174,14 @@ class Answer:
 
     @property
     def taken(self) -> bool:
-        """Whether the receiver has accepted what was sent."""
+        """Whether the receiver has accepted the request."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 @dataclass(frozen=True)
 class _Request:
-    """`read_max`: bytes of the answer's body to read; 0 leaves it unread. `before` is awaited once
-    the receiver is connected to, before anything is sent.
+    """`read_max`: bytes of the answer's body to read; 0 leaves it unread. `before` is awaited after
+    connecting to the receiver and before anything is sent.
     """
 
     method: str
@@ -205,12 +205,12 @@ class _Target:
 
 
 class Webhook:
-    """One request at a time, within `timeout_s` from the lookup to the end of the answer.
+    """Sends requests, each within `timeout_s` from the lookup to the end of the answer.
 
-    Names are looked up apart from all other work, `lookups` at once, of one tenant `tenant_lookups`
-    at most, each within `lookup_s`: a name server that does not answer holds up its own tenant.
-    `allowed` may be reached although it is private or uses plain HTTP: see `Exempt`. `tls` verifies
-    certificates; by default the system's trust store.
+    At most `lookups` names are looked up at once, of one tenant at most `tenant_lookups`, each
+    within `lookup_s`: a name server that does not answer delays only its own tenant. The hosts
+    `allowed` may be private or use plain HTTP: see `Exempt`. `tls` verifies certificates; by
+    default the system's trust store.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class Webhook:
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> Answer:
         """Send `body` and return the answer, whatever its status; its body is not read. `before` is
-        awaited when only sending is left: what it raises is raised, and nothing was sent.
+        awaited right before sending: if it raises, the error is passed on and nothing was sent.
 
         Raises `PushUrlRefused` if the name now resolves to a forbidden address, and `PushFailed` if
         there is no answer.
@@ -313,7 +313,7 @@ class Webhook:
                 if not lookup.cancelled():
                     lookup.exception()  # nobody may be waiting for it any more
 
-            # Its slot is held until it has ended, however long its caller waits.
+            # The lookup holds its slot until it has ended, even if its caller has given up.
             lookup.add_done_callback(over)
             return await asyncio.shield(lookup)
 
@@ -386,8 +386,8 @@ class Webhook:
 
 
 def pause(pauses: Sequence[timedelta], failures: int, error: Exception) -> timedelta:
-    """How long to leave a receiver alone that has failed, after so many failures before: as it
-    asks, within limits, or longer.
+    """Return how long to wait before sending to a failed receiver again, after `failures` earlier
+    failures: our back-off, or longer if the receiver asks for it, up to `PAUSE_MAX`.
     """
     grown = pauses[min(failures, len(pauses) - 1)]
     asked = error.retry_after_s if isinstance(error, PushFailed) else None
@@ -433,7 +433,7 @@ def _awaiting(before: Callable[[], Awaitable[None]]) -> Callable[[str, Any], Awa
 
 
 async def _resolved(host: str, port: int) -> Sequence[str]:
-    """Look up in a thread of its own: it may wait for minutes, and nobody should wait for it."""
+    """Look a name up in a thread of its own: it may take minutes and cannot be cancelled."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Sequence[str]] = loop.create_future()
 
@@ -456,7 +456,7 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
         with suppress(RuntimeError):  # the process has stopped meanwhile
             loop.call_soon_threadsafe(done, addresses, failure)
 
-    # As a daemon: the end of the process waits for the threads of a pool.
+    # A daemon thread: the process does not wait for it at its end, as it would for a pool's.
     threading.Thread(target=look_up, name="lookup", daemon=True).start()
     return await found
 

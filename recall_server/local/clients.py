@@ -1,4 +1,4 @@
-"""The MCP clients that `recall install` sets up: one entry each, of which the documents are made.
+"""The MCP clients that `recall install` sets up: one entry each, from which the docs are generated.
 
 Every client starts `recall stdio`, which needs no address and no secret in the configuration.
 """
@@ -21,14 +21,15 @@ HOOKS = {
     "Stop": "stop",
     "SessionEnd": "session-end",
 }
-# Seconds that a host waits; the commands themselves are far quicker.
+# Seconds that a client waits for a hook; the commands themselves are far quicker.
 HOOK_S = 10
 
 
 @dataclass(frozen=True)
 class Client:
-    """Where a client has its servers: a file below the user's folder (another one on macOS, where
-    that differs), the keys that lead to them, and the form of an entry. `hooks`: its file of hooks.
+    """Where a client configures its servers: a file below the user's home folder (`path_macos` if
+    it differs on macOS), the keys that lead to the servers, and the form of an entry. `hooks`: its
+    file of hooks.
     """
 
     name: str
@@ -106,7 +107,7 @@ CLIENTS: Mapping[str, Client] = {
 
 
 def ours(entry: object) -> bool:
-    """Whether an entry is one that starts `recall stdio`."""
+    """Return whether an entry starts `recall stdio`."""
     if not isinstance(entry, Mapping):
         return False
     command, args = entry.get("command"), entry.get("args", [])
@@ -115,13 +116,13 @@ def ours(entry: object) -> bool:
 
 
 def hook(command: Command, event: str, options: Command = ()) -> Entry:
-    """The hook of one event, as Claude Code has it."""
+    """Return the hook of one event in the form of Claude Code."""
     words = shlex.join([*command, "hook", HOOKS[event], *options])
     return {"hooks": [{"type": "command", "command": words, "timeout": HOOK_S}]}
 
 
 def our_hook(entry: object) -> bool:
-    """Whether an entry of hooks runs `recall hook`."""
+    """Return whether an entry of hooks runs `recall hook`."""
     hooks = entry.get("hooks") if isinstance(entry, Mapping) else None
     return isinstance(hooks, list) and any(
         isinstance(one, Mapping)

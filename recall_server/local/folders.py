@@ -1,4 +1,4 @@
-"""The files of the local server: its database, and the tokens that open it and others."""
+"""The files of the local server: its database, and the tokens of local databases."""
 
 import hashlib
 import os
@@ -11,24 +11,24 @@ NAME = "recall-server"
 
 
 def database() -> Path:
-    """The database of the local server, in the user's data folder."""
+    """Return the path of the local server's database, in the user's data folder."""
     return user_data_path(NAME, appauthor=False) / "recall.db"
 
 
 def token_file(path: Path) -> Path:
-    """The file with the token of a local database, in the user's configuration folder."""
+    """Return the file with the token of a local database, in the user's configuration folder."""
     named = "" if path == database() else f"-{hashlib.sha256(bytes(path)).hexdigest()[:12]}"
     return user_config_path(NAME, appauthor=False) / f"token{named}"
 
 
 def private(folder: Path) -> Path:
-    """The folder, made for its owner alone where it is missing."""
+    """Return the folder, created for its owner alone if it is missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that its owner alone can read, complete or not at all."""
+    """Write a file that its owner alone can read, completely or not at all."""
     private(path.parent)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Writes a client's own configuration: one entry beside what is there, and takes it out again."""
+"""Adds our entry to a client's own configuration, beside what is there, and removes it again."""
 
 import json
 import math
@@ -23,7 +23,9 @@ Document = MutableMapping[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """What a file of a client is to become; None: it goes, as nothing else is in it."""
+    """A change of a client's file: its text before and after. None: there is no file; `after` is
+    None if nothing else is left in it.
+    """
 
     path: Path
     before: str | None
@@ -35,13 +37,13 @@ class Change:
         return self.before == self.after
 
     def write(self) -> Path | None:
-        """Write it; return the backup of what was there. The mode of the file stays."""
+        """Write the file, keeping its mode. Return the backup of what was there, if anything."""
         backup, mode = None, 0o600
         if self.before is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         else:
             mode = stat.S_IMODE(self.path.stat().st_mode)
-            # Through no link of its name, and never open to others for a moment.
+            # Not through a link at its name, and never readable by others, not even briefly.
             backup = self.path.with_name(self.path.name + BACKUP)
             write_private(backup, self.before)
             backup.chmod(mode)
@@ -54,8 +56,8 @@ class Change:
 
 
 def added(client: Client, home: Path, command: Command, options: Command = ()) -> list[Change]:
-    """The changes that set the client up, with the command of this program and the `options` that
-    lead to a server elsewhere. Raises `Invalid` where a file cannot be changed without a loss.
+    """Return the changes that set the client up, with the command of this program and the `options`
+    for a server elsewhere. Raises `Invalid` if a file cannot be changed without losing something.
     """
     entry = client.entry([*command, "stdio", *options])
 
@@ -78,7 +80,7 @@ def added(client: Client, home: Path, command: Command, options: Command = ()) -
 
 
 def removed(client: Client, home: Path) -> list[Change]:
-    """The changes that take out what `added` wrote, and nothing else."""
+    """Return the changes that remove what `added` wrote, and nothing else."""
 
     def remove(document: Document) -> None:
         servers = document
@@ -127,7 +129,7 @@ def _table(document: Document, keys: tuple[str, ...]) -> Document:
 
 
 def _prune(document: Document, keys: tuple[str, ...]) -> None:
-    """Remove what is empty now on the way to what was taken out."""
+    """Remove the objects along `keys` that are empty now."""
     if not keys:
         return
     first, *rest = keys
@@ -140,7 +142,7 @@ def _prune(document: Document, keys: tuple[str, ...]) -> None:
 def _change(
     path: Path, act: Callable[[Document], None], what: str, *, toml: bool = False
 ) -> Change:
-    # A link stays one: the file that it leads to is changed.
+    # A link stays a link: change the file that it points to.
     path = path.resolve()
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else None
@@ -171,7 +173,7 @@ def _read(path: Path, text: str, *, toml: bool) -> Document:
 
 
 def _plain_json(text: str) -> Any:
-    """What a file of JSON holds. Raises `ValueError` where it could not be written as it was."""
+    """Parse a JSON file. Raises `ValueError` if it could not be written back without a loss."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -200,7 +202,7 @@ def _written(document: Document, before: str, *, toml: bool) -> str:
 
 
 def entry_text(client: Client, command: Command, options: Command = ()) -> str:
-    """The entry, as it stands in the file of the client."""
+    """Return the entry in the form of the client's file."""
     document: Any = client.entry([*command, "stdio", *options])
     for key in reversed((*client.keys, NAME)):
         document = {key: document}

@@ -1,5 +1,5 @@
-"""Where the server of an SQLite file listens, and which clients use it; both are gone with their
-processes, however these end.
+"""Where the server of an SQLite file listens, and whether clients use it. File locks show both, so
+they end with their processes, however these end.
 """
 
 import asyncio
@@ -18,10 +18,11 @@ POLL_S = 15.0
 
 @contextmanager
 def published(database: Path | str, address: str) -> Iterator[None]:
-    """Name the address of the server beside its SQLite file for the duration of the block.
+    """Write the address of the server to a file beside its SQLite file for the duration of the
+    block.
 
-    The file is locked before it gets its name, so that one without a lock is known to be of a
-    server that was killed, and its port may be another program's.
+    The file is locked before it gets its name. So a file without a lock was left by a killed
+    server, and its port may belong to another program now.
     """
     if isinstance(database, str):
         yield
@@ -41,8 +42,8 @@ def published(database: Path | str, address: str) -> Iterator[None]:
 
 
 def address_of(database: Path) -> str | None:
-    """The address of the server of an SQLite file; None where none runs. A link, and a file that
-    another user has made or can write, is none of ours: the token would go where it says.
+    """Return the address of the server of an SQLite file; None if none runs. A link, and a file
+    that another user has made or can write, is ignored: it could make us send the token elsewhere.
     """
     try:
         with open(_beside(database, ".address"), encoding="utf-8", opener=_unlinked) as file:
@@ -62,8 +63,8 @@ def address_of(database: Path) -> str | None:
 
 @contextmanager
 def client_of(database: Path) -> Iterator[None]:
-    """Count as a client of the server of an SQLite file for the duration of the block. Waits for a
-    server that is about to end.
+    """Count as a client of the server of an SQLite file for the duration of the block. Waits until
+    a server that is stopping has ended.
     """
     with _opened(_beside(database, ".clients")) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -72,26 +73,26 @@ def client_of(database: Path) -> Iterator[None]:
 
 
 def touch(database: Path) -> None:
-    """Count as a client that has come and gone just now."""
+    """Count as a client that has just come and gone."""
     _beside(database, ".clients").touch(0o600)
 
 
 @contextmanager
 def clients_of(database: Path) -> Iterator["Clients"]:
-    """The clients of an SQLite file, as its server sees them."""
+    """Yield the clients of an SQLite file, for its server."""
     with _opened(_beside(database, ".clients")) as file:
         yield Clients(file)
 
 
 class Clients:
-    """The programs that count as clients."""
+    """The clients of a server: programs with a shared lock on its file of clients."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
 
     async def gone(self, unused_s: float) -> None:
-        """Return when there has been no client for so long. No new one comes until the process
-        has ended: it waits, and then starts another server.
+        """Return when there has been no client for `unused_s`. The lock is kept then: a new client
+        waits until this process has ended, and then starts another server.
         """
         last = time.monotonic()
         while True:
@@ -117,7 +118,7 @@ def _unlinked(path: str, flags: int) -> int:
 
 
 def _ours(file: IO[str]) -> bool:
-    """Whether the user who runs this has made a file, and nobody else can write it."""
+    """Return whether a file belongs to the current user and nobody else can write it."""
     found = os.fstat(file.fileno())
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 

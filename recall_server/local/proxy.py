@@ -1,4 +1,4 @@
-"""MCP on standard input and output, relayed to a server over HTTP: messages pass as they are."""
+"""MCP on standard input and output, relayed unchanged to a server over HTTP."""
 
 import asyncio
 import json
@@ -35,33 +35,33 @@ from mcp.types import (
 from recall_server.domain.errors import RecallError, ServerUnreachable
 
 TIMEOUT = httpx2.Timeout(30.0, read=300.0)
-# At the end of input; the first request may have to wait for the start of a server.
+# How long to wait for answers at the end of input; the first request may start a server.
 DRAIN_S = 60.0
-# Of JSON-RPC, for errors of a server's own.
+# The code of JSON-RPC for a server's own errors.
 SERVER_ERROR = -32_000
-# Requests get the address of the server when they are sent.
+# A placeholder: requests get the real address when they are sent.
 _ANYWHERE = "http://recall.invalid/mcp"
 
 
 class Target(Protocol):
-    """The server that a proxy speaks to."""
+    """The server that a proxy relays to."""
 
     def address(self) -> str:
-        """The address of its endpoint `/mcp`. May start the server. Raises `RecallError`."""
+        """Return the address of its endpoint `/mcp`. May start the server. Raises `RecallError`."""
 
     def token(self) -> str:
-        """The token that opens it. Raises `RecallError`."""
+        """Return the token for it. Raises `RecallError`."""
 
     def client(self) -> httpx2.AsyncClient:
-        """The client that reaches it."""
+        """Return an HTTP client for it."""
 
 
 class Upstream(httpx2.AsyncBaseTransport):
-    """Sends requests to where the server is now, and answers whatever goes wrong on the way with an
-    error of JSON-RPC that a person can read.
+    """Sends requests to the current address of the server, and answers any failure with an error of
+    JSON-RPC that a person can read.
 
-    The target is asked before the first request, and again where nothing takes a connection: a
-    local server is started anew then.
+    The target is asked for its address before the first request, and again if no connection can be
+    made: a local server is then started again.
     """
 
     def __init__(self, target: Target) -> None:
@@ -96,7 +96,7 @@ class Upstream(httpx2.AsyncBaseTransport):
         try:
             response = await self._sent(request, *place)
         except httpx2.ConnectError:
-            # Nothing was sent, so nothing is done twice.
+            # Nothing was sent, so sending again does nothing twice.
             response = await self._sent(request, *await self._found(gone=place))
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             return response
@@ -111,7 +111,9 @@ class Upstream(httpx2.AsyncBaseTransport):
         )
 
     async def _found(self, *, gone: tuple[str, str] | None) -> tuple[str, str]:
-        """Address and token of the server; asked anew where it is `gone` from where it was."""
+        """Return address and token of the server; ask the target again if it is `gone` from the
+        known address.
+        """
         async with self._finding:
             if self._place is None or self._place == gone:
                 address = await asyncio.to_thread(self._target.address)
@@ -133,14 +135,14 @@ class Upstream(httpx2.AsyncBaseTransport):
         await self._client.aclose()
 
 
-# Of a request: what belongs to the connection.
+# Request headers that belong to one connection, and are not relayed.
 _OWN = frozenset({"host", "connection", "content-length", "transfer-encoding"})
-# Of an answer, besides its body.
+# Response headers that are relayed, besides the content type.
 _KEPT = ("mcp-session-id", "location")
 
 
 def _problem(body: bytes) -> tuple[str, str] | None:
-    """Sentence and code of an error as this server answers it over HTTP; None for another's."""
+    """Return sentence and code of an error from the body of a recall server; None for others."""
     try:
         said = json.loads(body)
         return str(said["detail"]), str(said["code"])
@@ -149,7 +151,7 @@ def _problem(body: bytes) -> tuple[str, str] | None:
 
 
 def _failed(message: str, code: str) -> httpx2.Response:
-    """An error of JSON-RPC; the client of the SDK gives it the id of the request."""
+    """Return an error of JSON-RPC; the client of the SDK fills in the id of the request."""
     error = {"code": SERVER_ERROR, "message": f"{message} [{code}]", "data": {"code": code}}
     return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})
 
@@ -158,7 +160,7 @@ _CANCELLED = "notifications/cancelled"
 
 
 class Incoming(Protocol):
-    """A stream of messages, or of what could not be read as one."""
+    """A stream of messages; an exception stands for input that is not one."""
 
     def __aiter__(self) -> "Incoming": ...
 
@@ -166,13 +168,13 @@ class Incoming(Protocol):
 
 
 class Outgoing(Protocol):
-    """Takes messages."""
+    """A sink of messages."""
 
     async def send(self, item: SessionMessage, /) -> None: ...
 
 
 class Relay:
-    """Passes messages on between a client and a server, and knows which have no answer yet."""
+    """Passes messages between a client and a server, and tracks requests without an answer."""
 
     def __init__(self) -> None:
         self._open: dict[RequestId, str] = {}
@@ -181,7 +183,7 @@ class Relay:
         self._version: str | None = None
 
     async def drain(self) -> None:
-        """Wait until all requests are answered, for `DRAIN_S` at most."""
+        """Wait until all requests are answered, at most `DRAIN_S`."""
         with anyio.move_on_after(DRAIN_S):
             await self._idle.wait()
 
@@ -221,8 +223,8 @@ class Relay:
             self._idle.set()
 
     def _headers(self, message: JSONRPCMessage) -> dict[str, str] | None:
-        """What HTTP repeats of a message in headers: a request of the newer era names its version
-        itself; in the older one `initialize` has settled it.
+        """Return the HTTP headers for a message. In newer protocol versions each request names its
+        version; in older ones `initialize` has agreed on it.
         """
         if not isinstance(message, JSONRPCRequest | JSONRPCNotification):
             return None
@@ -238,12 +240,12 @@ class Relay:
 
 
 async def serve_stdio(target: Target) -> None:
-    """Relay until standard input ends, with its last requests answered, or SIGTERM or SIGINT
-    comes.
+    """Relay until standard input ends and its last requests are answered, or until SIGTERM or
+    SIGINT.
     """
     relay = Relay()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # At once: the thread that reads standard input cannot be interrupted.
+        # Exit immediately: the thread that reads standard input cannot be interrupted.
         asyncio.get_running_loop().add_signal_handler(number, os._exit, 0)
     async with (
         stdio_server() as (requests, to_client),

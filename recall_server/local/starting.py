@@ -1,4 +1,4 @@
-"""Starts the local server where none runs, and makes its token on first use."""
+"""Starts the local server if none runs, and makes its token on first use."""
 
 import json
 import os
@@ -22,13 +22,13 @@ LOG_BYTES_MAX = 1_048_576
 
 @dataclass(frozen=True)
 class Local:
-    """The server of an SQLite file, which clients of one user share."""
+    """The server of an SQLite file, which all clients of one user share."""
 
     database: Path
 
     def token(self) -> str:
-        """The token that opens it. Raises `ServerUnreachable` before there is one, and where others
-        can read it.
+        """Return its token. Raises `ServerUnreachable` if there is none yet, or others can read the
+        file.
         """
         path = folders.token_file(self.database)
         token = read_token(path)
@@ -40,7 +40,7 @@ class Local:
         return token
 
     def begin(self) -> None:
-        """Start the server beside this program, which does not wait for it."""
+        """Start the server in the background, without waiting for it."""
         subprocess.Popen(  # noqa: S603  # this very program
             [sys.executable, "-c", _START, str(self.database)],
             stdin=subprocess.DEVNULL,
@@ -51,7 +51,7 @@ class Local:
         )
 
     def address(self) -> str:
-        """The address of the server, which is started where none runs. Raises
+        """Return the address of the server, which is started if none runs. Raises
         `ServerUnreachable`.
         """
         lock = FileLock(self.database.with_name(f"{self.database.name}.starting"), mode=0o600)
@@ -80,7 +80,7 @@ class Local:
                 stdout=log,
                 stderr=log,
                 cwd=self.database.parent,
-                # It outlives the client that has started it, and no Ctrl-C of that one's ends it.
+                # The server outlives the client that started it, and ignores its Ctrl-C.
                 start_new_session=True,
             )
         until = time.monotonic() + START_S
@@ -97,8 +97,8 @@ class Local:
         )
 
     def _locked(self) -> bool:
-        """Whether another server has the file: one that does not answer yet, as a client started it
-        that has ended since.
+        """Return whether another server has locked the file. It may not listen yet, if the client
+        that started it has ended since.
         """
         lock = FileLock(self.database.with_name(f"{self.database.name}.lock"), mode=0o600)
         try:
@@ -109,7 +109,7 @@ class Local:
         return False
 
     def _make_token(self) -> None:
-        """Make the token, unless the database has one: a new database begins with another."""
+        """Make the token, unless there is one for this database: a new database needs a new one."""
         token_file = folders.token_file(self.database)
         if token_file.exists() and self.database.exists():
             return
@@ -135,7 +135,7 @@ class Local:
 
 
 def _last(said: str) -> str:
-    """The last line of what a command said: its error."""
+    """Return the last line of a command's output, which is its error."""
     lines = said.strip().splitlines()
     return lines[-1].removeprefix("recall: ") if lines else "it does not say why."
 
@@ -153,7 +153,7 @@ _NEW_TOKEN = ("create-token", NAMESPACE, "--never", "--label", "stdio", "--json"
 
 
 def read_token(path: Path) -> str:
-    """The token in a file. Raises `ServerUnreachable`."""
+    """Return the token in a file. Raises `ServerUnreachable`."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The servers that a program of this machine can speak to: the local one, or one at an address."""
+"""The servers that a program on this machine can use: the local one, or one at an address."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from recall_server.local.starting import Local, read_token
 
 @dataclass(frozen=True)
 class LocalServer:
-    """The server of an SQLite file, which is started where none runs."""
+    """The server of an SQLite file, which is started if none runs."""
 
     local: Local
 
@@ -24,16 +24,16 @@ class LocalServer:
         return self.local.token()
 
     def client(self) -> httpx2.AsyncClient:
-        # Neither certificates nor proxies have a part in loopback, and loading them takes long.
-        # No connection is kept: with one to a server that was killed it would not be known whether
-        # a request was taken.
+        # Loopback needs neither certificates nor proxies, and loading them takes long. No
+        # connection is kept: after a server was killed, a request on a kept connection may or may
+        # not have been accepted.
         limits = httpx2.Limits(max_keepalive_connections=0)
         return httpx2.AsyncClient(verify=False, trust_env=False, limits=limits)
 
 
 @dataclass(frozen=True)
 class RemoteServer:
-    """A server at an address; its token stands in a file, or was given."""
+    """A server at an address; its token is in a file, or was given."""
 
     url: httpx2.URL
     token_file: Path | None
@@ -41,7 +41,9 @@ class RemoteServer:
 
     @classmethod
     def checked(cls, url: str, token_file: Path | None, given: str) -> Self:
-        """Raises `Invalid` on what is no address, and without a token."""
+        """Return the server at this address. Raises `Invalid` if the address is invalid or there is
+        no token.
+        """
         if not is_address(url):
             raise Invalid("--url must be an address such as https://memory.example.com/mcp.")
         if token_file is None and not given:

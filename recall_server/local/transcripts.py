@@ -1,8 +1,8 @@
-"""What is new of the transcript that a coding agent writes, as messages; each is handed in once.
+"""Reads the new messages of the transcript that a coding agent writes; each is handed in once.
 
-The position up to which a transcript was handed in is kept in a file for each session. What is
-about to be sent is noted before it is sent, so that after a failure the same part goes again under
-the same key, and is stored once.
+A file for each session keeps the position up to which its transcript was handed in. Each part is
+noted there before it is sent, so that after a failure the same part is sent again under the same
+key, and is stored once.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ class Transcript:
     state: Path
 
     def parts(self) -> Iterator[Part]:
-        """What was not handed in yet, in order. A part counts as handed in when the next one is
-        asked for.
+        """Yield the parts that were not handed in yet, in order. A part counts as handed in when
+        the next one is requested.
         """
         start, until = self._kept()
         with self.path.open("rb") as file:
@@ -61,13 +61,13 @@ class Transcript:
         return f"hook:{session}:{start}-{end}"
 
     def _kept(self) -> tuple[int, int | None]:
-        """The position, and the end of what may have been sent from there."""
+        """Return the position, and the end of a part that may have been sent from there."""
         try:
             start, until = json.loads(self.state.read_text())
             within = start <= self.path.stat().st_size
         except (OSError, ValueError, TypeError):
             return 0, None
-        # A transcript that has become shorter is another one.
+        # A transcript that has become shorter is a different one.
         return (start, until) if within else (0, None)
 
     def _keep(self, start: int, until: int | None) -> None:
@@ -75,8 +75,8 @@ class Transcript:
 
 
 def _read(file: Any, until: int | None) -> tuple[int, list[Message]]:
-    """The messages from here on, to `until` or as many as go into one part, and where they end. A
-    last line that is not whole yet is left for later.
+    """Read messages from here to `until`, or as many as fit into one part. Return where they end,
+    and the messages. An incomplete last line is left for later.
     """
     start = end = file.tell()
     messages: list[Message] = []
@@ -93,8 +93,8 @@ def _read(file: Any, until: int | None) -> tuple[int, list[Message]]:
 
 
 def _message(line: bytes) -> Message | None:
-    """What a line says, as Claude Code and Codex write it; None where it is no message of the
-    conversation: results of tools, thoughts, what the host has added.
+    """Return the message of a line, in the formats of Claude Code and Codex; None if it is not a
+    message of the conversation but a result of a tool, a thought, or an addition of the host.
     """
     try:
         record = json.loads(line)

@@ -236,7 +236,7 @@ class KeySet:
         return self._tried_at != self._fetched_at
 
     async def _refresh(self) -> None:
-        """Fetch the keys, or wait for a running fetch, unless one was tried just now."""
+        """Fetch the keys, or wait for a running fetch, unless one was tried within `COOLDOWN`."""
         self._begin()
         if self._fetching is not None:
             # A cancelled caller must not cancel the fetch for others.

@@ -13,21 +13,21 @@ import numpy as np
 from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.integrations.embeddings import Vectors, fill_rows, non_blank
 
-# A vector of 8,192 numbers, each written out with 20 digits.
+# Enough for a vector of 8,192 numbers with 20 digits each.
 ANSWER_BYTES_PER_TEXT = 262_144
 # Seconds that an idle connection is kept: fewer than servers keep it (5 and more), or a request
-# would meet a connection that is just being closed.
+# could go to a connection that is just being closed.
 IDLE_S = 2.0
 
 
 class HttpEmbedder:
     """The port `Embedder` over `POST {url}/embeddings`, `batch` texts at a time.
 
-    Of a text no more is sent than `TEXT_CHARS_MAX` characters; a blank one is the zero vector and
-    is not sent, as services refuse it. The first answer says how long a row is, and every later one
-    must agree. No redirect is followed: the key is for this address alone. Anything but a good
-    answer within `timeout_s` seconds is `EmbedderUnavailable`, whose message holds nothing of the
-    texts, of the key or of the answer.
+    At most `TEXT_CHARS_MAX` characters of a text are sent. A blank text is the zero vector and is
+    not sent, as services refuse it. The first answer sets the length of a row, and every later one
+    must have it. No redirect is followed: the key is for this address alone. Raises
+    `EmbedderUnavailable` if there is no valid answer within `timeout_s` seconds; its message holds
+    nothing of the texts, the key or the answer.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class HttpEmbedder:
         return self._dimensions
 
     async def load(self) -> None:
-        """Nothing of it is on this machine."""
+        """Do nothing: the model is not on this machine."""
 
     async def close(self) -> None:
         if self._client is not None:
@@ -76,7 +76,7 @@ class HttpEmbedder:
         except TimeoutError:
             raise _unavailable(f"did not answer within {self._timeout_s:g} seconds") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError):
-            # Without its cause: what a library says may quote the request.
+            # Without its cause, which may quote the request.
             raise _unavailable("cannot be reached, or does not speak HTTP") from None
         try:
             rows = await asyncio.to_thread(_rows, body, len(texts))
@@ -95,7 +95,7 @@ class HttpEmbedder:
             if response.status_code != HTTPStatus.OK:
                 raise _unavailable(f"answered {response.status_code}")
             body = bytearray()
-            # Raw: a small answer that decompresses to a large one is not decompressed.
+            # Raw: decompressing could turn a small answer into a huge one.
             async for part in response.aiter_raw():
                 body += part
                 if len(body) > ANSWER_BYTES_PER_TEXT * (count + 1):
@@ -103,8 +103,8 @@ class HttpEmbedder:
         return bytes(body)
 
     def _opened(self) -> httpx2.AsyncClient:
-        # On first use, as reading the system's certificates takes a while. It obeys no environment:
-        # a proxy that is meant for others would see every text.
+        # Opened on first use, as reading the system's certificates takes a while. It ignores the
+        # environment: a proxy that is meant for other programs would see every text.
         if self._client is None:
             self._client = httpx2.AsyncClient(
                 headers=self._headers,
@@ -117,8 +117,8 @@ class HttpEmbedder:
 
 
 def _rows(body: bytes, count: int) -> Vectors:
-    """The vectors of an answer in the order of their texts, of length 1. Raises what a document of
-    another shape brings about.
+    """Return the vectors of an answer in the order of their texts, scaled to length 1. Raises
+    `ValueError`, `TypeError`, `LookupError` and the like on a document of another shape.
     """
     data = json.loads(body)["data"]
     by_index = {one["index"]: one["embedding"] for one in data}

@@ -1,4 +1,4 @@
-"""The default embedder: static word vectors out of wordllama's own wheel, no network, no torch."""
+"""The default embedder: static word vectors from wordllama's wheel, without network and torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.integrations.embeddings import TEXT_CHARS_MAX, Vectors
 
 DIMENSIONS = 256
-# Texts of so many characters together take 0.25 ms: less than the way to a thread.
+# Texts of this many characters together take 0.25 ms: less than a switch to a thread.
 INLINE_CHARS_MAX = 500
 
 Tokenize = Callable[[str], list[int]]
@@ -27,13 +27,14 @@ Tokenize = Callable[[str], list[int]]
 class StaticEmbedder:
     """The port `Embedder`: the mean of a text's word vectors, each text computed by itself.
 
-    So a text's vector has the same bits alone and in any batch, and a long neighbour costs no
-    memory. A blank text is the zero vector. Loads on first use; works in one thread of its own,
-    except for short texts. Any failure is `EmbedderUnavailable`; the next call tries again.
+    So the vector of a text has the same bits alone and in any batch, and no padding costs memory. A
+    blank text is the zero vector. The model is loaded on first use, and runs in one thread of its
+    own, except for short texts. Raises `EmbedderUnavailable` on any failure; the next call tries
+    again.
     """
 
     def __init__(self) -> None:
-        # One thread, not a pool: it bounds the work, and makes two first calls load once.
+        # One thread, not a pool: it bounds the work, and concurrent first calls load once.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
         self._loaded: tuple[Tokenize, Vectors] | None = None
 
@@ -78,7 +79,7 @@ class StaticEmbedder:
 
 
 def _mean(ids: list[int], table: Vectors) -> Vectors:
-    """The normalised sum; one that has no direction or is not finite is the zero vector."""
+    """Return the normalised sum of the vectors; zero if it has no direction or is not finite."""
     total: Vectors = table[ids].sum(axis=0, dtype=np.float32)
     length = np.linalg.norm(total)
     if not np.isfinite(length) or length < np.finfo(np.float32).tiny:
@@ -88,7 +89,7 @@ def _mean(ids: list[int], table: Vectors) -> Vectors:
 
 def _load() -> tuple[Tokenize, Vectors]:
     wordllama = _import_quietly()
-    # Without `cache_dir` it looks for its tokenizer in a wrong folder, then on the network.
+    # Without `cache_dir` wordllama looks for its tokenizer in a wrong folder, then on the network.
     model = wordllama.WordLlama.load(
         cache_dir=Path(str(wordllama.__file__)).parent, dim=DIMENSIONS, disable_download=True
     )

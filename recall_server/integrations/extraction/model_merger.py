@@ -1,5 +1,5 @@
 """Merging by a language model: builds the request from memories, and reads the answer as untrusted
-input: it may neither lose nor make up a number, a name, a date or a denial.
+input, which may neither lose nor make up a number, a name, a date or a denial.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One request to a language model, under one deadline, whoever serves it; its answer is parsed as
-untrusted JSON. Callers define prompt and schema, and an adapter what is sent and how it is read.
+"""One request to a language model of any vendor, under one deadline; its answer is parsed as
+untrusted JSON. Callers define prompt and schema; an adapter sends the request and reads the answer.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from recall_server.domain.extraction import Usage
 ANSWER_BYTES_MAX = 1_000_000
 # Five entries take under 2,000; the rest is for models that always think first.
 OUTPUT_TOKENS_MAX = 8_192
-# Tokens of one call, in and out: a merge sends 20,000 characters at most, and a prompt.
+# Tokens of one call, in and out: a merge sends at most 20,000 characters and a prompt.
 CALL_TOKENS_MAX = OUTPUT_TOKENS_MAX + 24_000
 RETRIES_MAX = 2
 BACKOFF_S = 0.5
 RETRY_AFTER_S_MAX = 86_400.0
-# Of English about four; of other languages fewer.
+# English has about four; other languages have fewer.
 CHARS_PER_TOKEN = 2
-# After an answer 401 the key is sent again after this pause, then after twice as long, and so on
-# for a day; after so many answers not until the next start.
+# After an answer 401 the key is sent again after this pause, then after twice as long, and so on;
+# after `KEY_TRIES_MAX` such answers (about a day) not until the next start.
 KEY_PAUSE_S = 300.0
 KEY_TRIES_MAX = 9
 
@@ -54,14 +54,14 @@ Line = Annotated[str, BeforeValidator(_one_line)]
 """Text on one line, without control characters, each run of blanks a single one."""
 
 TokenCount = Annotated[int, Field(ge=0, le=10**9)]
-"""How many tokens a service says that a call took; what no call can take is no answer."""
+"""The number of tokens that a service reports for a call; impossible numbers are rejected."""
 
 Schema = dict[str, object]
 
 
 def json_object(properties: Mapping[str, object]) -> Schema:
-    """Return the JSON schema of an object with exactly these properties; services require it
-    closed.
+    """Return the JSON schema of an object with exactly these properties: services require a closed
+    schema.
     """
     closed = {"type": "object", "additionalProperties": False}
     return {**closed, "properties": dict(properties), "required": list(properties)}
@@ -86,7 +86,7 @@ class Connection(TypedDict, total=False):
 
 
 class ModelApi(ABC):
-    """Sends requests, with retries; a vendor's adapter sends one, and reads its answer.
+    """Sends requests, with retries; a vendor's adapter sends a single one and reads its answer.
 
     One `deadline_s` covers sending, waits between retries and a slow body. Rate limits, 5xx and
     lost connections are retried `RETRIES_MAX` times if the requested wait still fits; then
@@ -128,8 +128,8 @@ class ModelApi(ABC):
             why = f"The language model gave no answer within {self._deadline_s:g} seconds."
             raise ModelUnavailable(f"{why} The text is kept, and is tried again.") from None
         except ModelKeyRejected as error:
-            # Not after 403: what stands before a service may forbid a single text, and no tenant's
-            # text may keep the model from the others.
+            # Not after 403: a filter before the service may forbid a single text, and no tenant's
+            # text may block the model for the others.
             if error.status == 401:
                 self._pause()
             raise
@@ -137,7 +137,7 @@ class ModelApi(ABC):
         answer = self._read(body)
         if answer.usage.input_tokens:
             return answer
-        # A server that counts nothing must not make the budget endless.
+        # Estimate the tokens if a server does not count them, or the budget would never end.
         sent, received = len(system) + len(user), len(body)
         counted = Usage(self.model, sent // CHARS_PER_TOKEN, received // CHARS_PER_TOKEN)
         return replace(answer, usage=counted)
@@ -147,8 +147,8 @@ class ModelApi(ABC):
 
     @abstractmethod
     async def _send(self, system: str, user: str, schema: Schema) -> bytes:
-        """Send one request; return the body of its answer. Raises `ModelUnavailable` or
-        `ModelAnswerInvalid`, without causes: an error of an SDK holds the answer, maybe the text.
+        """Send one request and return the body of its answer. Raises `ModelUnavailable` or
+        `ModelAnswerInvalid` without a cause: an SDK's error may hold the answer or the text.
         """
 
     @abstractmethod
@@ -183,8 +183,8 @@ class _Streamed(Protocol):
 
 
 async def body_of(response: _Streamed) -> bytes:
-    """Read the body of a response; a longer one than `ANSWER_BYTES_MAX` is never in memory whole.
-    Raises `ModelAnswerInvalid`.
+    """Read the body of a response. Raises `ModelAnswerInvalid` if it is longer than
+    `ANSWER_BYTES_MAX`, without reading all of it.
     """
     body = bytearray()
     async for piece in response.iter_bytes():
@@ -195,7 +195,7 @@ async def body_of(response: _Streamed) -> bytes:
 
 
 def refused(status: int, headers: Mapping[str, str]) -> ModelUnavailable | ModelAnswerInvalid:
-    """Return the error for an answer with a status that is no success."""
+    """Return the error for an answer without a success status."""
     if status in {400, 413, 422}:
         why = f"The language model's service will not take this text (HTTP {status})."
         return ModelAnswerInvalid(f"{why} It is kept and searchable.", permanent=True)

@@ -35,9 +35,7 @@ log = structlog.get_logger()
 
 
 class Form(NamedTuple):
-    """The form of a request: servers know different parameters, and answer others with
-    400.
-    """
+    """The form of a request: servers know different parameters, and refuse others with 400."""
 
     has_schema: bool
     limit: Literal["max_tokens", "max_completion_tokens"]
@@ -54,8 +52,8 @@ FORMS: Sequence[Form] = (
 class OpenAIApi(ModelApi):
     """The adapter of OpenAI-compatible servers.
 
-    The first form of `FORMS` that the server takes is used from then on. Where it does not know
-    JSON schemas, or takes no notice of one, the JSON is looked for in what the model says.
+    The first form of `FORMS` that the server accepts is used from then on. If it does not know or
+    ignores JSON schemas, the JSON is searched for in the model's text.
     """
 
     vendor = "openai"
@@ -87,7 +85,7 @@ class OpenAIApi(ModelApi):
             try:
                 body = await self._sent(form, system, user, schema)
             except openai.APIStatusError as error:
-                # A server that has taken this form before refuses the text.
+                # If only one form is left, the server has accepted it before, and refuses the text.
                 if error.status_code not in {400, 422} or form is forms[-1]:
                     raise refused(error.status_code, error.response.headers) from None
                 continue
@@ -160,8 +158,8 @@ def _completion(body: bytes) -> _Completion:
 
 
 def _json_in(said: str) -> object:
-    """Parse what a model says; where that is no JSON, the first object in it, behind any thoughts:
-    in a fenced block, or with prose around it. Raises `ModelAnswerInvalid`.
+    """Parse a model's text as JSON, or else the first object in it after any thoughts: in a fenced
+    block, or with prose around it. Raises `ModelAnswerInvalid`.
     """
     try:
         return parsed(said)

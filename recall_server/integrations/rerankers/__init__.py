@@ -1,4 +1,4 @@
-"""The port of re-ranking: how well each of a few texts answers a question."""
+"""The port of re-ranking: scores how well each of a few texts answers a question."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -7,9 +7,8 @@ from recall_server.domain.namespace import Namespace
 
 
 class RerankQuery(NamedTuple):
-    """The question as it was asked, and as the person whom it names would ask it. `weights` has
-    the idf of each of its terms (as `terms` makes them) in the namespace, but for those that the
-    namespace does not have.
+    """The question as it was asked, and as the person whom it names would ask it. `weights` has the
+    idf in the namespace of each of its terms (as `terms` makes them) that the namespace has.
 
     A re-ranker may cache what it computes for a namespace, apart from all others, until `epoch`
     changes: an erasure changes it.
@@ -33,7 +32,7 @@ class Passage(NamedTuple):
 class Reranker(Protocol):
     """Scores the best hits of a search anew: from 0 to 1, the higher the better.
 
-    Raises `RerankerUnavailable` when it cannot; the order then stays as it was, and the answer says
+    Raises `RerankerUnavailable` if it cannot; the order then stays as it was, and the answer says
     so.
     """
 
@@ -43,8 +42,8 @@ class Reranker(Protocol):
 
     @property
     def judges(self) -> bool:
-        """Whether a score says by itself how relevant a text is, so that a threshold means
-        something: not where it only compares the texts of one question.
+        """Whether a score says by itself how relevant a text is, so that it can be compared with a
+        threshold. False if it only compares the texts of one question.
         """
 
     async def load(self) -> None:
@@ -53,7 +52,7 @@ class Reranker(Protocol):
         """
 
     async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
-        """One score for each of `passages`."""
+        """Return one score for each of `passages`."""
 
     def forget(self, namespace: Namespace) -> None:
         """Drop what is cached for a namespace."""

@@ -43,7 +43,7 @@ class CrossEncoderReranker:
         await self._thread.load()
 
     async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
-        """As the port says, of the texts of the hits; the model weighs the words by itself."""
+        """Score the texts of the hits alone, without word weights and the turns around them."""
         pairs = [(query.text, one.text[:TEXT_CHARS_MAX]) for one in passages]
         return await self._thread.run(partial(_scores, pairs=pairs)) if pairs else []
 

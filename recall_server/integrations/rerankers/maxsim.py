@@ -1,5 +1,6 @@
-"""Re-ranking by late interaction: each word of the question against the word of a text that is
-nearest to it (Khattab & Zaharia 2020, ColBERT), with the token vectors of a small embedding model.
+"""Re-ranking by late interaction: each word of the question is compared with the word of a text
+that is nearest to it (Khattab & Zaharia 2020, ColBERT), by the token vectors of a small embedding
+model.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class _NamespaceTokens:
 
 
 class TokenVectors:
-    """The token vectors of the texts scored last, within `bytes_max`, apart for each namespace: no
-    search is faster, or reveals anything, because of another namespace. Of the namespace not
-    searched for longest, the text not scored for longest is dropped first.
+    """The token vectors of the texts scored last, within `bytes_max`. Each namespace has a cache of
+    its own, so that no search is faster, or reveals anything, because of another namespace. The
+    least recently scored texts of the least recently searched namespace are dropped first.
 
-    One thread uses it; `forget` may be called from any.
+    One thread uses it; `forget` may be called from any thread.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -62,8 +63,8 @@ class TokenVectors:
         texts: Sequence[str],
         make: Callable[[list[str]], Sequence[Tokens]],
     ) -> list[Tokens]:
-        """The token vectors of `texts`, in their order; `make` makes those that are not
-        cached. Nothing stays cached from before the latest epoch.
+        """Return the token vectors of `texts`, in their order; `make` computes those that are not
+        cached. Vectors from before the latest epoch are dropped.
         """
         tokens = self._tokens_in(namespace, epoch)
         keys = [blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest() for text in texts]
@@ -77,7 +78,7 @@ class TokenVectors:
         return found
 
     def forget(self, namespace: Namespace) -> None:
-        """Cache nothing of a namespace."""
+        """Drop what is cached for a namespace."""
         self._namespaces.pop(namespace, None)
 
     def _tokens_in(self, namespace: Namespace, epoch: int) -> _NamespaceTokens:
@@ -103,15 +104,15 @@ class TokenVectors:
 
 Floats = NDArray[np.float32]
 
-# Tokens read of a text: twice as many cost more than twice as much.
+# How many tokens of a text are read: twice as many take more than twice the time.
 TOKENS_MAX = 128
 TEXTS_AT_ONCE = 32
-# The turns around a text count nearly as much as the text: they name what "it" is. On LoCoMo .7 to
-# .9 find about as much; without these turns R@10 is 1 point less.
+# The weight of the turns around a text, which name what "it" is. On LoCoMo .7 to .9 find about as
+# much; without these turns R@10 is 1 point less.
 BESIDE = 0.9
-# A word to which all texts are equally near would tell them apart by noise.
+# A floor of the deviation: if all texts are equally near to a word, only noise tells them apart.
 SPREAD_MIN = 0.02
-# The penalty of a text that consists of questions: it does not answer.
+# The penalty of a text that consists of questions, which answers nothing.
 ASKING = 0.3
 _WORD = re.compile(r"\S+")
 _SENTENCE = re.compile(r"[^.?!]+[.?!]*")
@@ -129,18 +130,18 @@ class _Encoder(Protocol):
 
 
 class MaxSimReranker:
-    """The port `Reranker`: of each token of the question, asked in the first person, the greatest
-    cosine to any token of what was said or, a little less, of the turns around it; weighed by what
-    the words tell. Stop words weigh nothing, and a word that stands nowhere as much as the rarest.
+    """The port `Reranker`. For each token of the question, asked in the first person, take the
+    greatest cosine to any token of the text or, times `BESIDE`, of the turns around it, weighted by
+    the idf of its word. Stop words weigh nothing, and an unknown word as much as the rarest.
 
-    Half of a score is the mean of these. The other half is the mean of how far each is above what
-    the other passages have, so that a word to which all are near does not decide. Both go from the
-    least of the passages to the greatest. A text that asks does not answer: the share of
-    questions in it is taken off.
+    Half of a score is the mean of these. The other half is the mean of how far each is above the
+    average of the passages, in deviations, so that a word to which all are near does not decide.
+    Both halves are scaled to reach from 0 to 1 over the passages. The share of questions in a text,
+    times `ASKING`, is subtracted.
 
-    On LoCoMo, with MiniLM for both, 83.8 of the evidence are among ten hits, and 81.1 without it.
-    Token vectors of texts are cached, up to `cache_bytes_max`: a question takes 54 ms of one
-    processor where all are cached, and 1.6 s where none is.
+    On LoCoMo, with MiniLM for both, 83.8 % of the evidence is among ten hits, and 81.1 % without
+    it. Token vectors of texts are cached, up to `cache_bytes_max`: a question takes 54 ms of one
+    processor if all are cached, and 1.6 s if none is.
     """
 
     judges = False
@@ -173,7 +174,7 @@ class MaxSimReranker:
 
 
 def word_weights(query: str, weights: Mapping[str, float]) -> list[tuple[int, int, float]]:
-    """Where each word of the question stands, and what it weighs: as much as its rarest term."""
+    """Return the span of each word of the question, and its weight: that of its rarest term."""
     asked = set(terms(query))
     most = max(weights.values(), default=1.0)
     found = []
@@ -219,14 +220,16 @@ def _scores(
 
 
 def _own(passage: Passage) -> list[str]:
-    """The turn of a passage, and the text of the memory where its words are others."""
+    """Return the turn of a passage, and the text of the hit unless the turn contains it."""
     said = (passage.said or passage.text)[:TEXT_CHARS_MAX]
     text = passage.text[:TEXT_CHARS_MAX]
     return [said] if text in said else [said, text]
 
 
 def _nearest(asked: Tokens, texts: Sequence[Tokens]) -> Floats:
-    """Of each text, a row, the greatest cosine of any of its tokens to each one asked for."""
+    """Return for each text (a row) and each token of the question the greatest cosine to any token
+    of the text.
+    """
     starts = np.cumsum([0, *(len(tokens) for tokens in texts[:-1])])
     cosines = np.concatenate(texts).astype(np.float32) @ asked.astype(np.float32).T
     nearest: Floats = np.maximum.reduceat(cosines, starts, axis=0)
@@ -234,7 +237,9 @@ def _nearest(asked: Tokens, texts: Sequence[Tokens]) -> Floats:
 
 
 def _weighed(own: Floats, beside: Sequence[Sequence[Floats]], weights: Floats) -> Floats:
-    """Of each passage the score, from 0 to 1; `own` and `beside` are cosines to each token."""
+    """Return the score of each passage, from 0 to 1; `own` and `beside` are cosines to each token
+    of the question.
+    """
     mean, spread = own.mean(axis=0), np.maximum(own.std(axis=0), SPREAD_MIN)
     above = (own - mean) / spread
     plain = own.copy()
@@ -246,20 +251,20 @@ def _weighed(own: Floats, beside: Sequence[Sequence[Floats]], weights: Floats) -
 
 
 def _to_one(values: Floats) -> Floats:
-    """From 0, of the least, to 1, of the greatest; all alike are all 0."""
+    """Scale values so that the least becomes 0 and the greatest 1; equal values all become 0."""
     width = max(float(np.ptp(values)), 1e-9)
     scaled: Floats = (values - values.min()) / width
     return scaled
 
 
 def _asking(text: str) -> float:
-    """The share of questions in a text."""
+    """Return the share of questions in a text, by characters."""
     asked = sum(len(one[0]) for one in _SENTENCE.finditer(text) if "?" in one[0])
     return asked / max(len(text), 1)
 
 
 def _token_weights(encoder: _Encoder, query: str, weights: Mapping[str, float]) -> Floats:
-    """The weight of each token of the question; marks such as the beginning weigh nothing."""
+    """Return the weight of each token of the question; special tokens weigh nothing."""
     words = word_weights(query, weights)
     read = encoder.tokenizer(
         query, truncation=True, max_length=encoder.max_seq_length, return_offsets_mapping=True
@@ -272,8 +277,8 @@ def _token_weights(encoder: _Encoder, query: str, weights: Mapping[str, float]) 
 
 
 def _token_vectors(encoder: _Encoder, texts: list[str]) -> list[Tokens]:
-    """Of each text a unit row for each token. The encoder sorts them by their lengths by itself,
-    so that few are padded.
+    """Return for each text a unit row for each token. The encoder sorts texts by length itself, so
+    little is padded.
     """
     made = encoder.encode(
         texts,

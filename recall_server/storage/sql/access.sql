@@ -49,7 +49,7 @@ FROM api_tokens t JOIN namespaces n ON n.namespace = t.namespace
 WHERE t.namespace = :namespace ORDER BY t.created_at, t.accessor
 
 -- query: use_token
--- Nothing where its last use was spent, or it was revoked, by another call meanwhile.
+-- Returns no row if another call meanwhile has used it up or revoked it.
 UPDATE api_tokens SET last_used_at = :now, uses_left = uses_left - 1
 WHERE namespace = :namespace AND accessor = :accessor AND revoked_at IS NULL
   AND (uses_left IS NULL OR uses_left > 0)
@@ -69,7 +69,7 @@ RETURNING accessor
 SELECT 1 AS one FROM namespaces n {{token}} WHERE n.namespace = :namespace AND {{revoked}}
 
 -- query: end_token
--- An earlier end stays. One that has come is noted, so that no clock revives it.
+-- An earlier end stays. An end that has come is stored as expired_at, so that no clock revives it.
 UPDATE api_tokens SET expires_at = :at,
   expired_at = CASE WHEN :now >= :at THEN :at ELSE expired_at END
 WHERE namespace = :namespace AND accessor = :accessor
@@ -81,8 +81,8 @@ WHERE namespace = :namespace AND parent = :accessor
 
 -- query: entrance
 -- across namespaces: a signed token is checked before the namespace is opened
--- All that a signed token is checked against, in one query: its namespace, its parent if it is a
--- child of ours, and whether it was revoked by its name.
+-- Everything that a signed token is checked against, in one query: its namespace, its parent if we
+-- issued it, and whether it was revoked by its name.
 SELECT n.namespace, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server,
   EXISTS (
     SELECT 1 FROM revoked_children r
@@ -96,7 +96,7 @@ LEFT JOIN server s ON s.singleton = 1
 WHERE n.namespace = :owner
 
 -- query: end_children
--- Signed ones: they stand nowhere, so all that were made up to now are.
+-- Signed children have no rows, so this ends all that were made up to now.
 UPDATE api_tokens SET children_not_before = :now
 WHERE namespace = :namespace AND accessor = :accessor
 
@@ -107,7 +107,7 @@ ON CONFLICT (namespace, parent, jti) DO NOTHING
 RETURNING jti
 
 -- query: forget_revoked_children
--- They have ended by themselves.
+-- The children have expired.
 DELETE FROM revoked_children WHERE namespace = :namespace AND expires_at <= :now
 
 -- query: ended_tokens

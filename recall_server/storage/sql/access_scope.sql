@@ -1,6 +1,6 @@
 -- query: slots_in_reach
--- Those behind a slot that a limited token may be shown, in one row. Passages, which have no type, are
--- outside of a scope with types.
+-- The slots after :after that a limited token may see, in one row. Passages have no type, so they
+-- are outside a scope with types.
 -- in: sqlite
 WITH fresh AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents
@@ -37,7 +37,7 @@ FROM (
 ) AS in_scope
 
 -- query: job_counts_in_reach
--- Jobs about texts only: the others have no topic.
+-- Only jobs about texts count: others have no topic.
 SELECT o.kind, o.state, count(*) AS jobs
 FROM operations o JOIN episodes e
   ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'
@@ -47,7 +47,7 @@ WHERE o.namespace = :namespace AND (o.state IN ('queued', 'processing', 'failed'
 GROUP BY o.kind, o.state
 
 -- query: job_of_text
--- A job about a text, for those who may read that text.
+-- A job about a text, if the text is in the access scope.
 SELECT o.id, o.kind, o.state, o.attempt, o.failures, o.created_at, o.finished_at, o.error_code,
   e.id AS episode_id
 FROM operations o JOIN episodes e

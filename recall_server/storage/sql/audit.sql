@@ -2,15 +2,15 @@
 SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
 
 -- query: lock_audit_head
--- Records of one namespace are written one after the other; nobody waits for another one's.
+-- Records of one namespace are written one after the other; other namespaces do not wait.
 -- in: sqlite
 SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
 -- in: postgres
 SELECT seq, digest FROM audit_heads WHERE namespace = :namespace FOR NO KEY UPDATE
 
 -- query: locked_audit_head
--- Behind the lock, so that it sees every revocation that is in the audit log. A token that was rotated
--- without overlap has expired; whatever the clock says.
+-- Runs after lock_audit_head, so that it sees every revocation in the audit log. A token with an
+-- expired_at (rotated without overlap, say) has ended, whatever the clock says.
 SELECT h.seq, h.digest, COALESCE({{revoked}} OR t.expired_at IS NOT NULL, FALSE) AS ended
 FROM audit_heads h JOIN namespaces n ON n.namespace = h.namespace {{token}}
 WHERE h.namespace = :namespace
@@ -37,12 +37,12 @@ SELECT id FROM tool_call_records WHERE namespace = :namespace AND seq <= (
 ) ORDER BY seq LIMIT :limit
 
 -- query: remove_records
--- The database lets those go that were cut, and no others.
+-- The database allows to delete records that were cut, and no others.
 DELETE FROM tool_call_records WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: audits_to_cut
 -- across namespaces: retention is of the whole server
--- One look at the oldest record of each.
+-- Looks only at the oldest record of each log.
 SELECT h.namespace FROM audit_heads h
 WHERE h.namespace > :after AND EXISTS (
   SELECT 1 FROM tool_call_records r WHERE r.namespace = h.namespace AND r.seq <= h.cut_seq + 1

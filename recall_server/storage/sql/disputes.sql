@@ -1,14 +1,14 @@
 -- any scope: ids only; what they stand for is read by its access scope
 
 -- query: open_dispute
--- What was settled because a side was gone is open again when that comes back.
+-- A dispute that was settled because a side was gone opens again when the side comes back.
 INSERT INTO disputes (namespace, question_id, memory_id, side, opened_at)
 VALUES (:namespace, :question_id, :memory_id, :side, :now)
 ON CONFLICT (namespace, question_id, memory_id) DO UPDATE
 SET side = excluded.side, opened_at = excluded.opened_at, closed_at = NULL
 
 -- query: mark_disputed
--- Only what is believed can be disputed, so that a change in between is seen.
+-- Only believed memories change, so that the caller notices a change in between.
 UPDATE memories SET status = 'disputed'
 WHERE namespace = :namespace AND id IN (:ids...) AND status IN (:before...)
   AND retired_at IS NULL
@@ -20,7 +20,7 @@ WHERE namespace = :namespace AND question_id = :question_id AND closed_at IS NUL
 RETURNING memory_id
 
 -- query: believe_undisputed
--- Those that are in no other dispute.
+-- Only memories that are in no other open dispute change.
 UPDATE memories SET status = 'active'
 WHERE namespace = :namespace AND status = 'disputed' AND id IN (:ids...)
   AND NOT EXISTS (SELECT 1 FROM disputes d
@@ -28,21 +28,21 @@ WHERE namespace = :namespace AND status = 'disputed' AND id IN (:ids...)
 RETURNING id
 
 -- query: withdraw_disputes
--- With all of their sides.
+-- Closes the disputes with all of their sides.
 UPDATE disputes SET closed_at = :now
 WHERE namespace = :namespace AND closed_at IS NULL AND opened_at = :opened_at AND question_id IN (
   SELECT question_id FROM disputes
   WHERE namespace = :namespace AND memory_id = :memory_id AND opened_at = :opened_at)
 
 -- query: reopen_disputes
--- As a whole, with all of its sides.
+-- Reopens the disputes with all of their sides.
 UPDATE disputes SET closed_at = NULL
 WHERE namespace = :namespace AND closed_at = :closed_at AND question_id IN (
   SELECT question_id FROM disputes
   WHERE namespace = :namespace AND memory_id = :memory_id AND closed_at = :closed_at)
 
 -- query: open_disputes
--- The sides of the disputes that wait longest.
+-- The sides of the longest waiting disputes.
 WITH waiting AS (
   SELECT question_id, min(opened_at) AS since FROM disputes
   WHERE namespace = :namespace AND closed_at IS NULL
@@ -63,7 +63,7 @@ SELECT memory_id, side FROM disputes
 WHERE namespace = :namespace AND question_id = :question_id ORDER BY side, memory_id
 
 -- query: ended_disputes
--- Those of which a side is not believed any more: there is nothing left to ask.
+-- The open disputes of which a whole side is not believed any more: nothing is left to ask.
 SELECT d.question_id
 FROM disputes d
 LEFT JOIN memories m
@@ -75,7 +75,7 @@ HAVING count(CASE WHEN d.side = 'new' THEN m.id END) = 0
 ORDER BY d.question_id
 
 -- query: disputed_with
--- What contradicts each of these memories, as far as nobody has answered.
+-- The memories that contradict each of these in open disputes.
 SELECT DISTINCT d.memory_id, o.memory_id AS other_id
 FROM disputes d JOIN disputes o ON o.namespace = :namespace AND o.question_id = d.question_id
   AND o.side <> d.side AND o.closed_at IS NULL
@@ -89,7 +89,7 @@ WHERE namespace = :namespace AND question_id = :question_id AND memory_id IN (
 LIMIT 1
 
 -- query: dispute_members
--- All that a dispute is or was about, answered or not.
+-- All memories of a dispute, open or settled.
 SELECT memory_id FROM disputes WHERE namespace = :namespace AND question_id = :question_id
 
 -- query: relate

@@ -9,7 +9,7 @@ WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 SELECT * FROM episodes WHERE namespace = :namespace AND id IN (:ids...) ORDER BY id
 
 -- query: page_of_texts
--- Those that can be read, newest first.
+-- The texts that can be read, newest first.
 SELECT e.* FROM episodes e
 WHERE e.namespace = :namespace AND (:id = '' OR e.id = :id)
   AND (:session_id = '' OR e.session_id = :session_id) AND (:topic = '' OR e.topic = :topic)
@@ -28,7 +28,7 @@ WHERE namespace = :namespace AND id = :id RETURNING id
 
 -- query: relabel_memories
 -- any scope: with the text that they are from
--- What another text states too lasts as long as that.
+-- A memory that cites another text too keeps its expiry.
 UPDATE memories SET tags = :tags, metadata = :metadata,
   expires_at = CASE WHEN EXISTS (SELECT 1 FROM citations o WHERE o.namespace = :namespace
       AND o.memory_id = memories.id AND o.episode_id <> :id)
@@ -44,7 +44,7 @@ SELECT episode_id, span_start, span_end FROM turns
 WHERE namespace = :namespace AND episode_id IN (:ids...) AND state = 'hidden'
 
 -- query: episodes_in_container
--- For a limited token only what is in its access scope makes a container an old one.
+-- A limited token sees only the episodes in its access scope.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND container <> '' AND container = :container
   AND {{untyped_scope}} LIMIT :limit
@@ -72,8 +72,8 @@ SELECT 1 AS one FROM memory_events WHERE namespace = :namespace AND status = 'fo
 
 -- query: forgotten_words_at
 -- any scope: of texts that were read by their access scope before
--- Those that memories cite which were forgotten then, by the events; and those of passages that are
--- still forgotten.
+-- The words cited by memories that were forgotten at that moment, by their events; and the words of
+-- passages that were forgotten by then and still are.
 -- in: sqlite
 SELECT c.episode_id, c.span_start, c.span_end
 FROM citations c INDEXED BY citations_by_episode
@@ -114,12 +114,12 @@ WHERE f.namespace = :namespace AND f.item_id = :id AND f.episode_id = :episode_i
   AND {{untyped_scope:e}}
 
 -- query: open_turn
--- The only way in which a hidden turn is found again.
+-- The only query that makes a hidden turn findable again.
 UPDATE turns SET state = 'open'
 WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 
 -- query: passage_items
--- A passage with the heading above it.
+-- Passages, each with the heading above it.
 SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id, t.speaker,
   t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.metadata,
   e.recorded_at, e.occurred_at, e.expired_at, e.agent_id,
@@ -130,7 +130,7 @@ SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id,
 FROM documents d
 JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
 JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
--- By the ids at once, SQLite would go through all of them: it thinks that a namespace has ten.
+-- By the ids directly, SQLite would scan all documents: it assumes that a namespace has ten.
 WHERE d.namespace = :namespace AND d.slot IN (
     SELECT slot FROM documents
     WHERE namespace = :namespace AND item_id IN (:ids...) AND (findable OR :past))
@@ -142,7 +142,7 @@ WHERE d.namespace = :namespace AND d.slot IN (
 -- any scope: of texts that were read by their access scope before
 -- The words that superseded memories cite, the latest last.
 -- in: sqlite
--- It takes a CROSS JOIN in the order in which it stands, and this index: see citations_of_episodes.
+-- CROSS JOIN fixes the order of the tables; for the index see citations_of_episodes.
 SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
   COALESCE(m.valid_until, m.retired_at) AS until
 FROM citations c INDEXED BY citations_by_episode CROSS JOIN memories m
@@ -158,7 +158,7 @@ ORDER BY until, m.superseded_by
 
 -- query: superseded_words_at
 -- any scope: of texts that were read by their access scope before
--- The same as of a moment, by the events.
+-- The same as of a past moment, by the events.
 -- in: sqlite
 SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
   COALESCE(m.valid_until, m.retired_at) AS until
@@ -180,7 +180,7 @@ WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'sup
 ORDER BY until, m.superseded_by
 
 -- query: turns_said
--- Whether a memory cites them or not, unless they are held back.
+-- Turns that are not held back, whether a memory cites them or not.
 SELECT t.id, t.episode_id, t.speaker, t.span_start,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text,
   (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id

@@ -30,7 +30,7 @@ SELECT id FROM erasures
 WHERE namespace = :namespace AND state = 'erasing' AND kind = 'namespace' LIMIT 1
 
 -- query: keep_unpurged
--- Of those whose receipts are not final: a row was changed, so files hold what it was.
+-- For erasures without a final receipt: a row was changed, so files hold its old version.
 UPDATE erasures SET left_behind = 'files' WHERE namespace = :namespace AND state <> 'done'
 
 -- query: end_purge
@@ -105,7 +105,7 @@ SELECT 1 AS one WHERE NOT EXISTS (
 DELETE FROM erased WHERE namespace = :namespace AND digest IN (:digests...) RETURNING digest
 
 -- query: revoke_all_tokens
--- Labels are words of the tenant's; the hash stays, so that a revoked token is known as one.
+-- The rows stay with their hashes, so that a revoked token is recognized; see redact_tokens.
 UPDATE api_tokens SET revoked_at = :now WHERE namespace = :namespace AND revoked_at IS NULL
 RETURNING accessor
 
@@ -121,14 +121,14 @@ SET label = :label, agent_id = :agent_id, topics = :topics, containers = :contai
 WHERE namespace = :namespace AND accessor = :accessor
 
 -- query: redact_job
--- A worker has read the words: its job begins again.
+-- A worker may have read the words, so a running job begins again.
 UPDATE operations SET payload = :payload,
   attempt = attempt + CASE WHEN state = 'processing' THEN 1 ELSE 0 END,
   state = CASE WHEN state = 'processing' THEN 'queued' ELSE state END
 WHERE namespace = :namespace AND id = :id
 
 -- query: end_jobs_of_runs
--- Nothing is left to do for a task that is gone, and what there was may name somebody.
+-- Jobs of a deleted task have nothing left to do, and their payloads may name somebody.
 UPDATE operations
 SET state = 'complete', finished_at = due_at, payload = :nothing, attempt = attempt + 1
 WHERE namespace = :namespace AND state IN ('queued', 'processing')
@@ -138,13 +138,13 @@ WHERE namespace = :namespace AND state IN ('queued', 'processing')
 DELETE FROM audit_details WHERE namespace = :namespace AND record_id IN (:ids...)
 
 -- query: reset_namespace
--- Tokens that are not ours to revoke, such as those of an identity provider, end here too.
+-- tokens_not_before also ends tokens that have no row here, such as those of an identity provider.
 UPDATE namespaces
 SET documents = 0, words = 0, stored_bytes = 0, conflict_policy = NULL, tokens_not_before = :until
 WHERE namespace = :namespace
 
 -- query: next_erase_epoch
--- A cache that was filled before it is not used any more.
+-- Caches that were filled before are not used any more.
 UPDATE namespaces SET erase_epoch = erase_epoch + 1, index_version = index_version + 1
 WHERE namespace = :namespace RETURNING erase_epoch
 
@@ -171,7 +171,7 @@ SELECT * FROM memories WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: citations_of_episodes
 -- in: sqlite
--- Without the index it reads all citations: it takes a namespace for ten rows.
+-- Without the hint SQLite scans all citations: it assumes that a namespace has ten rows.
 SELECT memory_id, position, episode_id, span_start, span_end
 FROM citations INDEXED BY citations_by_episode
 WHERE namespace = :namespace AND episode_id IN (:ids...)
@@ -187,7 +187,7 @@ UPDATE memories SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)
 
 -- query: fence_jobs
--- A worker has read what is erased: its job begins again from what is there now. A purge reads
--- nothing, and may be the job that erases.
+-- A worker may have read what is erased, so its job begins again from what is there now. A purge
+-- reads no texts, and may be the job that erases.
 UPDATE operations SET state = 'queued', attempt = attempt + 1, due_at = :now
 WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge

@@ -30,8 +30,8 @@ WHERE namespace = :namespace AND id IN (:ids...) ORDER BY id
 SELECT run_id, status, outcome FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
 
 -- query: episodes_of_container
--- The empty name stands for no container, and the index leaves it out. Where an erasure goes on,
--- what was put in since it began is not its own.
+-- The empty name stands for no container, and the index leaves it out. Texts that were put in after
+-- an erasure began are not erased by it.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND container <> '' AND container = :container
   AND erase_epoch < COALESCE(
@@ -40,7 +40,7 @@ WHERE namespace = :namespace AND container <> '' AND container = :container
 ORDER BY id LIMIT :limit
 
 -- query: rows_of_episodes
--- How many turns each has, and how often it is cited.
+-- The turns of each episode and the citations of it, counted together.
 SELECT e.id,
   (SELECT count(*) FROM turns t WHERE t.namespace = :namespace AND t.episode_id = e.id)
   + (SELECT count(*) FROM citations c WHERE c.namespace = :namespace AND c.episode_id = e.id)
@@ -69,13 +69,13 @@ SELECT
 SELECT id FROM runs WHERE namespace = :namespace AND id IN (:ids...) AND created_at <= :at
 
 -- query: rows_begun
--- Of the whole namespace, from before an erasure.
+-- Counts the rows of the namespace from before an erasure.
 SELECT
   (SELECT count(*) FROM memories WHERE namespace = :namespace AND erase_epoch < :epoch) AS memories,
   (SELECT count(*) FROM episodes WHERE namespace = :namespace AND erase_epoch < :epoch) AS episodes
 
 -- query: audit_details_to_erase
--- Each with its place in the audit log.
+-- Details of records, each with the place of its record in the audit log.
 SELECT d.record_id AS id, d.details, r.seq FROM audit_details d
 JOIN tool_call_records r ON r.namespace = d.namespace AND r.id = d.record_id
 WHERE d.namespace = :namespace AND d.record_id > :after ORDER BY d.record_id LIMIT :limit
@@ -84,7 +84,7 @@ WHERE d.namespace = :namespace AND d.record_id > :after ORDER BY d.record_id LIM
 SELECT seq FROM tool_call_records WHERE namespace = :namespace AND id = :id
 
 -- query: jobs_to_erase
--- Those that have ended hold no words, but where an older release has ended them.
+-- Jobs that are complete hold no words, unless an older release has completed them.
 SELECT o.id, o.payload, e.id AS episode_id FROM operations o
 LEFT JOIN episodes e ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'
 WHERE o.namespace = :namespace AND o.id > :after AND (o.state <> 'complete'

@@ -1,7 +1,7 @@
 -- any scope: an export or an import is of the whole namespace.
 
 -- query: export_extractions
--- Extractions that are still to be done, by the ids of their jobs.
+-- Extraction jobs by id, in any state.
 SELECT id, state, payload, error_code FROM operations
 WHERE namespace = :namespace AND kind = 'extract' AND id IN (:ids...)
 
@@ -24,8 +24,8 @@ SELECT episode_id, span_start, span_end FROM turns
 WHERE namespace = :namespace AND episode_id IN (:ids...) AND state = 'hidden'
 
 -- query: import_extraction
--- The job that an episode still waits for; the id is taken where the episode was erased and its
--- job was not.
+-- The job that an episode still waits for. Its id may exist already, if the episode was erased and
+-- its job was not.
 INSERT INTO operations (
   namespace, id, kind, payload, state, due_at, created_at, finished_at, error_code
 ) VALUES (
@@ -34,8 +34,8 @@ INSERT INTO operations (
 ON CONFLICT (namespace, id) DO NOTHING
 
 -- query: items_and_vectors
--- A page of what search finds, and whether it has a vector. The page is cut before anything is
--- joined to it: where much has just been written, the planner has no statistics.
+-- A page of findable items, each with whether it has a vector. The page is cut before the joins:
+-- after many new rows the planner has no statistics.
 WITH page AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents
   WHERE namespace = :namespace AND slot > :after AND findable
@@ -52,7 +52,7 @@ LEFT JOIN embeddings v
 ORDER BY p.slot
 
 -- query: promise_again
--- A job that is added each time under the same id: queued or under way it stays as it is.
+-- Queues a job under a fixed id. A job that is queued or running stays as it is.
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :now, :now)
 ON CONFLICT (namespace, id) DO UPDATE

@@ -1,7 +1,7 @@
 -- query: findable_memories
 -- any scope: the word index holds all items; what is shown of them is read again
--- The words that these memories are found by, in whatever state they are: what was put into an index
--- must come out.
+-- The words that these memories are found by, in any state: what was added to the index must be
+-- removable again.
 SELECT m.id, m.text, m.attribute, (
   SELECT t.speaker FROM turns t
   WHERE t.namespace = :namespace AND t.episode_id = c.episode_id
@@ -43,7 +43,7 @@ SELECT namespace FROM namespaces WHERE words_stale ORDER BY namespace
 UPDATE namespaces SET words_stale = TRUE WHERE namespace = :namespace
 
 -- query: renew_word_index
--- Nothing where another server has done it meanwhile.
+-- Returns no row if another server has done it meanwhile.
 UPDATE namespaces SET words_stale = FALSE, documents = 0, words = 0,
   index_version = index_version + 1
 WHERE namespace = :namespace AND words_stale
@@ -59,7 +59,7 @@ SELECT term FROM terms WHERE namespace = :namespace AND term > :after ORDER BY t
 DELETE FROM postings WHERE namespace = :namespace
 
 -- query: clear_documents
--- As if they had never been found: others take their places.
+-- Hides the entries as if they had never been found: new ones take their places.
 UPDATE documents SET findable = FALSE, hidden_at = added_at, version = (
   SELECT index_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND findable
@@ -68,7 +68,7 @@ WHERE namespace = :namespace AND findable
 DELETE FROM terms WHERE namespace = :namespace
 
 -- query: keep_hidden_terms
--- What is hidden keeps the words that it was found by.
+-- Hidden entries keep the words that they were found by.
 -- in: sqlite
 INSERT INTO terms (namespace, term, documents, last_slot, found)
 SELECT n.namespace, k.key, 0, n.last_slot, k.value
@@ -79,7 +79,7 @@ SELECT n.namespace, k.key, 0, n.last_slot, k.value
 FROM namespaces n CROSS JOIN jsonb_each_text(:kept) AS k WHERE n.namespace = :namespace
 
 -- query: backdate_documents
--- To when the entry was added whose place each of these has taken.
+-- Sets each entry to the moment when the entry that it replaces was added.
 UPDATE documents SET added_at = o.added_at
 FROM documents o
 WHERE documents.namespace = :namespace AND documents.item_id IN (:ids...) AND documents.findable
@@ -90,9 +90,9 @@ WHERE documents.namespace = :namespace AND documents.item_id IN (:ids...) AND do
       AND b.slot < documents.slot)
 
 -- query: placed
--- The columns that ranking needs of the items at these slots: no text, which lies far from the row.
--- The turn of a memory is looked up before it is joined: Postgres would look it up for each turn of
--- an episode.
+-- The columns that ranking needs of the items at these slots, without texts, which are stored apart
+-- from the row. The turn of a memory is looked up before the join: otherwise Postgres would look it
+-- up for each turn of an episode.
 WITH wanted AS MATERIALIZED (
   SELECT slot, item_id, turn_id, span_start, span_end FROM documents
   WHERE namespace = :namespace AND slot IN (:slots...)

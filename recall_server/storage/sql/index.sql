@@ -1,13 +1,13 @@
 -- query: count_documents
--- First of all changes of the index: it is also the lock that keeps two of them from waiting for
--- each other's terms, and makes the versions of a namespace become visible in their order.
+-- Every change of the index runs this first. Its row lock keeps two changes from deadlocking on
+-- terms, and makes the versions of a namespace become visible in their order.
 UPDATE namespaces SET documents = documents + :documents, words = words + :words,
   last_slot = last_slot + :slots, index_version = index_version + 1,
   stored_bytes = stored_bytes + :hidden_bytes
 WHERE namespace = :namespace
 
 -- query: add_documents
--- The slots and the version are those that count_documents has made.
+-- Uses the slots and the version that count_documents has reserved.
 -- in: sqlite
 INSERT INTO documents (
   namespace, slot, item_id, turn_id, span_start, span_end, heading_start, heading_end, length,
@@ -28,14 +28,15 @@ FROM namespaces n CROSS JOIN jsonb_array_elements(:entries) WITH ORDINALITY AS i
 WHERE n.namespace = :namespace
 
 -- query: close_lists
--- Those of these terms that are long, as an update writes the whole of a row: add_postings, which
--- compares the same length, lets the list of the term go on with none.
+-- Copies the open lists of these terms that are long to postings, since an update rewrites the
+-- whole row. add_postings, which compares the same length, then begins an empty list.
 INSERT INTO postings (namespace, term, slot, found)
 SELECT namespace, term, last_slot, found FROM terms
 WHERE namespace = :namespace AND term IN (:terms...) AND length(found) > 800
 
 -- query: add_postings
--- Each with the place of its item among those that add_documents has added; and count their terms.
+-- Appends postings to the open lists, and counts the documents of each term. Each row has the
+-- number of its item among those that add_documents has added.
 -- in: sqlite
 INSERT INTO terms (namespace, term, documents, last_slot, found)
 SELECT n.namespace, r.value ->> 0 AS term, count(*), n.last_slot, group_concat(
@@ -56,7 +57,7 @@ SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
   found = CASE WHEN length(t.found) > 800 THEN '' ELSE t.found END || excluded.found
 
 -- query: lists_of
--- Those of these terms, in which any of the items stands; a slot of null is that beside the counts.
+-- The lists of these terms that contain any of the items. A null slot means the open list in terms.
 SELECT term, slot, found FROM (
   SELECT term, NULL AS slot, found FROM terms
   WHERE namespace = :namespace AND term IN (:terms...)
@@ -69,7 +70,8 @@ WHERE EXISTS (
     AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
 
 -- query: lists_of_all_terms
--- Which words hidden entries had, nothing tells but the lists: those of all words of the namespace.
+-- Only the lists tell which words hidden entries had, so search those of all words of the
+-- namespace.
 SELECT term, slot, found FROM (
   SELECT term, NULL AS slot, found FROM terms WHERE namespace = :namespace
   UNION ALL
@@ -113,9 +115,9 @@ UPDATE documents SET added_at = :added_at
 WHERE namespace = :namespace AND item_id = :item_id AND findable
 
 -- query: uncount_terms
--- A word that only hidden items have stays, with none that has it.
+-- A word that only hidden items have stays, with a count of 0.
 -- in: sqlite
--- The namespace comes from the counts, so that each word is looked up by its key, once.
+-- The namespace comes from the counts, so that SQLite looks each word up by its key, once.
 WITH counted AS MATERIALIZED (
   SELECT :namespace AS counted_namespace, key AS counted_term, value AS fewer
   FROM json_each(:counts)
@@ -132,7 +134,7 @@ DELETE FROM terms WHERE namespace = :namespace AND documents <= 0 AND found = ''
     SELECT 1 FROM postings p WHERE p.namespace = :namespace AND p.term = terms.term)
 
 -- query: statistics
--- Of the namespace, and of the terms asked for that stand anywhere in it.
+-- The statistics of the namespace, with a row for each requested term that it has.
 SELECT n.documents, n.words, n.index_version, n.erase_epoch, n.last_event, t.term, t.documents AS frequency,
   t.last_slot
 FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
@@ -144,7 +146,8 @@ SELECT term, documents FROM terms WHERE namespace = :namespace AND term > :after
 ORDER BY term LIMIT :limit
 
 -- query: page_of_documents
--- From a version on, in one row, as a hundred thousand of them take longer than what is in them.
+-- The next documents after a version and slot, in one row: reading a hundred thousand rows takes
+-- longer than the values in them.
 -- in: sqlite
 SELECT count(*) AS documents, max(version) AS version,
   group_concat(slot, ' ') AS slots, group_concat(findable, '') AS findable
@@ -164,7 +167,7 @@ FROM (
 ) AS page
 
 -- query: page_of_intervals
--- The same from a version on, of when entries are found, and how long they are.
+-- The same for the intervals in which entries are found, and their lengths.
 -- in: sqlite
 SELECT count(*) AS documents, max(version) AS version, group_concat(slot, ' ') AS slots,
   group_concat(substr(added_at, 1, 26), ' ') AS added,
@@ -191,8 +194,8 @@ FROM (
 
 -- query: page_of_truths
 -- any scope: the word index holds all items; what is shown of them is read again
--- When what entries say was true, and when its end became known: of the next entries behind a slot,
--- and of memories of the next events behind another.
+-- When what entries say was true, and when memories were retired: for the next entries after :slot,
+-- and for the memories of the next events after :seq.
 -- in: sqlite
 WITH entries AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents WHERE namespace = :namespace AND slot > :slot
@@ -223,8 +226,8 @@ FROM (
     AND e.namespace = :namespace AND e.id = t.episode_id
 )
 -- in: postgres
--- Looked up one by one: a join would go through all turns of the namespace. The ids of events have
--- another collation than the index of entries by items.
+-- Rows are looked up one by one: a join would scan all turns of the namespace. The ids of events
+-- have another collation than the index of entries by items.
 WITH entries AS MATERIALIZED (
   SELECT slot, item_id, turn_id FROM documents WHERE namespace = :namespace AND slot > :slot
   ORDER BY slot LIMIT :limit
@@ -268,7 +271,8 @@ FROM (
 ) AS truths
 
 -- query: postings_behind
--- Of each term those behind a slot, and some before it: of each the slot, occurrences and length.
+-- For each term, the postings after a slot (and possibly some before it), each as slot, occurrences
+-- and length.
 -- in: sqlite
 SELECT w.key AS term, COALESCE((
   SELECT group_concat(p.found, '') FROM postings p
@@ -283,7 +287,7 @@ SELECT w.key AS term, concat((
 FROM jsonb_each_text(:slots) w
 
 -- query: items_at
--- Of a limited token only the memories in its access scope.
+-- A limited token gets only the memories in its access scope.
 SELECT d.slot, d.item_id FROM documents d
 WHERE d.namespace = :namespace AND d.slot IN (:slots...) AND d.findable
   AND ({{no_limit}} OR EXISTS (
@@ -291,12 +295,12 @@ WHERE d.namespace = :namespace AND d.slot IN (:slots...) AND d.findable
     WHERE m.namespace = :namespace AND m.id = d.item_id AND {{scope:m}}))
 
 -- query: next_index_version
--- Also the lock that makes the versions of a namespace become visible in their order.
+-- Its row lock makes the versions of a namespace become visible in their order.
 UPDATE namespaces SET index_version = index_version + 1 WHERE namespace = :namespace
 
 -- query: put_vector
--- Of the version that next_index_version has made, and of what search finds; its slot, once given,
--- stays.
+-- Stores a vector of a findable item, with the version that next_index_version has made. A vector
+-- that is replaced keeps its slot.
 INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, document, version)
 SELECT n.namespace, :model, :item_id, :vector, :code,
   1 + COALESCE((SELECT max(slot) FROM embeddings WHERE namespace = :namespace AND model = :model),
@@ -308,7 +312,7 @@ ON CONFLICT (namespace, model, item_id, document)
 DO UPDATE SET vector = excluded.vector, code = excluded.code, version = excluded.version
 
 -- query: copy_vectors
--- From the last entry of each of these items to where it is found now.
+-- Copies the vectors of the last entry of each of these items to its findable entry.
 INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, document, version)
 SELECT e.namespace, e.model, e.item_id, e.vector, e.code,
   row_number() OVER (PARTITION BY e.model ORDER BY d.slot) + (
@@ -324,7 +328,7 @@ WHERE n.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.d
 ON CONFLICT (namespace, model, item_id, document) DO NOTHING
 
 -- query: move_vectors
--- From the entries that the index had before it was made anew.
+-- Moves the vectors from the entries that the index had before it was made anew.
 UPDATE embeddings SET document = d.slot, version = n.index_version
 FROM documents d, namespaces n
 WHERE embeddings.namespace = :namespace AND embeddings.item_id IN (:ids...)
@@ -348,8 +352,8 @@ SELECT COALESCE(max(slot), 0) AS slot FROM embeddings
 WHERE namespace = :namespace AND model = :model
 
 -- query: page_of_codes
--- In one row, as above. All of it stands in the index embeddings_by_slot: the vectors themselves are
--- not read.
+-- In one row, as in page_of_documents. The index embeddings_by_slot has all of these columns, so
+-- the vectors themselves are not read.
 -- in: sqlite
 SELECT count(*) AS items, max(slot) AS last, group_concat(slot, ' ') AS slots,
   group_concat(document, ' ') AS documents, group_concat(code, '') AS codes
@@ -379,7 +383,7 @@ SELECT slot, document, vector FROM embeddings
 WHERE namespace = :namespace AND model = :model AND slot IN (:slots...)
 
 -- query: lock_namespace
--- Changes of one namespace wait for each other, and never for those of another.
+-- Changes of one namespace wait for each other, but never for those of another.
 -- in: sqlite
 SELECT namespace FROM namespaces WHERE namespace = :namespace
 -- in: postgres
@@ -410,8 +414,8 @@ SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY mode
 DELETE FROM embeddings WHERE namespace = :namespace AND item_id IN (:ids...)
 
 -- query: drop_vectors
--- So many of a model: a transaction must be short. The greatest slot goes last: no other is given
--- again as long as it stands.
+-- Deletes in batches, since a transaction must be short. The greatest slot is deleted last: as long
+-- as it exists, no slot is given again.
 DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND slot IN (
   SELECT slot FROM embeddings WHERE namespace = :namespace AND model = :model
   ORDER BY slot LIMIT :limit

@@ -51,7 +51,7 @@ RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
 
 -- query: lock_queue
 -- across namespaces: of :owner, whose turn it is
--- No row while a transaction that has added a job ends: it is looked at again.
+-- Returns no row while another transaction has the queue locked; the queue is then left for later.
 -- in: sqlite
 SELECT due_at FROM queues WHERE namespace = :owner AND pushes = :pushes
 -- in: postgres
@@ -72,8 +72,8 @@ UPDATE queues SET due_at = :due_at WHERE namespace = :owner AND pushes = :pushes
 DELETE FROM queues WHERE namespace = :owner AND pushes = :pushes
 
 -- query: advance_queue
--- Where there is a job. Locked whether it is changed or not: who defers it sees what this
--- transaction has added.
+-- Does nothing if there is no such job. The row is locked even if it is not changed, so a worker
+-- that defers the queue sees the jobs of this transaction.
 INSERT INTO queues (namespace, pushes, due_at)
 SELECT :namespace, :pushes, :due_at
 WHERE EXISTS (SELECT 1 FROM operations
@@ -104,8 +104,8 @@ WHERE state = 'processing' AND holder IS NOT NULL AND holder <> :but
 
 -- query: end_leases
 -- across namespaces: as above
--- A job that was lost before waits for its lease: it may be what ends the processes, and those that
--- are held beside it would be given up with it.
+-- A job that has failed before waits for its lease: it may be what ends the processes, and would
+-- take the jobs that run beside it down with it.
 UPDATE operations SET due_at = CASE WHEN failures = 0 THEN :now ELSE due_at END, holder = NULL
 WHERE state = 'processing' AND holder = :holder
 
@@ -115,8 +115,8 @@ WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'pr
 RETURNING id
 
 -- query: finish_job
--- Of what it was to do only the text is left: the rest may hold names. What is to be done again, for
--- the reason of :code, keeps its limits.
+-- Only the id of the text stays in the payload, since the rest may hold names. A job to be done
+-- again, for the reason :code, keeps its limits.
 -- in: sqlite
 UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
   payload = CASE WHEN payload ->> 'episode_id' IS NULL THEN '{}'
@@ -132,7 +132,7 @@ WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'pr
 RETURNING id
 
 -- query: release_job
--- Back to the queue; :failed is 1 where the attempt was the job's own failure.
+-- :failed is 1 if the attempt was the job's own failure.
 UPDATE operations
 SET state = 'queued', due_at = :due_at, error_code = :code, failures = failures + :failed
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
@@ -145,7 +145,7 @@ WHERE kind = :kind AND state IN ('queued', 'failed', 'complete')
   AND error_code = 'MODEL_KEY_REJECTED'
 
 -- query: end_jobs_of
--- A holder of one of them is fenced: nothing of what it does for it holds.
+-- The holder of such a job is fenced: its transaction is rolled back.
 UPDATE operations SET state = 'failed', finished_at = :now, error_code = :code
 WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = 0 AND namespace = :namespace
   AND state IN ('queued', 'processing') AND accessor IN (:tokens...)
@@ -162,7 +162,7 @@ SELECT kind, state, count(*) AS jobs FROM operations
 WHERE namespace = :namespace AND state IN ('queued', 'processing', 'failed')
 GROUP BY kind, state
 UNION ALL
--- Done otherwise than they should be, until they are done again.
+-- Jobs that were done in part or by a fallback, until they are done again.
 SELECT kind, state, count(*) AS jobs FROM operations
 WHERE namespace = :namespace AND state = 'complete' AND error_code IS NOT NULL
 GROUP BY kind, state
@@ -185,13 +185,13 @@ SELECT min(due_at) AS due_at FROM operations WHERE state = 'queued' AND due_at <
 SELECT * FROM operations WHERE namespace = :namespace AND id = :id
 
 -- query: ended_jobs
--- A page by key, so that no statement goes through all jobs. What was given up for a key that was
--- rejected waits for another one.
+-- A page by key, so that no statement scans all jobs. Jobs that were given up for a rejected key
+-- wait for another key.
 SELECT id, state IN ('complete', 'failed') AND finished_at < :before
   AND COALESCE(error_code, '') <> 'MODEL_KEY_REJECTED' AS ended
 FROM operations WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
 -- query: remove_jobs
--- One that was queued again meanwhile stays.
+-- A job that was queued again meanwhile stays.
 DELETE FROM operations WHERE namespace = :namespace AND id IN (:ids...)
   AND state IN ('complete', 'failed')

@@ -1,5 +1,5 @@
 -- query: take_quota
--- No row where there is not as much left. The sums are kept, so that nothing need be counted.
+-- Returns no row if the quota has not enough left. The sums are stored, so nothing need be counted.
 UPDATE namespaces SET stored_bytes = stored_bytes + :bytes
 WHERE namespace = :namespace AND stored_bytes + :bytes + documents * :item_bytes <= :bytes_max
 RETURNING namespace
@@ -8,7 +8,7 @@ RETURNING namespace
 UPDATE namespaces SET stored_bytes = stored_bytes - :bytes WHERE namespace = :namespace
 
 -- query: reserve_tokens
--- No row where the day has not as many left. Another call at the same time waits for the row.
+-- Returns no row if the day has not enough left. Concurrent calls wait for the row.
 INSERT INTO model_spend (namespace, day, tokens)
 SELECT :namespace, :day, :tokens WHERE :tokens <= :tokens_max
 ON CONFLICT (namespace, day) DO UPDATE SET tokens = model_spend.tokens + excluded.tokens
@@ -16,7 +16,7 @@ WHERE model_spend.tokens + excluded.tokens <= :tokens_max
 RETURNING tokens
 
 -- query: settle_tokens
--- By how much a call took more, or less, than was reserved for it.
+-- Adds the difference between what a call took and what was reserved for it.
 UPDATE model_spend SET tokens = tokens + :more WHERE namespace = :namespace AND day = :day
 
 -- query: forget_spend

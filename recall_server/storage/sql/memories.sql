@@ -6,7 +6,7 @@ SELECT :namespace, :memory_id,
   :episode_id, :span_start, :span_end
 
 -- query: retire_memory
--- Only an active memory can be retired, so doing it twice is harmless and is seen.
+-- Only an active memory can be retired; a second attempt changes nothing and returns no row.
 UPDATE memories
 SET status = :status, retired_at = :now, superseded_by = :superseded_by,
   valid_until = COALESCE(valid_until, :valid_until)
@@ -15,7 +15,7 @@ RETURNING id
 
 -- query: expire_memories
 -- any scope: for jobs, which work for the namespace and not for a caller
--- Those that cite this text, and that no other text keeps.
+-- Expires the memories that cite this text and whose time is over.
 UPDATE memories SET status = 'expired', retired_at = COALESCE(retired_at, :now)
 WHERE namespace = :namespace AND status IN (:before...) AND expires_at <= :now
   AND id IN (SELECT memory_id FROM citations
@@ -34,7 +34,7 @@ WHERE namespace = :namespace AND id = :id AND status IN ('forgotten', 'quarantin
 RETURNING id
 
 -- query: undo_memory
--- To a state that it had before, whatever it is in now.
+-- Sets a memory to an earlier state, whatever its state is now.
 UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
   valid_until = :valid_until, expires_at = :expires_at, confidence = :confidence,
   reinforcements = :reinforcements
@@ -87,8 +87,8 @@ WHERE m.namespace = :namespace AND m.entity_key = :entity_key
 ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 
 -- query: memories_of_fact
--- All that was said of this attribute of this entity and was neither forgotten nor held back, recorded
--- last first.
+-- All memories of this attribute of this entity that are neither forgotten nor quarantined, the
+-- last recorded first.
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
   {{unreconciled:m}} AS unreconciled
@@ -99,7 +99,7 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.attribute_key = :attribute_key
-  -- Of the past the events tell.
+  -- For a past moment the events decide.
   AND CASE WHEN :past THEN m.recorded_at <= :as_of
     ELSE m.status NOT IN ('forgotten', 'quarantined') END
   AND {{scope:m}}
@@ -122,7 +122,7 @@ WHERE namespace = :namespace AND memory_id IN (:ids...)
 
 -- query: witnesses
 -- any scope: for memories that were read by their access scope before
--- The speakers of the words that memories rest on: a row for each turn that a citation touches.
+-- The speakers of the words that memories cite: a row for each turn that a citation overlaps.
 SELECT c.memory_id, c.position, c.episode_id, c.span_start, c.span_end, e.session_id, e.agent_id,
   t.speaker
 FROM citations c
@@ -144,8 +144,8 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
   AND {{scope:m}}
 
 -- query: memory_items
--- The columns that a hit needs, with the words that each cites first, and their turn as far as it may
--- be read.
+-- The columns that a hit needs, with the words of the first citation, and their turn unless it is
+-- hidden.
 SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
   m.valid_from, m.valid_until, m.superseded_by, m.expires_at, m.said_at, m.importance,
   m.access_count, m.agent_id,
@@ -162,7 +162,7 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
   AND (:past OR t.state <> 'hidden')
 WHERE m.namespace = :namespace
-  -- Of the past the events tell.
+  -- For a past moment the events decide.
   AND (:past OR (m.status IN ('active', 'disputed', 'superseded')
     AND (m.expires_at IS NULL OR m.expires_at > :as_of)))
   AND m.id IN (:ids...)
@@ -172,7 +172,7 @@ WHERE m.namespace = :namespace
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
--- What expires is not merged into what lasts, nor what is disputed into anything.
+-- Memories that expire are not merged with lasting ones, and disputed ones are not merged at all.
 WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
   AND {{scope:m}}
@@ -187,7 +187,7 @@ WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND {{scope:m}}
 
 -- query: believed_memories
--- Those that last, in the order of their ids.
+-- The believed memories that do not expire, in the order of their ids.
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
@@ -201,7 +201,7 @@ WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
   AND {{scope}}
 
 -- query: page_of_memories
--- Newest first; the empty string stands for "any". The page is cut before anything is joined to it.
+-- Newest first; the empty string stands for "any". The page is cut before the joins.
 WITH page AS (
   SELECT * FROM memories
   WHERE namespace = :namespace AND retired_at IS NULL
@@ -222,7 +222,7 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
 ORDER BY m.recorded_at DESC, m.id DESC
 
 -- query: count_of_memories
--- Where at most topics and types are limited, the kept counts are enough.
+-- If only topics and types are limited, the stored counts are enough.
 SELECT type, sum(memories) AS memories FROM memory_counts
 WHERE {{counted_scope}} AND namespace = :namespace
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
@@ -240,7 +240,7 @@ SELECT status, count(*) AS memories FROM memories
 WHERE namespace = :namespace AND {{scope}} GROUP BY status
 
 -- query: page_then
--- Ids of memories in these states, as of a moment: by the last event of each before or at it.
+-- Ids of memories in these states as of a moment, by the last event of each until then.
 SELECT m.id FROM memories m
 JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
   SELECT max(l.seq) FROM memory_events l
@@ -259,7 +259,7 @@ ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
 
 -- query: counts_then
--- Of the same.
+-- The number of these memories by type.
 SELECT m.type, count(*) AS memories FROM memories m
 JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
   SELECT max(l.seq) FROM memory_events l
@@ -278,7 +278,7 @@ GROUP BY m.type
 
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id
--- The chain of supersession that a memory stands in, oldest first; a cycle cannot be entered twice.
+-- The memories that a memory supersedes or is superseded by, directly or not; :depth ends a cycle.
 WITH RECURSIVE forward (id, depth) AS (
   SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
   UNION
@@ -294,7 +294,7 @@ SELECT DISTINCT id FROM chain
 
 -- query: lineage_at
 -- any scope: ids only; what they stand for is read by memories_by_id
--- The same as of a moment, by the events.
+-- The same as of a past moment, by the events.
 WITH RECURSIVE forward (id, depth) AS (
   SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
   UNION
@@ -326,7 +326,8 @@ WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
 ORDER BY c.span_start, m.id
 
 -- query: memories_with_terms
--- Those that are believed and have most of some terms: how many each entry has, by its slot.
+-- The believed memories that share the most terms. :shared has the number of terms of each entry,
+-- by slot.
 -- in: sqlite
 SELECT m.id
 FROM json_each(:shared) s
@@ -338,7 +339,7 @@ ORDER BY CAST(s.value AS INTEGER) DESC, m.recorded_at DESC, m.id LIMIT :limit
 -- in: postgres
 SELECT m.id
 FROM jsonb_each_text(:shared) s
--- One at a time, by the key: together it would go through all entries of the namespace.
+-- Look entries up one by one, by their key: a plain join would scan all entries of the namespace.
 CROSS JOIN LATERAL (
   SELECT item_id FROM documents
   WHERE namespace = :namespace AND slot = CAST(s.key AS bigint) AND findable LIMIT 1) d

@@ -1,11 +1,12 @@
 -- query: number_events
--- Under the lock of the namespace, so that the numbers are in the order of the changes.
+-- Locks the row of the namespace, so that the numbers are in the order of the changes.
 UPDATE namespaces SET last_event = last_event + :count, stored_bytes = stored_bytes + :bytes
 WHERE namespace = :namespace
 
 -- query: add_events
 -- any scope: of what the transaction has changed
--- Numbered by number_events; the state of a memory is the one that the transaction leaves it in.
+-- The numbers come from number_events. The state of a memory is the one that the transaction
+-- leaves.
 -- in: sqlite
 INSERT INTO memory_events (
   namespace, seq, change_id, operation, accessor, item_id, kind, at, episode_id, reason, dropped,
@@ -38,8 +39,8 @@ WHERE n.namespace = :namespace
 
 -- query: count_changed_memories
 -- any scope: of what the transaction has changed
--- What each now counts, less what it counted when its last event was written. With :erased, which is
--- 1, they are about to be deleted.
+-- Adds what each memory counts now, less what it counted at its last event. :erased is 1 if the
+-- memories are about to be deleted.
 INSERT INTO memory_counts (namespace, type, topic, memories)
 SELECT :namespace, type, topic, sum(more)
 FROM (
@@ -56,13 +57,13 @@ DO UPDATE SET memories = memory_counts.memories + excluded.memories
 
 -- query: remove_empty_counts
 -- any scope: of what the transaction has changed
--- A topic without memories is not kept: it may be somebody's name.
+-- Deletes the counts of topics without memories: a topic may be somebody's name.
 DELETE FROM memory_counts
 WHERE namespace = :namespace AND memories = 0 AND (type, topic) IN (
   SELECT type, topic FROM memories WHERE namespace = :namespace AND id IN (:ids...))
 
 -- query: events_of_items
--- Sorted by itself: in the order of the key SQLite would go through all events of the namespace.
+-- "+seq" makes SQLite sort: in the order of the key it would scan all events of the namespace.
 SELECT * FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...) ORDER BY +seq
 
 -- query: latest_events_of_items
@@ -77,7 +78,7 @@ WHERE namespace = :namespace AND item_id IN (:ids...) AND kind IN ('related', 'u
 ORDER BY +seq
 
 -- query: states_at
--- The last one of each of these memories before or at :as_of.
+-- The last event of each of these memories at or before :as_of.
 SELECT * FROM memory_events e
 WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL AND seq = (
   SELECT max(l.seq) FROM memory_events l
@@ -92,7 +93,7 @@ WITH own AS (
   SELECT item_id, max(seq) AS last FROM memory_events
   WHERE namespace = :namespace AND change_id = :change_id GROUP BY item_id
 )
--- Of EXISTS PostgreSQL would make a join of all with all, as long as it has no statistics.
+-- Without statistics PostgreSQL would turn EXISTS into a join of all rows with all.
 SELECT item_id FROM own WHERE last < (SELECT max(l.seq) FROM memory_events l
   WHERE l.namespace = :namespace AND l.item_id = own.item_id)
 ORDER BY item_id

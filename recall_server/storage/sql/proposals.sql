@@ -10,7 +10,7 @@ WHERE namespace = :namespace AND id = :id AND closed_at IS NULL
 RETURNING memory_id
 
 -- query: withdraw_proposals
--- With what it would have added, a proposal is taken back as a whole.
+-- A proposal is closed as a whole if one of the memories that it would add is withdrawn.
 UPDATE proposals SET closed_at = :now
 WHERE namespace = :namespace AND closed_at IS NULL AND id IN (
   SELECT id FROM proposals
@@ -35,7 +35,7 @@ WHERE namespace = :namespace AND closed_at = :closed_at AND id IN (
   WHERE namespace = :namespace AND memory_id = :memory_id AND closed_at = :closed_at)
 
 -- query: open_proposals
--- The memories of the proposals that wait longest.
+-- The memories of the longest waiting proposals.
 WITH waiting AS (
   SELECT id, min(opened_at) AS since FROM proposals
   WHERE namespace = :namespace AND closed_at IS NULL

@@ -1,5 +1,5 @@
 -- query: put_push
--- Delivered events stay delivered; a sender to the old address loses its claim.
+-- delivered_seq stays; a sender to the old address loses its claim.
 INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq, created_at,
   accessor, token_ends_at)
 VALUES (:namespace, :run_id, :id, :url, :scheme, :secret, :delivered_seq, :now,
@@ -45,7 +45,7 @@ WHERE namespace = :namespace AND run_id = :run_id AND id = :id
 RETURNING *
 
 -- query: advance_push
--- After the final event there is nothing more that a secret would be needed for.
+-- After the final event the secret is no longer needed.
 UPDATE push_configs SET delivered_seq = :seq, failures = 0, claimed_until = :until,
   secret = CASE WHEN :final = 1 THEN NULL ELSE secret END
 WHERE namespace = :namespace AND run_id = :run_id AND id = :id AND claimed_by = :holder

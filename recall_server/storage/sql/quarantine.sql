@@ -4,8 +4,8 @@ VALUES (:namespace, :item_id, :episode_id, :reasons, 'held', :held_at)
 
 -- query: quarantined
 -- any scope: the operation is refused to tokens with limits
--- The newest first, but for those whose text was undone or expired; the page is cut before the
--- words are joined to it.
+-- The newest first, without those whose text was undone or has expired. The page is cut before the
+-- words are joined.
 WITH page AS (
   SELECT * FROM quarantine q WHERE namespace = :namespace AND state = :state
     AND NOT EXISTS (SELECT 1 FROM forgotten f
@@ -33,7 +33,7 @@ WHERE q.namespace = :namespace AND q.item_id = :item_id
 UPDATE turns SET state = 'hidden' WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: undo_decision
--- To a decision of before, by whoever made it.
+-- Restores an earlier decision, with its author.
 INSERT INTO quarantine (
   namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
 ) VALUES (
@@ -46,7 +46,7 @@ SET state = excluded.state, decided_by = excluded.decided_by, decided_at = exclu
 DELETE FROM quarantine WHERE namespace = :namespace AND item_id = :item_id
 
 -- query: decide_quarantined
--- Once only: a second decision gets no row back.
+-- A second decision changes nothing and returns no row.
 UPDATE quarantine SET state = :state, decided_by = :decided_by, decided_at = :decided_at
 WHERE namespace = :namespace AND item_id = :item_id AND state = 'held'
 RETURNING item_id

@@ -1,6 +1,6 @@
 -- query: add_calls
 -- across namespaces: a replica adds the calls of all its tenants at once
--- Adding nothing asks how many there are. Erased namespaces are not written about again.
+-- Adding 0 reads the counts. Nothing is written for erased namespaces.
 -- in: sqlite
 INSERT INTO call_counts (namespace, accessor, minute, calls)
 SELECT c.value ->> 0, c.value ->> 1, c.value ->> 2, c.value ->> 3
@@ -9,7 +9,7 @@ ORDER BY 1, 2, 3
 ON CONFLICT (namespace, accessor, minute) DO UPDATE SET calls = calls + excluded.calls
 RETURNING namespace, accessor, minute, calls
 -- in: postgres
--- In one order, so that replicas do not wait for each other in a circle.
+-- In a fixed order, so that replicas do not deadlock.
 INSERT INTO call_counts (namespace, accessor, minute, calls)
 SELECT c.value ->> 0, c.value ->> 1, (c.value ->> 2)::bigint, (c.value ->> 3)::bigint
 FROM jsonb_array_elements(:counted) c JOIN namespaces n ON n.namespace = c.value ->> 0

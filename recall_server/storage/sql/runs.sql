@@ -11,7 +11,7 @@ SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND {{task_scope}}
 
 -- query: locked_run
--- To be changed in this transaction: others that want to change it wait.
+-- Locks the task: other transactions wait to change it.
 -- in: sqlite
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND {{task_scope}}
@@ -21,12 +21,12 @@ SELECT * FROM runs WHERE namespace = :namespace AND id = :id
 FOR UPDATE
 
 -- query: change_run
--- Compare and swap: no row where it was changed meanwhile.
+-- Compare and swap: returns no row if the task was changed meanwhile.
 UPDATE runs SET state = :state, version = version + 1, round = :round, events = :events,
   changed_at = :changed_at, expires_at = :expires_at, work = :work, status = :status,
   messages = :messages, outcome = :outcome, stored_bytes = :stored_bytes,
   event_bytes = :event_bytes,
-  -- Its history goes on to show what it has shown once.
+  -- Once null (several values), a column stays null, since the history still shows the old values.
   topic = CASE WHEN topic IS NULL THEN NULL ELSE :topic END,
   agent_id = CASE WHEN agent_id IS NULL THEN NULL ELSE :agent_id END,
   container = CASE WHEN container IS NULL THEN NULL ELSE :container END
@@ -38,7 +38,7 @@ SELECT * FROM runs WHERE namespace = :namespace AND id IN (:ids...)
   AND {{task_scope}}
 
 -- query: ids_of_runs
--- The newest change first; of equal ones by id. The page begins behind (:before, :before_id).
+-- The newest change first, then by id. The page begins after (:before, :before_id).
 SELECT id, stored_bytes FROM runs
 WHERE namespace = :namespace
   AND (:context_id = '' OR context_id = :context_id)
@@ -58,7 +58,7 @@ WHERE namespace = :namespace
 
 -- query: unfinished_runs
 -- any scope: what a token began ends with it
--- Locked: a worker may be saving how far it has come with one of them.
+-- Locks the tasks: a worker may be saving its progress with one of them.
 -- in: sqlite
 SELECT * FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
   AND state IN ('submitted', 'working', 'input-required')
@@ -96,7 +96,7 @@ VALUES (:namespace, :memory_id, :question_id, :choice, :decided_by, :decided_at)
 ON CONFLICT (namespace, memory_id, question_id) DO NOTHING
 
 -- query: decisions
--- Of a limited token none that was about a memory beyond its access scope too.
+-- A limited token gets no decision that was also about a memory outside its access scope.
 SELECT d.memory_id, d.question_id, d.choice, d.decided_by, d.decided_at FROM decisions d
 WHERE d.namespace = :namespace AND d.memory_id IN (:ids...)
   AND ({{no_limit}} OR NOT EXISTS (
@@ -106,7 +106,7 @@ WHERE d.namespace = :namespace AND d.memory_id IN (:ids...)
 ORDER BY d.decided_at DESC, d.question_id DESC LIMIT :limit
 
 -- query: asking
--- The paused run that asks a question; few runs wait, and their index leads to them.
+-- The paused task that asks a question. Few tasks wait, and an index finds them.
 -- in: sqlite
 SELECT id FROM runs
 WHERE namespace = :namespace AND state = 'input-required'

@@ -1,6 +1,7 @@
 -- query: episodes_of_source
 -- any scope: an operator asks
--- The empty string stands for any. Operators ask so, and seldom: there is no index by agent.
+-- The empty string stands for any. Only operators ask this, and seldom, so there is no index by
+-- agent.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND (:episode_id = '' OR id = :episode_id)
   AND (:session_id = '' OR session_id = :session_id) AND (:agent_id = '' OR agent_id = :agent_id)
@@ -11,7 +12,7 @@ ORDER BY id
 SELECT id FROM memories WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
 
 -- query: believe_again
--- Its end was that of the memory that took its place.
+-- valid_until is cleared, since it came from the superseding memory.
 UPDATE memories
 SET status = 'active', retired_at = NULL, superseded_by = NULL, valid_until = NULL
 WHERE namespace = :namespace AND id IN (:ids...) AND status = 'superseded'
@@ -29,19 +30,19 @@ RETURNING memory_id, position, episode_id, span_start, span_end
 UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespace AND id = :id
 
 -- query: quarantine_memories
--- Those that have gone in between give way no more; what they were stands in their events.
+-- Only memories in an allowed state change. Their earlier states stay in their events.
 UPDATE memories SET status = 'quarantined', retired_at = COALESCE(retired_at, :now)
 WHERE namespace = :namespace AND id IN (:ids...) AND status IN (:before...)
 RETURNING id
 
 -- query: reject_turns
--- The reasons given before stay; a release does not. Those that were rejected before are left out.
+-- Earlier reasons stay, but an earlier release is overwritten. Turns rejected before are skipped.
 INSERT INTO quarantine (
   namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
 )
 SELECT t.namespace, t.id, t.episode_id, :reasons, 'rejected', :now, :decided_by, :now
 FROM turns t WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...)
-  -- What came hidden with an import is hidden for good.
+  -- A turn that was imported as hidden (no row in quarantine) stays hidden for good.
   AND (t.state <> 'hidden' OR EXISTS (SELECT 1 FROM quarantine q
     WHERE q.namespace = :namespace AND q.item_id = t.id))
 ON CONFLICT (namespace, item_id) DO UPDATE

@@ -1,5 +1,5 @@
 -- query: add_webhook
--- It is told of what happens from now on.
+-- Events from now on are sent to it.
 INSERT INTO webhooks (namespace, id, url, kinds, include_text, secret, state, delivered_seq,
   created_at, accessor, token_ends_at)
 SELECT namespace, :id, :url, :kinds, :include_text, :secret, 'active', last_event, :now,
@@ -20,7 +20,7 @@ DELETE FROM webhooks WHERE namespace = :namespace AND id = :id RETURNING id
 DELETE FROM webhooks WHERE namespace = :namespace AND accessor IN (:tokens...) RETURNING id
 
 -- query: keep_webhook_events
--- Of the events that number_events has numbered, those that a webhook is told of.
+-- Stores those of the events numbered by number_events that a webhook wants.
 -- in: sqlite
 INSERT INTO webhook_events (namespace, seq, kind, item_id, at)
 SELECT n.namespace, n.last_event - :count + 1 + (e.value ->> 0), e.value ->> 1, e.value ->> 2,
@@ -39,8 +39,8 @@ WHERE n.namespace = :namespace AND EXISTS (
   WHERE w.namespace = :namespace AND w.state = 'active' AND w.kinds ? (e.value ->> 1))
 
 -- query: promise_webhooks
--- One job for each webhook, which is queued again: where it waits after a failure, or sends, it
--- comes to these events by itself.
+-- Each webhook has one job. It is queued again if it has ended; a job that waits after a failure or
+-- is running sends these events anyway.
 -- in: sqlite
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 SELECT w.namespace, w.id, :kind, json_object('webhook_id', w.id), 'queued', :now, :now
@@ -85,13 +85,13 @@ UPDATE webhooks SET failures = failures + 1, error_code = :code,
 WHERE namespace = :namespace AND id = :id
 
 -- query: revive_webhook
--- What happened while it was dead is not kept.
+-- Events from while it was dead are skipped.
 UPDATE webhooks SET state = 'active', failures = 0, error_code = NULL,
   delivered_seq = (SELECT n.last_event FROM namespaces n WHERE n.namespace = :namespace)
 WHERE namespace = :namespace AND id = :id AND state = 'dead'
 
 -- query: drop_sent_webhook_events
--- Those that no webhook is still to be told of.
+-- Deletes the events that no webhook waits for.
 -- in: sqlite
 DELETE FROM webhook_events
 WHERE namespace = :namespace AND NOT EXISTS (

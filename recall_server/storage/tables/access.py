@@ -1,4 +1,4 @@
-"""The tables of namespaces and tokens: hashes and accessors, never a token; and of the server."""
+"""The tables of namespaces, of tokens (hashes and accessors, never a token) and of the server."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,8 +25,8 @@ _NOT_BEFORE = ("of_namespace", "of_server")
 
 @dataclass(frozen=True)
 class Entrance:
-    """The values that a signed token is checked against. `not_before`: the latest of those of the
-    server, of the namespace and of its parent. `revoked`: by its own name.
+    """The values that a signed token is checked against. `not_before`: the latest of the limits of
+    the server, the namespace and its parent. `revoked`: the token itself was revoked by its name.
     """
 
     not_before: datetime | None
@@ -36,7 +36,7 @@ class Entrance:
 
 @dataclass(frozen=True)
 class FailingWork:
-    """Background work that has failed so often in a row, for the last time `at` then."""
+    """Background work that has failed `failures` times in a row, the last time at `at`."""
 
     work: str
     error: str
@@ -49,7 +49,7 @@ class FailingWork:
 
 @dataclass(frozen=True)
 class NamespaceUsage:
-    """What a namespace keeps: `kept` are the bytes that its quota counts."""
+    """How much a namespace keeps: `kept` are the bytes that count towards its quota."""
 
     namespace: Namespace
     kept: int
@@ -61,7 +61,7 @@ class Access(BoundTable):
     """Namespaces, and the tokens that open them."""
 
     async def add_token(self, token: TokenInfo, token_hash: str) -> None:
-        """Write a token, and its namespace where it is new."""
+        """Write a token, and its namespace if that is new."""
         access_scope = token.rights.access_scope
         await self.add_namespace(token.created_at)
         await self._bound.send(
@@ -84,12 +84,12 @@ class Access(BoundTable):
         await self._bound.send("add_namespace", now=now)
 
     async def policy(self) -> Policy | None:
-        """The policy that settles contradictions in this namespace; None where it was not set."""
+        """Return the policy that settles contradictions in this namespace; None if not set."""
         rows = await self._bound.fetch("conflict_policy")
         return Policy(rows[0]["conflict_policy"]) if rows and rows[0]["conflict_policy"] else None
 
     async def set_policy(self, policy: Policy | None) -> bool:
-        """False where there is no such namespace."""
+        """Set the policy; None removes it. Return False if there is no such namespace."""
         return await self._bound.touched("set_conflict_policy", policy=policy)
 
     async def by_hash(self, token_hash: str) -> TokenInfo | None:
@@ -99,7 +99,7 @@ class Access(BoundTable):
         return _first(await self._bound.fetch("token_by_accessor", accessor=accessor))
 
     async def token(self, accessor: str) -> TokenInfo | None:
-        """The token of this namespace that `accessor` names."""
+        """Return the token of this namespace with this accessor."""
         return _first(await self._bound.fetch("token", accessor=accessor))
 
     async def tokens(self) -> list[TokenInfo]:
@@ -109,23 +109,23 @@ class Access(BoundTable):
         return [_token(row) for row in await self._bound.fetch("all_tokens")]
 
     async def use(self, accessor: str, now: datetime) -> tuple[bool, int | None]:
-        """Note that it was used, and count it where its uses are counted: whether that may be, and
-        how many are left (None: any number).
+        """Note a use of a token, and count it if its uses are limited. Return whether the use is
+        allowed, and how many are left (None: no limit).
         """
         rows = await self._bound.fetch("use_token", accessor=accessor, now=now)
         return bool(rows), rows[0]["uses_left"] if rows else None
 
     async def refuse(self, accessor: str, now: datetime, *, expired: bool) -> None:
-        """Note that it was refused; and that it was seen `expired`, which it will stay."""
+        """Note that a token was refused. If it was `expired`, it stays expired for good."""
         await self._bound.send("refuse_token", accessor=accessor, now=now, expired=expired)
 
     async def revoke(self, accessors: Iterable[str], now: datetime) -> list[str]:
-        """Revoke tokens; the accessors of those that were not revoked before."""
+        """Revoke tokens. Return the accessors of those that were not revoked before."""
         rows = await self._bound.fetch("revoke_tokens", accessors=list(accessors), now=now)
         return [row["accessor"] for row in rows]
 
     async def revoked(self, bearer: Bearer) -> bool:
-        """Whether somebody has ended this token of the namespace; an end of its own is none."""
+        """Return whether this token of the namespace was revoked. Expiry does not count."""
         accessor, jti = bearer.parts
         return await self._bound.touched(
             "revoked_token",
@@ -136,17 +136,19 @@ class Access(BoundTable):
         )
 
     async def at_work(self) -> list[str]:
-        """The names of the tokens that have begun something which has not ended."""
+        """Return the names of the tokens that have begun something which has not ended."""
         return [row["accessor"] for row in await self._bound.fetch("tokens_at_work")]
 
     async def succeed(self, accessor: str, successor: str, at: datetime, now: datetime) -> None:
-        """Another takes its place, and that of a parent: it ends at `at`, or before."""
+        """Replace a token by a successor, also as the parent of its children. The old one ends at
+        `at`, or earlier if it had an earlier end.
+        """
         await self._bound.send("end_token", accessor=accessor, at=at, now=now)
         await self._bound.send("adopt_tokens", accessor=accessor, successor=successor)
 
     async def entrance(self, owner: Namespace, accessor: str, jti: str | None) -> Entrance | None:
-        """The values that a signed token of `owner` is checked against; `accessor` is its parent,
-        or the user that its issuer names. None where there is no such namespace.
+        """Return the values that a signed token of `owner` is checked against; None if there is no
+        such namespace. `accessor` is its parent, or the user that its issuer names.
         """
         rows = await self._bound.fetch(
             "entrance",
@@ -164,32 +166,34 @@ class Access(BoundTable):
         )
 
     async def end_children(self, accessor: str, now: datetime) -> None:
-        """No signed child of a token is let in that was made before `now`."""
+        """End all signed children of a token that were made before `now`."""
         await self._bound.send("end_children", accessor=accessor, now=now)
 
     async def revoke_child(self, parent: str, jti: str, now: datetime, until: datetime) -> bool:
-        """False where it was revoked before. Those that have ended are forgotten."""
+        """Revoke a signed child until it expires. Return False if it was revoked before. Deletes
+        revocations of children that have expired.
+        """
         await self._bound.send("forget_revoked_children", now=now)
         return await self._bound.touched(
             "revoke_child", parent=parent, jti=revocation(parent, jti), expires_at=until
         )
 
     async def ended(self, before: datetime) -> list[str]:
-        """Tokens that ended before `before`, and issued none that is still kept."""
+        """Return the tokens that ended before `before` and have no child that is still kept."""
         return [row["accessor"] for row in await self._bound.fetch("ended_tokens", before=before)]
 
     async def remove(self, accessors: Iterable[str]) -> None:
-        """Delete tokens: from now on they are unknown."""
+        """Delete tokens, which makes them unknown."""
         await self._bound.send("remove_tokens", accessors=list(accessors))
 
     async def set_not_before(self, at: datetime) -> bool:
-        """From now on no token of the namespace is let in that was made before `at`; False where
-        there is no such namespace.
+        """Refuse all tokens of the namespace that were made before `at`. Return False if there is
+        no such namespace.
         """
         return await self._bound.touched("set_tokens_not_before", at=at)
 
     async def usage(self) -> list[NamespaceUsage]:
-        """What each namespace keeps, the largest first."""
+        """Return how much each namespace keeps, the largest first."""
         return [
             NamespaceUsage(
                 Namespace(row["namespace"]),
@@ -201,50 +205,52 @@ class Access(BoundTable):
         ]
 
     async def first_namespace_at(self) -> datetime | None:
-        """When the oldest namespace was made; on a connection for all namespaces."""
+        """Return when the oldest namespace was made. Needs a connection for all namespaces."""
         return moment_or_none((await self._bound.fetch("first_namespace"))[0]["at"])
 
     async def text_bytes(self, since: datetime) -> tuple[int, int]:
-        """Bytes of all texts that are kept, and of those that have come since."""
+        """Return the bytes of all texts, and of those recorded since `since`."""
         (row,) = await self._bound.fetch("recent_bytes", since=since)
         return int(row["bytes"]), int(row["recent"])
 
     async def namespace_totals(self) -> tuple[int, int]:
-        """How many namespaces there are, and findable items in all of them."""
+        """Return the number of namespaces, and of the findable items in all of them."""
         rows = await self._bound.fetch("all_namespaces")
         return int(rows[0]["namespaces"]), int(rows[0]["documents"] or 0)
 
 
 class Server(BoundTable):
-    """The server as a whole: one row; on a connection for all namespaces."""
+    """The server as a whole. Needs a connection for all namespaces."""
 
     async def kid(self) -> str | None:
-        """The name of the key that this database belongs to; None where it is new."""
+        """Return the name of the key that this database is bound to; None if it is new."""
         rows = await self._bound.fetch("bound_key")
         return str(rows[0]["kid"]) if rows else None
 
     async def bind(self, kid: str, public: Mapping[str, str], now: datetime) -> None:
-        """Let the database belong to a key, unless it belongs to one."""
+        """Bind the database to a key, unless it is bound to one."""
         await self._bound.send("bind_key", kid=kid, public_key=Document(dict(public)), now=now)
 
     async def set_tokens_not_before(self, at: datetime) -> None:
-        """From now on no token is let in that was made before `at`."""
+        """Refuse all tokens that were made before `at`."""
         await self._bound.send("set_server_not_before", at=at)
 
     async def purged_at(self) -> datetime | None:
-        """When the last purge began."""
+        """Return when the last purge began."""
         rows = await self._bound.fetch("purged_at")
         return moment_or_none(rows[0]["purged_at"]) if rows else None
 
     async def begin_purge(self, now: datetime, before: datetime) -> bool:
-        """Whether it may begin: none has since `before`."""
+        """Note that a purge begins. Return False, without noting it, if one has begun since
+        `before`.
+        """
         return await self._bound.touched("begin_purging", now=now, before=before)
 
     async def set_purged_at(self, at: datetime | None) -> None:
         await self._bound.send("set_purged_at", at=at)
 
     async def note_rejected_key(self, role: Role, status: int, now: datetime) -> None:
-        """The key of a language model is rejected since `now`, or since it was noted before."""
+        """Note that the key of a language model is rejected. An earlier `since` stays."""
         await self._bound.send("note_rejected_key", role=role, status=status, now=now)
 
     async def forget_rejected_key(self, role: Role) -> None:

@@ -1,5 +1,5 @@
-"""The audit log: one record an operation, chained to the one before it, written in the transaction
-of its effect, or behind a read.
+"""The audit log: one record per operation, chained to the previous one, and written in the
+transaction of its effect, or after a read.
 """
 
 import os
@@ -24,7 +24,7 @@ SALT_BYTES = 16
 
 @dataclass(frozen=True)
 class Details:
-    """Values stored beside a record until they are erased."""
+    """Values that are stored apart from a record, so that they can be erased."""
 
     salt: bytes
     values: Mapping[str, str]
@@ -52,9 +52,9 @@ class AuditRecord:
     inputs_hash: str | None = None
 
     def exported(self) -> dict[str, Any]:
-        """A chained record as it is exported and verified."""
+        """Return a chained record in the form in which it is exported and verified."""
         assert self.link is not None
-        # Numbers that are not whole are texts: those that give the same number back.
+        # Fractions are texts (`repr`), which give exactly the same number back.
         line = {
             "namespace": self.namespace,
             "seq": self.link.seq,
@@ -79,7 +79,7 @@ class AuditRecord:
             "mac": self.link.mac,
         }
         if self.inputs_hash is not None:
-            # Left out of records that have none: their digest is that of before there were any.
+            # Left out if there is none, so that older records keep their digests.
             line["inputs_hash"] = self.inputs_hash
         if self.details is not None:
             values = dict(self.details.values)
@@ -89,7 +89,7 @@ class AuditRecord:
 
 @dataclass(frozen=True)
 class Filter:
-    """The conditions on records; an empty text is no condition. `touching`: an id among theirs."""
+    """The conditions on records; "" is no condition. `touching`: an id among those of a record."""
 
     since: datetime
     until: datetime
@@ -100,18 +100,18 @@ class Filter:
 
 
 class Audit:
-    """Append and read; nothing here changes a record."""
+    """Appends and reads records; nothing here changes one."""
 
     def __init__(self, bound: BoundConnection, mac_key: bytes | None) -> None:
         self._bound = bound
         self._mac_key = mac_key
 
     async def record(self, entry: AuditEntry) -> None:
-        """Write `entry`. Other writers of this namespace wait from here to the end of the
-        transaction, so nothing should follow.
+        """Write `entry`. Other writers of this namespace wait until the end of the transaction, so
+        call this last.
 
-        Raises `NamespaceNotFound`, and `Unauthenticated` if the caller's token has ended before:
-        then the operation does not happen.
+        Raises `NamespaceNotFound`, and `Unauthenticated` if the caller's token has ended: then the
+        operation does not happen.
         """
         asks = entry.outcome is Outcome.OK and not entry.ends_caller
         head = await self._locked_head(entry if asks else None)
@@ -119,13 +119,13 @@ class Audit:
 
     async def record_all(self, entries: Sequence[AuditEntry]) -> None:
         """Write the records of operations that have ended, in their order, even if their tokens
-        were revoked meanwhile. Other writers wait as with `record`. Raises `NamespaceNotFound`.
+        were revoked since. Other writers wait as for `record`. Raises `NamespaceNotFound`.
         """
         if entries:
             await self._append(await self._locked_head(None), entries)
 
     async def written(self, ids: Iterable[str]) -> set[str]:
-        """Those of these records that are in the audit log."""
+        """Return the ids of those of these records that are in the audit log."""
         rows = await self._bound.fetch("written_records", ids=list(ids))
         return {row["id"] for row in rows}
 
@@ -145,7 +145,7 @@ class Audit:
                 operation=entry.operation,
                 accessor=entry.accessor,
                 request_id=entry.request_id,
-                # What a caller has chosen may be anybody's words, and nothing here is erased.
+                # Keep no id that a caller chose: it may be personal, and records are not erased.
                 ids=tuple(filter(is_ours, entry.ids)),
                 counts=entry.counts,
                 outcome=entry.outcome,
@@ -168,22 +168,25 @@ class Audit:
         await self._bound.send("move_audit_head", seq=head.seq, digest=head.digest)
 
     async def lock(self) -> None:
-        """Let other writers of the audit log wait. Before any row that the transaction locks."""
+        """Lock the audit log of the namespace. Call it before the transaction locks other rows."""
         await self._bound.send("lock_audit_head")
 
     async def require(self, entry: AuditEntry | None) -> None:
         """Lock the audit log of the namespace. Raises `Unauthenticated` if the caller's token has
-        ended before, and `NamespaceNotFound`.
+        ended, and `NamespaceNotFound`.
         """
         await self._locked_head(entry)
 
     async def _locked_head(self, entry: AuditEntry | None) -> Head:
-        """Raises `Unauthenticated` if the token of `entry` has ended."""
+        """Lock the head of the chain and return it. Raises `Unauthenticated` if the token of
+        `entry` has ended, and `NamespaceNotFound`.
+        """
         bearer = entry and (entry.bearer or Bearer(entry.accessor or "", LATEST))
         accessor, jti = bearer.parts if bearer else ("", "")
         made_at = bearer.since if bearer else LATEST
         for _ in range(2):
-            # Two statements, one round trip: only the second sees what the lock waited for.
+            # Two statements in one round trip: only the second sees the changes that the lock
+            # waited for.
             await self.lock()
             rows = await self._bound.fetch(
                 "locked_audit_head",
@@ -200,25 +203,27 @@ class Audit:
         return _head(rows)
 
     async def head(self) -> Head | None:
-        """The head of the chain; None where there is no such namespace."""
+        """Return the head of the chain; None if there is no such namespace or no record."""
         rows = await self._bound.fetch("audit_head")
         return Head(rows[0]["seq"], rows[0]["digest"]) if rows else None
 
     async def cut(self) -> tuple[int, str]:
-        """Up to where the chain was cut, and the server's statement of it; 0 and "" where not."""
+        """Return up to which record the chain was cut, and the signed statement; 0 and "" if not
+        cut.
+        """
         rows = await self._bound.fetch("audit_cut")
         return (rows[0]["cut_seq"], rows[0]["cut_statement"]) if rows else (0, "")
 
     async def move_cut(self, before: int, seq: int, statement: str) -> bool:
-        """Cut the records up to `seq`, unless others than those up to `before` were cut: none of
-        them counts any more, and `remove_cut` may delete them.
+        """Cut the records up to `seq`: they no longer count, and `remove_cut` may delete them.
+        Return False if the last cut is not the one at `before`.
         """
         return await self._bound.touched(
             "move_audit_cut", before=before, seq=seq, statement=statement
         )
 
     async def remove_cut(self, limit: int) -> int:
-        """Delete some of the records that were cut, the oldest, with their details; how many."""
+        """Delete the oldest records that were cut, with their details. Return how many."""
         rows = await self._bound.fetch("cut_records", limit=limit)
         ids = [row["id"] for row in rows]
         if ids:
@@ -227,22 +232,22 @@ class Audit:
         return len(ids)
 
     async def to_cut(self, before: datetime, after: str, limit: int) -> list[Namespace]:
-        """Namespaces after `after` whose first record that is left is older than `before`, or that
-        have records which were cut. On a connection for all namespaces.
+        """Return namespaces after `after` whose first remaining record is older than `before`, or
+        that still have records which were cut. Needs a connection for all namespaces.
         """
         rows = await self._bound.fetch("audits_to_cut", before=before, after=after, limit=limit)
         return [Namespace(row["namespace"]) for row in rows]
 
     async def newest(self, limit: int) -> list[AuditRecord]:
-        """The newest records of this namespace, newest first, without details."""
+        """Return the newest records of this namespace, newest first, without details."""
         return [_record(row) for row in await self._bound.fetch("records", limit=limit)]
 
     async def newest_of_all(self, limit: int) -> list[AuditRecord]:
-        """The newest records of all namespaces, newest first, without details."""
+        """Return the newest records of all namespaces, newest first, without details."""
         return [_record(row) for row in await self._bound.fetch("all_records", limit=limit)]
 
     async def page(self, wanted: Filter, before: int, limit: int) -> list[AuditRecord]:
-        """The chained records before `before` that are wanted, newest first."""
+        """Return the chained records before `before` that meet the conditions, newest first."""
         rows = await self._bound.fetch(
             "record_page",
             before=before,
@@ -257,26 +262,28 @@ class Audit:
         return [_record(row) for row in rows]
 
     async def chained(self, after: int, limit: int) -> list[dict[str, Any]]:
-        """The records after `after` as they are exported, in the order of the chain. One that
-        somebody made unreadable is empty.
+        """Return the records after `after` in the exported form, in the order of the chain. A
+        record that was tampered with and cannot be read is empty.
         """
         rows = await self._bound.fetch("chained_records", after=after, limit=limit)
         return [_exported(row) for row in rows]
 
     async def unchained(self) -> int:
-        """How many records are from before there was a chain."""
+        """Return the number of records from before there was a chain."""
         return int((await self._bound.fetch("unchained_records"))[0]["records"])
 
     async def recent(self, since: datetime) -> int:
-        """How many records are not older."""
+        """Return the number of records at `since` or later."""
         return int((await self._bound.fetch("recent_records", since=since))[0]["records"])
 
     async def checkpointed(self, seq: int) -> None:
-        """A checkpoint for `seq` is in its place."""
+        """Note that a checkpoint for `seq` was written."""
         await self._bound.send("mark_checkpoint", seq=seq)
 
     async def namespaces(self, after: str, limit: int, *, grown: bool) -> list[Namespace]:
-        """Namespaces after `after` with an audit log, or one `grown` since its checkpoint."""
+        """Return namespaces after `after` that have an audit log; with `grown`, one that has grown
+        since its checkpoint.
+        """
         query = "grown_audits" if grown else "all_audits"
         rows = await self._bound.fetch(query, after=after, limit=limit)
         return [Namespace(row["namespace"]) for row in rows]

@@ -1,4 +1,4 @@
-"""The queries that follow from the registry of tables: erasing, redacting, exporting, importing."""
+"""The queries derived from the table registry: for erasing, redacting, exporting and importing."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from recall_server.storage.tables.registry import (
 
 
 def queries() -> str:
-    """The queries that follow from the registry, as a file of named queries."""
+    """Return the queries derived from the registry, in the form of a file of named queries."""
     return "\n".join((*_erasing(), *_redacting(), *_exporting(), *map(_count_accesses, COUNTED)))
 
 
@@ -83,7 +83,7 @@ def _exporting() -> Iterator[str]:
         if table.exported in IMPORTED:
             values = ", ".join(f":{name}" for name in names)
             if "erase_epoch" in table.inner:
-                # Under the lock of the namespace, as an erasure counts it up.
+                # An import holds the lock of the namespace, since an erasure raises the epoch.
                 columns += ", erase_epoch"
                 values += ",\n  (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)"
             insert = (
@@ -101,8 +101,8 @@ def _count_accesses(name: str) -> str:
     return f"""-- query: count_accesses_of_{name}
 -- any scope: of rows that a caller was shown
 -- in: sqlite
--- The namespace comes from the counts, so that each row is looked up by its key: SQLite, which
--- knows nothing of a namespace, would go through all of its rows.
+-- The namespace comes from the counts, so that each row is looked up by its key: without
+-- statistics SQLite would scan all rows of the namespace.
 WITH counted AS MATERIALIZED (
   SELECT :namespace AS counted_namespace, value ->> 0 AS counted_id, value ->> 1 AS times,
     value ->> 2 AS last
@@ -113,8 +113,8 @@ UPDATE {name} SET access_count = access_count + times,
 FROM counted
 WHERE namespace = counted_namespace AND id = counted_id
 -- in: postgres
--- A row that a change has locked is not waited for: it loses these accesses, and nobody waits for
--- somebody in a circle.
+-- Rows that another transaction has locked are skipped and lose these accesses, so that there is no
+-- deadlock.
 UPDATE {name} SET access_count = access_count + times,
   last_accessed_at = GREATEST(last_accessed_at, last)
 FROM (

@@ -15,7 +15,7 @@ from recall_server.storage.tables.memory_events import MemoryEvents
 
 @dataclass(frozen=True)
 class OpenDispute:
-    """The sides of a dispute by their ids."""
+    """A dispute: the ids of its new and its existing memories."""
 
     question_id: str
     new: str
@@ -29,7 +29,7 @@ class Disputes(BoundTable):
     async def open(
         self, question_id: str, new: str, existing: Sequence[str], now: datetime
     ) -> bool:
-        """Mark both sides; False where one of them is not believed any more."""
+        """Open a dispute and mark its memories. Return False if one is not believed any more."""
         ids = [new, *existing]
         marked = await self._bound.fetch(
             "mark_disputed", ids=ids, before=[*before(Status.DISPUTED), Status.DISPUTED]
@@ -52,7 +52,7 @@ class Disputes(BoundTable):
         return len(marked) == len(ids)
 
     async def close(self, question_id: str, now: datetime) -> bool:
-        """End a dispute; False where there is none."""
+        """End a dispute. Return False if it is not open."""
         rows = await self._bound.fetch("close_dispute", question_id=question_id, now=now)
         if rows:
             self._bound.tell(WebhookKind.CONFLICT_SETTLED, question_id, now)
@@ -62,45 +62,45 @@ class Disputes(BoundTable):
         return bool(rows)
 
     async def withdraw(self, memory_id: str, opened_at: datetime, now: datetime) -> None:
-        """Close the disputes of a memory that were opened at this moment: they are taken back."""
+        """Close the disputes of a memory that were opened at this moment, to undo them."""
         await self._bound.send(
             "withdraw_disputes", memory_id=memory_id, opened_at=opened_at, now=now
         )
 
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
-        """Open the disputes of a memory again that were closed at this moment."""
+        """Reopen the disputes of a memory that were closed at this moment."""
         await self._bound.send("reopen_disputes", memory_id=memory_id, closed_at=closed_at)
 
     async def get(self, question_id: str) -> OpenDispute | None:
-        """The open dispute of this id."""
+        """Return the open dispute of this id."""
         found = _disputes(await self._bound.fetch("dispute", question_id=question_id))
         return found[0] if found else None
 
     async def sides(self, question_id: str) -> list[tuple[str, str]]:
-        """The memories of a dispute, open or settled, each with its side."""
+        """Return the memories of a dispute, open or settled, each with its side."""
         rows = await self._bound.fetch("sides_of_dispute", question_id=question_id)
         return [(row["memory_id"], row["side"]) for row in rows]
 
     async def page(self, *, limit: int, offset: int) -> list[OpenDispute]:
-        """The open disputes, those that have waited longest first."""
+        """Return a page of the open disputes, the longest waiting first."""
         return _disputes(await self._bound.fetch("open_disputes", limit=limit, offset=offset))
 
     async def ended(self) -> list[str]:
-        """The open disputes of which a whole side is not believed any more."""
+        """Return the open disputes of which one whole side is not believed any more."""
         return [row["question_id"] for row in await self._bound.fetch("ended_disputes")]
 
     async def members(self, question_id: str) -> list[str]:
-        """All that a dispute of this id is or was about."""
+        """Return the memories that a dispute, open or settled, is about."""
         rows = await self._bound.fetch("dispute_members", question_id=question_id)
         return [row["memory_id"] for row in rows]
 
     async def answer(self, question_id: str) -> tuple[str, datetime] | None:
-        """Who answered it and when."""
+        """Return who answered a dispute, and when; None if nobody did."""
         rows = await self._bound.fetch("answer_given", question_id=question_id)
         return (rows[0]["decided_by"], moment(rows[0]["decided_at"])) if rows else None
 
     async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """What contradicts each of these memories, as long as nobody has answered."""
+        """Return the memories that contradict each of these in open disputes."""
         found: dict[str, list[str]] = {}
         for row in await self._bound.fetch("disputed_with", ids=list(ids)):
             found.setdefault(row["memory_id"], []).append(row["other_id"])
@@ -122,11 +122,13 @@ def _disputes(rows: Sequence[Row]) -> list[OpenDispute]:
 
 
 class Relations(BoundTable):
-    """A row stays when its change is undone: the events say whether the relation stands."""
+    """Relations between memories. A row stays when its change is undone: the events tell whether
+    the relation stands.
+    """
 
     async def add(self, relations: Sequence[Relation], new: Collection[str] = ()) -> None:
-        """State relations. What stands already is not stated again. Each has an event at both ends,
-        unless one of them is a `new` memory of this change, with which it stands and falls.
+        """State relations, except those that stand already. Each has an event at both ends, unless
+        one end is a `new` memory of this change: the relation then depends on that memory.
         """
         between = [one for one in relations if one.from_id not in new and one.to_id not in new]
         stand = {_key(one) for one in await self._between(between)} if between else set()
@@ -138,7 +140,7 @@ class Relations(BoundTable):
         await self._bound.many("relate", [vars(one) for one in stated])
 
     async def _between(self, relations: Sequence[Relation]) -> list[Relation]:
-        """What stands already between the ends of these."""
+        """Return the relations that stand already between the ends of these."""
         from_ids, to_ids = {one.from_id for one in relations}, {one.to_id for one in relations}
         rows = await self._bound.fetch(
             "relations_between", from_ids=sorted(from_ids), to_ids=sorted(to_ids)
@@ -146,19 +148,19 @@ class Relations(BoundTable):
         return await self.standing([_relation(row) for row in rows])
 
     async def of_memories(self, ids: Sequence[str], *, limit: int) -> list[Relation]:
-        """Those of the newest `limit` from and to these memories that stand at the moment that is
-        read.
+        """Return those of the newest `limit` relations from and to these memories that stand at the
+        moment that is read.
         """
         rows = await self._bound.fetch("relations_of", ids=list(ids), limit=limit)
         return await self.standing([_relation(row) for row in rows])
 
     async def standing_rows(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows of those relations that stand."""
+        """Return the rows of the relations that stand."""
         stand = {_key(one) for one in await self.standing([_relation(row) for row in rows])}
         return [row for row in rows if _key(_relation(row)) in stand]
 
     async def standing(self, relations: Sequence[Relation]) -> list[Relation]:
-        """Those of these relations that stand at the moment that is read."""
+        """Return those of these relations that stand at the moment that is read."""
         ends = {end for one in relations for end in (one.from_id, one.to_id)}
         histories = Histories(await MemoryEvents(self._bound).related(ends))
         known_at = self._bound.past.known_at
@@ -169,7 +171,7 @@ class Relations(BoundTable):
         ]
 
     def undone(self, memory_ids: Sequence[str], change_id: str, now: datetime) -> None:
-        """A change that only stated relations of these memories was taken back."""
+        """Note that a change was undone that only stated relations of these memories."""
         for one in memory_ids:
             self._bound.note(one, EventKind.UNDONE, now, reason=change_id)
 

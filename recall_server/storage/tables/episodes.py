@@ -1,4 +1,4 @@
-"""The tables of texts as they were said: episodes and their turns."""
+"""The tables of texts: episodes, their turns, and turns in quarantine."""
 
 import asyncio
 import hashlib
@@ -28,12 +28,12 @@ from recall_server.storage.driver import (
 )
 from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
-# The turns of a longer text take long enough for other callers to notice.
+# Preparing the turns of a longer text delays other callers noticeably.
 INLINE_CHARS_MAX = 16_000
 
 
 @dataclass(frozen=True)
-class Receipt(BoundTable):
+class Receipt:
     """The answer to the request that first used an idempotency key."""
 
     episode_id: str
@@ -42,8 +42,8 @@ class Receipt(BoundTable):
 
 
 def intact(row: Row) -> str:
-    """The text of an episode. Raises `DatabaseUnusable` where it is not as it was written, which
-    no database notices of a text that stands in no index.
+    """Return the text of an episode. Raises `DatabaseUnusable` if it differs from what was written,
+    which a database does not notice for a text without an index.
     """
     text = str(row["text"])
     if hashlib.sha256(text.encode()).hexdigest() != row["content_hash"]:
@@ -55,11 +55,11 @@ def intact(row: Row) -> str:
 
 
 class Episodes(BoundTable):
-    """Append-only: an episode is added once and never changed."""
+    """Append-only: an episode is added once, and its text never changes."""
 
     async def add(self, episode: Episode, key: str, digest: str) -> bool:
-        """Write the episode and its turns; False where `key` was used before (nothing written).
-        Raises `QuotaExceeded`.
+        """Write the episode and its turns. Return False, and write nothing, if `key` was used
+        before. Raises `QuotaExceeded`.
         """
         row = _row(episode, key, digest)
         if not await self._bound.fetch("add_new_episodes", **row):
@@ -69,7 +69,7 @@ class Episodes(BoundTable):
         return True
 
     async def add_new(self, episode: Episode, key: str, digest: str) -> None:
-        """`add` where `key` cannot have been used: raises `Stale` where it was (see
+        """`add` with a `key` that should be new: raises `Stale` if it was used (see
         `Connection.expect`).
         """
         row = _row(episode, key, digest)
@@ -79,7 +79,7 @@ class Episodes(BoundTable):
 
     @property
     def _then(self) -> str:
-        """How the names of queries end that read what was known at a moment of the past."""
+        """The suffix of the query names: "_at" when reading what was known at a past moment."""
         return "_at" if self._bound.past.known_at else ""
 
     async def _add_turns(self, episode: Episode) -> None:
@@ -91,7 +91,7 @@ class Episodes(BoundTable):
         await self._bound.many("add_turn", rows)
 
     async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
-        """Give a text and the memories of it the tags, the metadata and the end of `after`. Raises
+        """Give a text and its memories the tags, the metadata and the expiry of `after`. Raises
         `QuotaExceeded`.
         """
         labels = _labels(after)
@@ -107,12 +107,12 @@ class Episodes(BoundTable):
             self._bound.note(row["id"], EventKind.RELABELLED, now)
 
     async def first_in(self, container: str) -> bool:
-        """Whether there is but one episode in a container."""
+        """Return whether a container has exactly one episode."""
         rows = await self._bound.fetch("episodes_in_container", container=container, limit=2)
         return len(rows) == 1
 
     async def receipt(self, key: str) -> Receipt | None:
-        """The answer to the request that used `key`, if there was one."""
+        """Return the answer to the request that used `key`, if there was one."""
         rows = await self._bound.fetch("episode_by_key", idempotency_key=key)
         return (
             Receipt(rows[0]["id"], rows[0]["job_id"], rows[0]["request_digest"]) if rows else None
@@ -123,7 +123,7 @@ class Episodes(BoundTable):
         return found[0] if found else None
 
     async def several(self, episode_ids: Sequence[str]) -> list[Episode]:
-        """Those of these episodes that there are, in the order of their ids."""
+        """Return those of these episodes that exist, in the order of their ids."""
         rows = await self._bound.fetch("episodes_by_id", ids=list(episode_ids))
         if not rows:
             return []
@@ -147,8 +147,8 @@ class Episodes(BoundTable):
         app: str = "",
         group_id: str = "",
     ) -> list[tuple[Episode, str]]:
-        """Texts that can be read, newest first, without their turns; and of each the words that
-        can be read. "" stands for any.
+        """Return readable texts, newest first, without their turns, each with its words that are
+        neither forgotten nor hidden. "" stands for any.
         """
         rows = await self._bound.fetch(
             "page_of_texts",
@@ -168,7 +168,7 @@ class Episodes(BoundTable):
         return [(one, visible(one.text, 0, one.forgotten)) for one in found]
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
-        """The forgotten words of these episodes."""
+        """Return the spans of the forgotten words of these episodes."""
         found: dict[str, list[Span]] = {}
         for row in await self._bound.fetch(
             f"forgotten_words{self._then}", ids=sorted(set(episode_ids))
@@ -183,15 +183,15 @@ class Episodes(BoundTable):
         now: datetime,
         kind: EventKind = EventKind.FORGOTTEN,
     ) -> None:
-        """Neither find nor show these words, until the item is restored."""
+        """Hide these words from search and readers until the item is restored."""
         await self.hide_words(item_id, words, now)
         episode_id = episode_of(item_id)
-        # Of a memory its own table tells.
+        # Events of a memory are noted by the table of memories.
         if any(one.episode_id == episode_id for one in words):
             self._bound.note(item_id, kind, now, episode_id=episode_id)
 
     async def hide_words(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
-        """`forget` as a part of another change, which tells of it."""
+        """`forget` as a part of another change, which notes the event."""
         await self._bound.many(
             "forget_words",
             [
@@ -217,11 +217,11 @@ class Episodes(BoundTable):
         await self._bound.send("remember_words", item_id=item_id)
 
     async def undone(self, item_id: str, change_id: str, episode_id: str, now: datetime) -> None:
-        """Tell that a change of a text, turn or passage was taken back."""
+        """Note that a change of a text, turn or passage was undone."""
         self._bound.note(item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id)
 
     async def forgotten_at(self, passage_id: str) -> datetime | None:
-        """When a passage was forgotten; None where it is not."""
+        """Return when a passage was forgotten; None if it is not."""
         rows = await self._bound.fetch(
             "forgotten_passage", id=passage_id, episode_id=episode_of(passage_id)
         )
@@ -233,7 +233,7 @@ class Episodes(BoundTable):
         self._bound.note(item_id, EventKind.RELEASED, now, episode_id=episode_of(item_id))
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
-        """The passages among `ids` that search finds."""
+        """Return the passages among `ids` that search finds."""
         rows = await self._bound.fetch("passage_items", ids=list(ids))
         forgotten = await self.forgotten_in(rows)
         ids = sorted({row["episode_id"] for row in rows})
@@ -246,7 +246,7 @@ class Episodes(BoundTable):
         return true_at(found, self._bound.past.as_of)
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
-        """The words of those of these turns that can be read, by id."""
+        """Return the readable words of those of these turns that have any, by id."""
         rows = await self._bound.fetch("turns_said", ids=sorted(set(ids))) if ids else []
         forgotten = await self.forgotten_in(rows)
         found = {}
@@ -257,21 +257,23 @@ class Episodes(BoundTable):
         return found
 
     async def forgotten_in(self, rows: Sequence[Row]) -> dict[str, list[Span]]:
-        """The forgotten words of the episodes of these rows that have any."""
+        """Return the forgotten words of the episodes of these rows that have any."""
         ids = {row["episode_id"] for row in rows if row["has_forgotten"]}
         if self._then and await self._bound.touched("memory_was_forgotten"):
-            # Others may have been restored since.
+            # At that moment other words may have been forgotten which were restored since.
             ids = {row["episode_id"] for row in rows}
         return await self.forgotten_words(ids) if ids else {}
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
-        """Add to the accesses of each, but of those that are being changed just now."""
+        """Add to the access counts of turns. On Postgres rows locked by another transaction are
+        skipped.
+        """
         if counts:
             await self._bound.send("count_accesses_of_turns", counts=accesses(counts))
 
 
 def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
-    """The items as they were true then, of those that were; None: as they are."""
+    """Return those items that were true then, as they were true; with None, all as they are."""
     if at is None:
         return list(items)
     return [then for one in items if (then := one.as_of(at)) is not None]
@@ -362,12 +364,12 @@ def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
 
 
 def tags(row: Row) -> tuple[str, ...]:
-    """The tags of a text or a memory."""
+    """Return the tags of a text or a memory."""
     return tuple(document(row["tags"]) or ())
 
 
 def metadata(row: Row) -> Mapping[str, Any]:
-    """The metadata of a text or a memory."""
+    """Return the metadata of a text or a memory."""
     found: Mapping[str, Any] = document(row["metadata"]) or {}
     return found
 
@@ -384,7 +386,7 @@ def _turn(row: Row) -> Turn:
 
 
 def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
-    """The last of those superseded words that a passage has."""
+    """Return the last of the superseded words that overlap a passage."""
     touching = [
         one
         for one in superseded
@@ -421,12 +423,12 @@ def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
 
 
 class Quarantine(BoundTable):
-    """A suspect is decided about once; a later decision gets False."""
+    """Turns that are held back. Each is decided about once."""
 
     async def hold(
         self, episode_id: str, reasons: Mapping[str, Sequence[str]], at: datetime
     ) -> None:
-        """Note why turns (id to reasons) of an episode are hidden."""
+        """Store why turns of an episode are hidden. `reasons`: by the id of the turn."""
         await self._bound.many(
             "hold_turn",
             [
@@ -446,7 +448,7 @@ class Quarantine(BoundTable):
             )
 
     async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
-        """The suspects in this state with their words, newest first."""
+        """Return the suspects in this state with their words, newest first."""
         rows = await self._bound.fetch("quarantined", state=state, limit=limit, offset=offset)
         return [_suspect(row) for row in rows]
 
@@ -465,13 +467,13 @@ class Quarantine(BoundTable):
         rows = await self._bound.fetch(
             "decide_quarantined", item_id=item_id, state=state, decided_by=by, decided_at=at
         )
-        # That it is released is told by the turn that is shown.
+        # The event of a release is noted when the turn is shown (`Episodes.show`).
         if rows and state is Held.REJECTED:
             self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
         return bool(rows)
 
     async def undo(self, item_id: str, before: MemoryEvent | None) -> None:
-        """Set a turn to what it was by this event; None: nobody had looked at it."""
+        """Set a turn back to the state that this event left; None: it was not in quarantine."""
         if before is None:
             await self._bound.send("undo_hold", item_id=item_id)
             await self._bound.send("open_turn", id=item_id)

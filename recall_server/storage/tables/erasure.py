@@ -1,5 +1,5 @@
-"""The table of erasures: what was erased, in numbers; the digests of what must not come back; and
-deleting and redacting rows. Which tables are concerned is in the table registry.
+"""The table of erasures: what was erased, in numbers; the digests of texts that must not come back;
+and deleting and redacting rows of the tables that the table registry names.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -19,15 +19,15 @@ from recall_server.storage.tables.limits import EVENT_BYTES, return_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.registry import Part
 
-# The job that goes on where the call for an erasure ends.
+# The kind of the job that continues an erasure after its call has ended.
 PURGE = "purge"
-# Until a namespace is erased, no token opens it, whenever it was made.
+# While a namespace is being erased, no token opens it, whenever it was made.
 NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """One erasure and how far it has come; `claims` are those of its receipt."""
+    """One erasure and how far it has come; `claims` are the claims of its receipt."""
 
     namespace: Namespace
     id: str
@@ -40,12 +40,12 @@ class Erasure:
     secret_hash: str | None = field(repr=False)
     receipt: str = field(repr=False)
     sealed: str | None = field(repr=False)
-    # That of the namespace after it: what was there before has a smaller one.
+    # The erase epoch of the namespace after it. Rows from before have a smaller one.
     epoch: int | None
 
 
 class Hold(NamedTuple):
-    """Since when nothing of a namespace may be destroyed, and why."""
+    """An order that nothing of a namespace is erased: since when, and why."""
 
     namespace: Namespace
     at: datetime
@@ -53,12 +53,12 @@ class Hold(NamedTuple):
 
 
 class Erasures(BoundTable):
-    """Deleting and redacting take a transaction that may erase."""
+    """Erasures and what they change. Deleting and redacting need an erasing transaction."""
 
     async def begin(
         self, erasure_id: str, kind: Kind, by: str, claims: Mapping[str, Any], now: datetime
     ) -> None:
-        """From here on, and until it has ended, words may be redacted."""
+        """Add an erasure. Until it has ended, texts may be redacted."""
         await self._bound.send(
             "begin_erasure",
             id=erasure_id,
@@ -78,8 +78,8 @@ class Erasures(BoundTable):
         sealed: str,
         stage: Stage,
     ) -> None:
-        """All is done that one transaction can do; `sealed` is for the ledger, `stage` how far it
-        has come.
+        """Store the receipt of an erasure, and how far it has come (`stage`). `sealed` is its
+        request, encrypted for the ledger.
         """
         await self._bound.send(
             "settle_erasure",
@@ -92,7 +92,7 @@ class Erasures(BoundTable):
         )
 
     async def known(self, ids: Sequence[str]) -> set[str]:
-        """The ids among these that are here; on a connection for all namespaces."""
+        """Return those of these ids that exist. Needs a connection for all namespaces."""
         return {row["id"] for row in await self._bound.fetch("known_erasures", ids=list(ids))}
 
     async def hold(self) -> Hold | None:
@@ -100,27 +100,27 @@ class Erasures(BoundTable):
         return _hold(rows[0]) if rows else None
 
     async def set_hold(self, hold: Hold | None) -> bool:
-        """Place it, or lift the one that stands; False where there is no such namespace."""
+        """Place a hold, or lift it with None. Return False if there is no such namespace."""
         at, because = (hold.at, hold.because) if hold else (None, None)
         return await self._bound.touched("set_hold", at=at, because=because)
 
     async def holds(self) -> list[Hold]:
-        """All holds; on a connection for all namespaces."""
+        """Return all holds. Needs a connection for all namespaces."""
         return [_hold(row) for row in await self._bound.fetch("holds")]
 
     async def begin_purge(self, erasure_id: str) -> None:
         await self._bound.send("begin_purge", id=erasure_id)
 
     async def keep_unpurged(self) -> None:
-        """Rows are changed for erasures that have changed none: files hold what they were, until
-        `end_purge`.
+        """Note for all erasures without a final receipt that rows were changed: files hold the old
+        ones until `end_purge`.
         """
         await self._bound.send("keep_unpurged")
 
     async def end_purge(
         self, erasure_id: str, left_behind: str, receipt: str, now: datetime
     ) -> bool:
-        """False where it was done before."""
+        """Store the final receipt of an erasure. Return False if it was stored before."""
         return await self._bound.touched(
             "end_purge", id=erasure_id, left_behind=left_behind, receipt=receipt, now=now
         )
@@ -130,16 +130,16 @@ class Erasures(BoundTable):
         return _erasure(rows[0]) if rows else None
 
     async def find(self, erasure_id: str) -> Erasure | None:
-        """The erasure of this id in any namespace; on a connection for all."""
+        """Return the erasure of this id in any namespace. Needs a connection for all."""
         rows = await self._bound.fetch("erasure_by_id", id=erasure_id)
         return _erasure(rows[0]) if rows else None
 
     async def unpurged(self) -> list[Erasure]:
-        """All that still wait for a purge; on a connection for all namespaces."""
+        """Return all erasures that wait for a purge. Needs a connection for all namespaces."""
         return [_erasure(row) for row in await self._bound.fetch("unpurged_erasures")]
 
     async def namespaces(self) -> list[Namespace]:
-        """All there are; on a connection for all."""
+        """Return all namespaces. Needs a connection for all."""
         rows = await self._bound.fetch("names_of_namespaces")
         return [Namespace(row["namespace"]) for row in rows]
 
@@ -148,19 +148,19 @@ class Erasures(BoundTable):
         await self._bound.send("acknowledge_receipt", id=erasure_id, now=now)
 
     async def remember(self, erased: Iterable[ErasedText]) -> None:
-        """These texts are not taken again."""
+        """Refuse these texts from now on."""
         await self._bound.send("add_erased", erased=Document([list(one) for one in sorted(erased)]))
 
     async def erased(self, digests: Sequence[str], places: ErasedPlaces = EVERYWHERE) -> set[str]:
-        """The digests among these whose text was erased in one of the places."""
+        """Return those of these digests whose text was erased in one of the places."""
         rows = await self._bound.fetch("erased_among", digests=list(digests), **_within(places))
         return {row["digest"] for row in rows}
 
     async def refuse(
         self, digests: Sequence[str], places: ErasedPlaces, otherwise: Exception
     ) -> None:
-        """Where a text of these digests was erased in one of the places, `otherwise` is raised here
-        or later, and nothing of the transaction holds (see `Connection.expect`).
+        """Roll the transaction back if a text of these digests was erased in one of the places:
+        `otherwise` is raised here or later (see `Connection.expect`).
         """
         await self._bound.expect(
             "none_erased",
@@ -170,30 +170,30 @@ class Erasures(BoundTable):
         )
 
     async def allow(self, digests: Sequence[str]) -> int:
-        """Take texts of these digests again; how many were refused so far."""
+        """Accept texts of these digests again. Return how many were refused so far."""
         rows = await self._bound.fetch("allow_erased", digests=list(digests))
         return len({row["digest"] for row in rows})
 
     async def counts(self) -> dict[str, int]:
-        """How many rows the namespace has in each table that its erasure deletes from."""
+        """Return the number of rows in each table that an erasure of the namespace deletes from."""
         (row,) = await self._bound.fetch("erasure_counts")
         return {table: int(row[table]) for table in registry.DELETED}
 
     async def close_namespace(self, now: datetime) -> int:
-        """End all work for the namespace and let no token in until it is erased; how many tokens
-        were revoked.
+        """End all work for the namespace, and refuse all tokens until it is erased. Return how many
+        tokens were revoked.
         """
         for table in registry.ENDS_WORK:
             await self._bound.send(f"erase_all_{table}")
         return await self._revoke(now, until=NEVER)
 
     async def erase_some(self, table: str, limit: int) -> int:
-        """Delete rows of one of `SOME_AT_A_TIME`; how many, and 0 when none are left."""
+        """Delete rows of one of `SOME_AT_A_TIME`. Return how many; 0 when none are left."""
         return len(await self._bound.fetch(f"erase_some_{table}", limit=limit))
 
     async def erase_rest(self, now: datetime) -> int:
-        """Delete all that the namespace has left but the jobs that purge, and let in the tokens
-        that are made from now on; how many tokens were revoked.
+        """Delete all remaining rows of the namespace except purge jobs under way, and accept tokens
+        that are made from now on. Return how many tokens were revoked.
         """
         for table in registry.DELETED:
             await self._bound.send(f"erase_all_{table}")
@@ -207,11 +207,11 @@ class Erasures(BoundTable):
         return len(revoked)
 
     async def close_container(self, erasure_id: str, container: str) -> None:
-        """Let no caller find anything of a container until its erasure ends."""
+        """Hide everything of a container from callers until its erasure ends."""
         await self._bound.send("close_container", id=erasure_id, container=container)
 
     async def end_erasing(self, erasure_id: str) -> None:
-        """Nothing is left of what was to be erased, but in files."""
+        """Note that the rows of an erasure are gone, so that only files may hold traces."""
         await self._bound.send("open_container", id=erasure_id)
         await self._bound.send("end_erasing", id=erasure_id)
 
@@ -222,12 +222,12 @@ class Erasures(BoundTable):
         return await self._bound.fetch("memories_to_erase", after="", limit=limit)
 
     async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
-        """Each with its turns."""
+        """Return the first episodes, each with its turns."""
         rows = await self._bound.fetch("episodes_to_erase", after="", limit=limit)
         return await self.with_turns(rows)
 
     async def remove(self, part: Part, ids: Iterable[str]) -> None:
-        """Delete the rows of all tables of these memories, episodes, passages or tasks."""
+        """Delete the rows that belong to these memories, episodes, passages or tasks."""
         wanted = sorted(ids)
         if wanted:
             tables = registry.with_part(part)
@@ -238,7 +238,7 @@ class Erasures(BoundTable):
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 
     async def remove_details(self, record_ids: Iterable[str]) -> None:
-        """The details of audit records: the chain keeps their digest."""
+        """Delete the details of audit records; the chain keeps their digest."""
         await self._bound.send("erase_details", ids=sorted(record_ids))
 
     async def redact_job(self, job_id: str, payload: Mapping[str, Any]) -> None:
@@ -257,11 +257,11 @@ class Erasures(BoundTable):
         )
 
     async def next_epoch(self) -> None:
-        """Make all caches of this namespace's vectors drop what they hold."""
+        """Make all caches of this namespace's index drop what they hold."""
         await self._bound.fetch("next_erase_epoch")
 
     async def fence(self, now: datetime) -> None:
-        """Take the namespace's jobs from their workers, to be begun again."""
+        """Take the namespace's jobs, except purges, from their workers, to begin again."""
         await self._bound.send("fence_jobs", now=now, purge=PURGE)
         for pushes in (False, True):
             self._bound.note_due(now, pushes=pushes)
@@ -271,7 +271,7 @@ class Erasures(BoundTable):
         return await self.with_turns(rows)
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
-        """Each with its turns."""
+        """Return each episode with its turns."""
         ids = [row["id"] for row in episodes]
         turns: dict[str, list[Row]] = {}
         for turn in await self._bound.fetch("turns_of_episodes", ids=ids):
@@ -283,7 +283,7 @@ class Erasures(BoundTable):
         return rows[0] if rows else None
 
     async def memories_of(self, ids: Iterable[str]) -> Sequence[Row]:
-        """These memories, in any state."""
+        """Return these memories, in any state."""
         return await self._bound.fetch("memories_to_erase_by_id", ids=sorted(ids))
 
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
@@ -293,7 +293,7 @@ class Erasures(BoundTable):
         return await self._bound.fetch("citations_of_episodes", ids=sorted(episode_ids))
 
     async def remove_tasks(self, ids: Iterable[str]) -> None:
-        """Tasks with all that goes with them, and the quota that they take."""
+        """Delete tasks with all their rows, end their jobs, and return their quota."""
         wanted = sorted(ids)
         rows = await self._bound.fetch("stored_bytes_of_runs", ids=wanted)
         await return_quota(self._bound, sum(row["stored_bytes"] for row in rows))
@@ -302,7 +302,7 @@ class Erasures(BoundTable):
             await self._bound.send("end_jobs_of_runs", ids=wanted, nothing=Document({}))
 
     async def remove_memories(self, ids: Iterable[str]) -> None:
-        """Memories with all that goes with them, and the links to them."""
+        """Delete memories with all their rows and the links to them."""
         wanted = sorted(ids)
         await MemoryEvents(self._bound).count(wanted, erased=True)
         for query in ("unlink_memories", "unlink_events"):
@@ -310,19 +310,19 @@ class Erasures(BoundTable):
         await self.remove(Part.MEMORY, wanted)
 
     async def remove_episodes(self, episodes: Sequence[Row], passage_ids: Iterable[str]) -> None:
-        """Episodes with all of their turns. No memory may rest on them any longer."""
+        """Delete episodes with all of their turns. No memory may cite them any more."""
         await self.remove(Part.PASSAGE, passage_ids)
         await self.remove(Part.EPISODE, [row["id"] for row in episodes])
         await return_quota(self._bound, sum(map(_counted_bytes, episodes)))
 
     async def redact(self, table: registry.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Overwrite the redacted columns and the labels of rows: each has those, and its `id`."""
+        """Overwrite rows: each has new values of the redacted columns and labels, and its `id`."""
         await self._bound.many(f"redact_{table.name}", [table.stored(row) for row in rows])
 
 
 def _counted_bytes(episode: Row) -> int:
-    """What an episode counts, of one that an older release has stored at least: a redacted
-    character took one byte or more.
+    """Return the bytes that an episode counts. For an episode of an older release this is a lower
+    bound: a redacted character counts as one byte.
     """
     text = str(episode["text"]).replace(BLOCK, "x")
     return episode["stored_bytes"] or len(text.encode("utf-8", "surrogatepass"))
@@ -358,7 +358,7 @@ _DOCUMENTS_OF_TASK = ("request", "work", "status", "messages", "outcome")
 
 
 class TaskDocuments(NamedTuple):
-    """A task: its version, and all its documents, of which the first is its request."""
+    """A task: its version, and all its documents, beginning with its request."""
 
     id: str
     version: int
@@ -366,10 +366,10 @@ class TaskDocuments(NamedTuple):
 
 
 class ErasureScan(BoundTable):
-    """Only reads: also on a connection of which every query is a transaction of its own."""
+    """Reads what an erasure looks at. It works without a shared transaction too."""
 
     async def epoch(self) -> int:
-        """Goes up with each erasure in the namespace."""
+        """Return the erase epoch, which each erasure in the namespace raises."""
         rows = await self._bound.fetch("erase_epoch")
         return int(rows[0]["erase_epoch"]) if rows else 0
 
@@ -381,20 +381,20 @@ class ErasureScan(BoundTable):
         return [row["id"] for row in await self._bound.fetch(f"ids_of_{table}")]
 
     async def pages(self, table: Table, after: str = "") -> AsyncIterator[Sequence[Row]]:
-        """All rows behind an id, in the order of the ids."""
+        """Yield all rows after an id, in the order of the ids."""
         while page := await self._bound.fetch(f"{table}_to_erase", after=after, limit=PAGE):
             yield page
             after = page[-1]["id"]
 
     async def rows(self, table: Table, ids: Collection[str]) -> AsyncIterator[Sequence[Row]]:
-        """The rows with these ids, page by page."""
+        """Yield the rows with these ids, page by page."""
         wanted = sorted(ids)
         for first in range(0, len(wanted), PAGE):
             query = f"{table}_to_erase_by_id"
             yield await self._bound.fetch(query, ids=wanted[first : first + PAGE])
 
     async def task_versions(self) -> dict[str, int]:
-        """All tasks, each with how often it has changed."""
+        """Return all tasks with their versions."""
         return {row["id"]: int(row["version"]) for row in await self._bound.fetch("run_versions")}
 
     async def tasks(self) -> AsyncIterator[TaskDocuments]:
@@ -430,22 +430,22 @@ class ErasureScan(BoundTable):
         return list(found.values())
 
     async def begun(self, task_ids: Collection[str], at: datetime) -> list[str]:
-        """Those of these tasks that there were then."""
+        """Return those of these tasks that existed then."""
         rows = await self._bound.fetch("runs_begun", ids=sorted(task_ids), at=at)
         return [row["id"] for row in rows]
 
     async def rows_before(self, epoch: int) -> dict[str, int]:
-        """How many rows there are from before an erasure, by table."""
+        """Return the number of rows from before an erasure, by table."""
         (row,) = await self._bound.fetch("rows_begun", epoch=epoch)
         return {table: int(row[table]) for table in ("memories", "episodes")}
 
     async def place_of(self, record_id: str) -> int:
-        """The place of a record in the audit log; 0 where it was cut, with all before it."""
+        """Return the place of a record in the audit log; 0 if it was cut, with all before it."""
         rows = await self._bound.fetch("place_of_record", id=record_id)
         return int(rows[0]["seq"]) if rows else 0
 
     async def details(self) -> AsyncIterator[Sequence[Row]]:
-        """The details of all audit records, each with the place of its record."""
+        """Yield the details of all audit records, each with the place of its record."""
         after = ""
         while page := await self._bound.fetch(
             "audit_details_to_erase", after=after, limit=PAGE_OF_LABELS
@@ -454,7 +454,7 @@ class ErasureScan(BoundTable):
             after = page[-1]["id"]
 
     async def jobs(self, after: str) -> Sequence[Row]:
-        """A page of the jobs that have not ended, each with its text if there is one."""
+        """Return a page of the jobs that may hold words, each with its text if there is one."""
         return await self._bound.fetch("jobs_to_erase", after=after, limit=PAGE_OF_LABELS)
 
     async def pushes(self) -> AsyncIterator[Sequence[Row]]:
@@ -468,7 +468,9 @@ class ErasureScan(BoundTable):
     async def in_container(
         self, table: Table, container: str, *, erasure_id: str, limit: int
     ) -> list[str]:
-        """The ids of what is there, or was when this erasure began."""
+        """Return the ids of what is in a container; if this erasure has begun, of what was there
+        then.
+        """
         query = f"{table}_of_container"
         rows = await self._bound.fetch(
             query, container=container, erasure_id=erasure_id, limit=limit
@@ -476,7 +478,9 @@ class ErasureScan(BoundTable):
         return [row["id"] for row in rows]
 
     async def up_to(self, episode_ids: Collection[str], rows_max: int) -> list[str]:
-        """The first of these episodes, one at least, with no more rows of turns and citations."""
+        """Return the first of these episodes that have at most `rows_max` rows together, with their
+        turns and citations; at least one.
+        """
         found: list[str] = []
         rows = 0
         for row in await self._bound.fetch("rows_of_episodes", ids=sorted(episode_ids)):
@@ -487,41 +491,41 @@ class ErasureScan(BoundTable):
         return found
 
     async def size(self, container: str) -> dict[str, int]:
-        """How many rows a container has, by table."""
+        """Return the number of rows of a container, by table."""
         (row,) = await self._bound.fetch("rows_of_container", container=container)
         return {table: int(row[table]) for table in ("memories", "episodes", "turns")}
 
 
 class Sources(BoundTable):
-    """Writing takes a transaction that may erase."""
+    """What came from a source, to purge it. Writing needs an erasing transaction."""
 
     async def episodes(self, *, episode_id: str, session_id: str, agent_id: str) -> list[str]:
-        """The ids of what came from there; "" stands for any."""
+        """Return the ids of the texts of a source; "" stands for any."""
         rows = await self._bound.fetch(
             "episodes_of_source", episode_id=episode_id, session_id=session_id, agent_id=agent_id
         )
         return [row["id"] for row in rows]
 
     async def turns(self, episode_ids: Collection[str]) -> list[Row]:
-        """Their turns, each with its id, span and state."""
+        """Return the turns of these episodes, each with its id, span and state."""
         if not episode_ids:
             return []
         return list(await self._bound.fetch("turns_of_episodes", ids=sorted(episode_ids)))
 
     async def given_way(self, memory_ids: Collection[str]) -> list[str]:
-        """The memories that gave way to one of these."""
+        """Return the memories that one of these has superseded."""
         if not memory_ids:
             return []
         rows = await self._bound.fetch("superseded_by", ids=sorted(memory_ids))
         return [row["id"] for row in rows]
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
-        """Make these active again, as if nothing had taken their place."""
+        """Make these memories active again, as if nothing had superseded them."""
         for row in await self._bound.fetch("believe_again", ids=sorted(memory_ids)):
             self._bound.note(row["id"], EventKind.RESTORED, now)
 
     async def relink(self, links: Mapping[str, str], now: datetime) -> None:
-        """Let each memory have given way to another one than before."""
+        """Set for each memory another one that supersedes it."""
         await self._bound.many(
             "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
         )
@@ -541,14 +545,14 @@ class Sources(BoundTable):
             self._bound.note(memory_id, EventKind.UNCITED, now, dropped=citations)
 
     async def recount(self, reinforcements: Mapping[str, int]) -> None:
-        """Set how often each memory was said again, besides the first time."""
+        """Set how often each memory was reinforced."""
         await self._bound.many(
             "set_reinforcements",
             [{"id": one, "reinforcements": count} for one, count in reinforcements.items()],
         )
 
     async def quarantine(self, memory_ids: Collection[str], reason: str, now: datetime) -> None:
-        """Let nobody find these memories; their rows and events stay."""
+        """Hide these memories from everybody; their rows and events stay."""
         for row in await self._bound.fetch(
             "quarantine_memories",
             ids=sorted(memory_ids),
@@ -560,7 +564,7 @@ class Sources(BoundTable):
     async def reject(
         self, episode_ids: Collection[str], reason: str, by: str, now: datetime
     ) -> None:
-        """Hide all turns of these texts, and say why; the words stay where they were said."""
+        """Hide all turns of these texts, with the reason; the texts themselves stay."""
         rows = await self._bound.fetch(
             "reject_turns",
             episodes=sorted(episode_ids),
@@ -584,7 +588,7 @@ class Sources(BoundTable):
 
 
 def _within(places: ErasedPlaces) -> dict[str, Any]:
-    """The arguments of a query that looks in these places."""
+    """Return the parameters of a query that looks in these places."""
     return {
         "all_topics": places.topics is None,
         "of_topics": list(places.topics or ()),

@@ -1,5 +1,5 @@
-"""Read a namespace in pages as the records of `domain/export_format.py`, and write rows of such
-records. Which columns these are is in the table registry.
+"""Read a namespace in pages as the records of `domain/export_format.py`, and write rows from such
+records. The table registry names the columns.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
 from recall_server.storage.tables.limits import bytes_of, take_quota
 
-# Rows of a page. Those that hold whole texts, or hundreds of ids, are few: they may be long.
+# Rows of a page. Pages of rows with whole texts or hundreds of ids have fewer.
 PAGE = 200
 PAGE_OF_TEXTS = 16
 
@@ -26,15 +26,15 @@ Records = list[dict[str, Any]]
 
 
 class ExportTable(BoundTable):
-    """Reads in pages by key, so that memory does not grow with the namespace; writes rows as they
-    were.
+    """Reads in pages by key, so that the memory used does not grow with the namespace; writes rows
+    in the state in which they were exported.
     """
 
     async def exists(self) -> bool:
         return bool(await self._bound.fetch("has_namespace"))
 
     async def make(self, now: datetime) -> None:
-        """The namespace, where it is new."""
+        """Create the namespace, if it is new."""
         await self._bound.send("add_namespace", now=now)
 
     async def episodes(self) -> AsyncIterator[Records]:
@@ -42,7 +42,7 @@ class ExportTable(BoundTable):
             yield await self._episodes(rows)
 
     async def episodes_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The episodes with these ids, as far as there are any."""
+        """Return those of these episodes that exist, by id."""
         rows = await self._bound.fetch("export_episodes_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._episodes(rows)}
 
@@ -75,7 +75,7 @@ class ExportTable(BoundTable):
             yield await self._memories(rows)
 
     async def memories_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The memories with these ids, in any state, as far as there are any."""
+        """Return those of these memories that exist, in any state, by id."""
         rows = await self._bound.fetch("export_memories_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._memories(rows)}
 
@@ -136,7 +136,7 @@ class ExportTable(BoundTable):
             after = rows[-1]["id"]
 
     async def _children(self, table: str, owner: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
-        """The rows of a table that belong to these, by their owner and in their order."""
+        """Return the rows of a table that belong to these rows, by owner and in their order."""
         found: dict[str, list[Row]] = {}
         ids = [row["id"] for row in rows]
         children = await self._bound.fetch(f"export_{table}_of", ids=ids)
@@ -147,25 +147,25 @@ class ExportTable(BoundTable):
         return found
 
     async def keys_taken(self, keys: Iterable[str]) -> dict[str, str]:
-        """Which of these idempotency keys are used, and by which episode."""
+        """Return those of these idempotency keys that are used, each with its episode."""
         rows = await self._bound.fetch("keys_taken", keys=list(keys))
         return {row["idempotency_key"]: row["id"] for row in rows}
 
     async def lengths(self, episode_ids: Iterable[str]) -> dict[str, int]:
-        """How many characters each of these episodes has, of those that there are."""
+        """Return the number of characters of each of these episodes that exists."""
         rows = await self._bound.fetch("lengths_of_episodes", ids=list(episode_ids))
         return {row["id"]: int(row["chars"]) for row in rows}
 
     async def hidden(self, episode_ids: Iterable[str]) -> dict[str, list[Span]]:
-        """The turns of these episodes that are not found."""
+        """Return the hidden turns of these episodes."""
         found: dict[str, list[Span]] = {}
         for row in await self._bound.fetch("hidden_turns", ids=list(episode_ids)):
             found.setdefault(row["episode_id"], []).append(span(row))
         return found
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
-        """The episode with its turns, and the job that makes memories of it, if it still waits.
-        Raises `QuotaExceeded`.
+        """Add the episode with its turns, and its extraction job if that was not done. Raises
+        `QuotaExceeded`.
         """
         size = bytes_of(self._stored("episodes", {**vars(episode), "stored_bytes": 0}).values())
         await take_quota(self._bound, size)
@@ -174,7 +174,7 @@ class ExportTable(BoundTable):
         turns = [
             {
                 **vars(turn),
-                # Older releases did not find by itself what a memory cites.
+                # Older releases did not search turns that a memory cites ("covered").
                 "state": "open" if turn.state == "covered" else turn.state,
                 "id": turn_id(episode.id, turn.position),
                 "episode_id": episode.id,
@@ -210,7 +210,9 @@ class ExportTable(BoundTable):
             self._bound.note_due(now, pushes=False)
 
     async def add_memory(self, memory: Memory, now: datetime) -> None:
-        """The memory in the state that it is in, with its citations and decisions."""
+        """Add the memory in its exported state, with its citations, decisions, disputes and
+        relations.
+        """
         known = memory.entity is not None
         keys = {
             "entity_key": normal_entity(memory.entity or "") if known else None,
@@ -242,8 +244,8 @@ class ExportTable(BoundTable):
         )
 
     async def _add(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows with a value for each column that an import writes; what else they have is not
-        written.
+        """Add rows. Each must have a value for each column that an import writes; further values
+        are ignored.
         """
         await self._bound.many(f"add_{table}", [self._stored(table, row) for row in rows])
 
@@ -253,8 +255,8 @@ class ExportTable(BoundTable):
         return entry.stored({name: row[name] for name in names})
 
     async def without_vectors(self, model: str, after: int) -> tuple[set[str], int]:
-        """Of a page of what search finds, behind the slot `after`: the episodes of which something
-        has no vector of the model, and the last slot (0 where there is none left).
+        """Read a page of findable items after the slot `after`. Return the episodes with an item
+        that has no vector of the model, and the last slot (0 if the page is empty).
         """
         rows = await self._bound.fetch("items_and_vectors", model=model, after=after, limit=PAGE)
         bare = {row["episode_id"] for row in rows if row["embedded"] is None}
@@ -263,7 +265,7 @@ class ExportTable(BoundTable):
     async def promise(
         self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime
     ) -> None:
-        """A job of this id to be done, unless it waits or is at work already."""
+        """Queue the job of this id, unless it is queued or running already."""
         await self._bound.send(
             "promise_again", id=job_id, kind=kind, payload=Document(dict(payload)), now=now
         )
@@ -271,7 +273,7 @@ class ExportTable(BoundTable):
 
 
 def _record(table: str, row: Row) -> dict[str, Any]:
-    """The exported columns of a row; of the first table of a line with its kind and its id."""
+    """Return the exported columns of a row. The main row of a line also has its kind and id."""
     entry = registry.BY_NAME[table]
     record: dict[str, Any] = {}
     if entry.key == ("id",) and table != "turns":
@@ -292,7 +294,7 @@ def _exported(value: Any, type_: str) -> Any:
 
 
 def _spanned(record: dict[str, Any]) -> dict[str, Any]:
-    """With the names that a span has in a line."""
+    """Rename the columns of a span to its names in a line."""
     names = {"span_start": "start", "span_end": "end"}
     return {names.get(name, name): value for name, value in record.items()}
 
@@ -308,7 +310,7 @@ def _extraction(job: Row) -> dict[str, Any] | None:
 
 
 def _recipient(row: Row) -> dict[str, Any]:
-    # Behind the path, or before the host, there may be a secret.
+    # The query, and what stands before the host, may hold a secret.
     url = urlsplit(row["url"])
     host = url.netloc.rpartition("@")[2]
     return {

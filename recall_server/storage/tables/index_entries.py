@@ -1,4 +1,4 @@
-"""The items that have an entry in the index, or are to have one: search finds these."""
+"""The items that have an entry in the index, or should have one."""
 
 from collections.abc import AsyncIterator, Collection
 
@@ -10,10 +10,10 @@ PAGE = 500
 
 
 class Findables(BoundTable):
-    """Memories and passages, as the index needs them."""
+    """Memories and passages, in the form that the index needs."""
 
     async def memories(self, ids: Collection[str]) -> dict[str, Findable]:
-        """The index entries of these memories, in whatever state they are."""
+        """Return the index entries of these memories, in any state."""
         rows = await self._bound.fetch("findable_memories", ids=sorted(ids)) if ids else []
         return {
             row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])
@@ -21,17 +21,17 @@ class Findables(BoundTable):
         }
 
     async def found(self, ids: Collection[str]) -> set[str]:
-        """Those of `ids` that search finds."""
+        """Return those of `ids` that search finds."""
         rows = await self._bound.fetch("found_among", ids=sorted(ids)) if ids else []
         return {row["id"] for row in rows}
 
     async def memories_of_episode(self, episode_id: str) -> list[str]:
-        """The memories that were first found in an episode, in whatever state they are."""
+        """Return the memories whose first citation is in an episode, in any state."""
         rows = await self._bound.fetch("items_of_episode", episode_id=episode_id)
         return [row["id"] for row in rows]
 
     async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
-        """Pages of all that search is to find: ids of memories, and ids of episodes."""
+        """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""
         for query in ("memories_to_index", "episodes_to_index"):
             after = ""
             while rows := await self._bound.fetch(query, after=after, limit=PAGE):
@@ -40,8 +40,6 @@ class Findables(BoundTable):
                 after = ids[-1]
 
     async def page(self, after: int) -> tuple[list[str], int]:
-        """The ids of the next items that search finds, behind the slot `after`, and the last slot
-        of these.
-        """
+        """Return the ids of the next findable items after the slot `after`, and their last slot."""
         rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE)
         return [row["item_id"] for row in rows], rows[-1]["slot"] if rows else after

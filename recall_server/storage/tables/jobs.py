@@ -1,4 +1,6 @@
-"""The table of jobs: queued with their cause, leased to one worker at a time, fenced."""
+"""The table of jobs: queued in the transaction of their cause, leased to one worker at a time, and
+fenced against earlier holders.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -12,17 +14,17 @@ from recall_server.storage.driver import Document, Row, document, moment, moment
 PUSH = "push"
 """The kind of a delivery of a push."""
 
-# Namespaces that one look for jobs tells of; the first one nearly always has one.
+# Namespaces read in one look for jobs; the first one nearly always has a due job.
 LOOK_ROWS = 20
 
 
 class Fenced(Exception):
-    """The job has been given to another worker meanwhile; what was done for it must not hold."""
+    """The job was given to another worker meanwhile; the transaction must be rolled back."""
 
 
 class Jobs(BoundTable):
     """Only the holder of the newest attempt may change a job: for all others `advance` and `finish`
-    raise `Fenced`, and nothing of their transaction holds (see `Connection.expect`).
+    raise `Fenced`, and their transaction is rolled back (see `Connection.expect`).
     """
 
     async def add(
@@ -51,8 +53,8 @@ class Jobs(BoundTable):
         self._bound.note_due(due_at, pushes=kind == PUSH)
 
     async def write_due(self) -> None:
-        """Have workers look for the jobs that this transaction adds or puts back. Its last lock,
-        for the moment of the commit.
+        """Have workers look for the jobs that this transaction queues. Call it last, since its lock
+        should be held only during the commit.
         """
         for pushes, due_at in sorted(self._bound.due.items()):
             await self._bound.send("advance_queue", pushes=int(pushes), due_at=due_at)
@@ -67,10 +69,10 @@ class Jobs(BoundTable):
         pushes: bool = False,
         full: Collection[Namespace] = (),
     ) -> Job | None:
-        """The first due job of the first namespace behind `after`, or else from the beginning, but
-        of none of `full`, for the caller until `lease_until`, or until `holder` is known to be
-        gone. Deliveries of pushes are claimed with `pushes`, all other kinds without. On a
-        connection for all namespaces.
+        """Lease the first due job of the first namespace after `after` (then from the beginning,
+        without those in `full`) until `lease_until`, or until `holder` is known to be gone. Return
+        None if no job is due. With `pushes` only deliveries of pushes are claimed, without it all
+        other kinds. Needs a connection for all namespaces.
         """
         passed = list(full)
         while rows := await self._bound.fetch(
@@ -93,8 +95,8 @@ class Jobs(BoundTable):
         return None
 
     async def _defer(self, owner: str, pushes: int) -> None:
-        """Nothing of a queue is due: look at it again when something is."""
-        # In two statements: the second one sees what they have added who had the lock before.
+        """Set a queue without a due job to its next due time, or remove it if it is empty."""
+        # In two statements: the second one sees the jobs that an earlier holder of the lock added.
         if not await self._bound.touched("lock_queue", owner=owner, pushes=pushes):
             return
         rows = await self._bound.fetch("next_due", owner=owner, pushes=pushes)
@@ -105,24 +107,24 @@ class Jobs(BoundTable):
             await self._bound.send("defer_queue", owner=owner, pushes=pushes, due_at=due_at)
 
     async def repair_queues(self) -> None:
-        """Have workers find the jobs of all namespaces whose queues tell of none that early. On a
-        connection for all namespaces.
+        """Make the queues of all namespaces as early as their first jobs. Needs a connection for
+        all namespaces.
         """
         await self._bound.send("repair_queues")
 
     async def holders(self, *, but: int) -> Sequence[int]:
-        """The holders of jobs under way, but one. On a connection for all namespaces."""
+        """Return the holders of running jobs, except one. Needs a connection for all namespaces."""
         return [row["holder"] for row in await self._bound.fetch("job_holders", but=but)]
 
     async def end_leases(self, holder: int, now: datetime) -> None:
-        """Make the jobs of a holder that is gone due, but those that were lost before. On a
-        connection for all namespaces.
+        """Make the jobs of a holder that is gone due now, except those that have failed before.
+        Needs a connection for all namespaces.
         """
         await self._bound.send("end_leases", holder=holder, now=now)
         await self.repair_queues()
 
     async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> None:
-        """Remember how far the job has come, and hold it longer."""
+        """Store how far the job has come, and extend its lease."""
         await self._bound.expect(
             "advance_job",
             Fenced(),
@@ -133,13 +135,15 @@ class Jobs(BoundTable):
         )
 
     async def finish(self, job: Job, now: datetime, code: str | None = None) -> None:
-        """`code`: why it was done otherwise than it should be."""
+        """Complete the job. `code`: why it was done only in part or by a fallback."""
         await self._bound.expect(
             "finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now, code=code
         )
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
-        """Back to the queue, for `due_at`; `failed` counts against the job."""
+        """Put the job back into the queue, due at `due_at`. `failed` counts as its failure. Return
+        False if it was given to another worker.
+        """
         self._bound.note_due(due_at, pushes=job.kind == PUSH)
         return await self._bound.touched(
             "release_job",
@@ -151,25 +155,25 @@ class Jobs(BoundTable):
         )
 
     async def bury(self, job: Job, code: str, now: datetime) -> bool:
-        """Give up, with the reason."""
+        """Give the job up, with the reason. Return False if it was given to another worker."""
         return await self._bound.touched(
             "bury_job", id=job.id, attempt=job.attempt, code=code, now=now
         )
 
     async def end_of(self, tokens: Sequence[str], code: str, now: datetime) -> int:
-        """Give up the jobs that end with these tokens, with the reason; how many there were."""
+        """Give up the jobs that end with these tokens, with the reason. Return how many."""
         return len(await self._bound.fetch("end_jobs_of", tokens=list(tokens), code=code, now=now))
 
     async def requeue_without_key(self, kind: str, now: datetime) -> None:
-        """Let those be done now that wait, or were given up, because the key of a language model
-        was rejected. On a connection for all namespaces.
+        """Queue for now the jobs that wait, were given up or were done by a fallback because the
+        key of a language model was rejected. Needs a connection for all namespaces.
         """
         await self._bound.send("requeue_jobs_without_key", kind=kind, now=now)
         await self.repair_queues()
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
-        """How many jobs of each kind are queued, running or given up; for a limited access scope,
-        of those about its texts.
+        """Return how many jobs of each kind are queued, running, given up or to be done again. With
+        a limited access scope, only jobs about its texts count.
         """
         everything = self._bound.access_scope.everything
         return _counts(
@@ -177,17 +181,17 @@ class Jobs(BoundTable):
         )
 
     async def all_counts(self) -> dict[tuple[str, JobState], int]:
-        """The same over all namespaces."""
+        """Return the same for all namespaces."""
         return _counts(await self._bound.fetch("all_job_counts"))
 
     async def oldest_due(self, now: datetime) -> datetime | None:
-        """Since when the job that has waited longest is due; None where none is."""
+        """Return since when the job that has waited longest is due; None if none is due."""
         rows = await self._bound.fetch("oldest_due", now=now)
         return moment_or_none(rows[0]["due_at"])
 
     async def ended(self, before: datetime, after: str, limit: int) -> tuple[list[str], str | None]:
-        """Of so many jobs after `after` those that ended before `before`; and the last one looked
-        at, None where no more follow.
+        """Look at `limit` jobs after `after`. Return those that ended before `before`, and the last
+        job looked at (None if no more follow).
         """
         rows = await self._bound.fetch("ended_jobs", before=before, after=after, limit=limit)
         last = rows[-1]["id"] if len(rows) == limit else None
@@ -202,7 +206,7 @@ class Jobs(BoundTable):
         return JobState(rows[0]["state"]) if rows else None
 
     async def of_text(self, job_id: str) -> TextJob | None:
-        """A job about a text that is within the access scope."""
+        """Return a job about a text that is within the access scope."""
         rows = await self._bound.fetch("job_of_text", id=job_id)
         return _text_job(rows[0]) if rows else None
 

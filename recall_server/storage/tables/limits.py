@@ -12,10 +12,10 @@ Counted = tuple[Namespace, str, int]
 
 
 class Rates(BoundTable):
-    """Counts of calls, of all tenants."""
+    """Counts of calls, for all tenants."""
 
     async def add(self, counts: Mapping[Counted, int]) -> dict[Counted, int]:
-        """Add to the counts; what they are then. Nothing is kept of a namespace that is gone."""
+        """Add to the counts. Return their new values. Erased namespaces are not counted."""
         rows: Iterable[list[object]] = ([*key, calls] for key, calls in counts.items())
         found = await self._bound.fetch("add_calls", counted=Document(list(rows)))
         return {
@@ -31,21 +31,21 @@ class Rates(BoundTable):
 DAYS_KEPT = 31
 
 
-# What an item that search finds counts beside the text that it is in: it has rows and a vector.
+# Bytes that a findable item counts in addition to its text, for its rows and its vector.
 ITEM_BYTES = 256
-# What an event counts.
+# Bytes that an event counts.
 EVENT_BYTES = 96
 
 
 def bytes_of(values: Iterable[object]) -> int:
-    """How many bytes the texts and documents among these values have, as they are stored."""
+    """Return the stored bytes of the texts and documents among these values."""
     texts = (one.text if isinstance(one, Document) else one for one in values)
     return sum(len(one.encode("utf-8", "surrogatepass")) for one in texts if isinstance(one, str))
 
 
 async def take_quota(bound: BoundConnection, size: int) -> None:
-    """Count bytes that this transaction keeps. Where they are more than the quota has left beside
-    the items that search finds, `QuotaExceeded` is raised here or later (see `Connection.expect`).
+    """Take bytes that this transaction stores from the quota, which findable items use too. If not
+    enough is left, `QuotaExceeded` is raised here or later (see `Connection.expect`).
     """
     if size:
         await bound.expect(
@@ -58,26 +58,26 @@ async def take_quota(bound: BoundConnection, size: int) -> None:
 
 
 async def return_quota(bound: BoundConnection, size: int) -> None:
-    """So many bytes are gone."""
+    """Give bytes that are no longer stored back to the quota."""
     if size:
         await bound.send("return_quota", bytes=size)
 
 
 class Spend(BoundTable):
-    """Tokens by day, of all models together."""
+    """Tokens spent per day, for all models together."""
 
     async def reserve(self, day: int, tokens: int, tokens_max: int) -> bool:
-        """Take so many for a call; False where the day has not as many left."""
+        """Reserve tokens for a call. Return False if the day has not enough left."""
         await self._bound.send("forget_spend", day=day - DAYS_KEPT)
         return await self._bound.touched(
             "reserve_tokens", day=day, tokens=tokens, tokens_max=tokens_max
         )
 
     async def settle(self, day: int, more: int) -> None:
-        """A call took so many more than were reserved; fewer, where it is negative."""
+        """Add what a call took more than was reserved; negative if it took less."""
         await self._bound.send("settle_tokens", day=day, more=more)
 
     async def spent(self, day: int) -> int:
-        """The tokens spent on a day, with those that are reserved."""
+        """Return the tokens spent on a day, including those reserved."""
         rows = await self._bound.fetch("spent_tokens", day=day)
         return int(rows[0]["tokens"]) if rows else 0

@@ -1,4 +1,4 @@
-"""The tables of memories, of the words they cite, and of decisions about them."""
+"""The tables of memories, of their citations, and of decisions about them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,17 +32,17 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
 from recall_server.storage.tables.episodes import Episodes, metadata, tags, true_at
 
-# Active memories that one claim is compared with: all of its value, or the newest of its attribute.
+# How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
-# Of a memory that is trusted more, one for each claim against it.
+# How many decisions are read: a trusted memory may have one for each claim against it.
 DECISIONS_MAX = 500
 PAGE = 500
 LINEAGE_DEPTH = 100
 
 
 class Memories(BoundTable):
-    """Rows change in bookkeeping only (access, reinforcement, retirement); texts never do. Each
-    change but an access is an event.
+    """Only bookkeeping columns of rows change (access, reinforcement, retirement), never texts.
+    Each change except an access is a memory event.
     """
 
     async def add(self, memory: Memory, reason: str = "") -> None:
@@ -85,7 +85,7 @@ class Memories(BoundTable):
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
-        """Add the words of `citation` to what the memory rests on."""
+        """Add a citation to a memory."""
         await self._bound.send(
             "add_citation",
             memory_id=memory_id,
@@ -95,7 +95,7 @@ class Memories(BoundTable):
         )
 
     async def note(self, decision: Decision) -> None:
-        """Write a decision with each memory that it was about."""
+        """Store a decision with each memory that it was about."""
         made = decision.resolution
         await self._bound.many(
             "add_decision",
@@ -112,7 +112,9 @@ class Memories(BoundTable):
         )
 
     async def decisions(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
-        """The last `DECISIONS_MAX` decisions about these memories, of each the oldest first."""
+        """Return the last `DECISIONS_MAX` decisions about these memories, by memory, each oldest
+        first.
+        """
         found: dict[str, list[Resolution]] = {}
         rows = await self._bound.fetch("decisions", ids=list(ids), limit=DECISIONS_MAX)
         for row in reversed(rows):
@@ -127,7 +129,7 @@ class Memories(BoundTable):
         return found
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
-        """All words that these memories rest on, in the order of the ids."""
+        """Return all citations of these memories, in the order of the ids."""
         rows = await self._bound.fetch("citations", ids=list(ids))
         order = {memory_id: place for place, memory_id in enumerate(ids)}
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
@@ -143,8 +145,8 @@ class Memories(BoundTable):
         until: datetime | None,
         reason: str = "",
     ) -> bool:
-        """Cite one more witness, if there is one, and count it, if it `counts`. It lets the memory
-        last at least `until`; None is for ever. False where the memory is no longer active.
+        """Add a citation, if given, and count it as a reinforcement if it `counts`. The memory then
+        lasts at least `until` (None: for ever). Return False if it is no longer active.
         """
         if not await self._bound.touched(
             "reinforce_memory",
@@ -160,8 +162,8 @@ class Memories(BoundTable):
         return True
 
     async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
-        """The speakers of the words that each of these memories rests on, in the order of its
-        citations. Of words that several speak, it is the least trusted.
+        """Return the witnesses of each of these memories, in the order of its citations. For words
+        of several speakers it is the least trusted one.
         """
         rows = await self._bound.fetch("witnesses", ids=list(ids))
         if len(rows) > RELATED_MAX:
@@ -178,7 +180,7 @@ class Memories(BoundTable):
         valid_until: datetime | None = None,
         reason: str = "",
     ) -> bool:
-        """Retire an active memory; False where there is none."""
+        """Retire an active memory. Return False if it is not active."""
         if not await self._bound.touched(
             "retire_memory",
             id=memory_id,
@@ -193,7 +195,7 @@ class Memories(BoundTable):
         return True
 
     async def expire(self, episode_id: str, now: datetime) -> list[str]:
-        """End the memories that rest on this text and whose time is over: their ids."""
+        """Expire the memories that cite this text and whose time is over. Return their ids."""
         rows = await self._bound.fetch(
             "expire_memories", episode_id=episode_id, now=now, before=before(Status.EXPIRED)
         )
@@ -203,16 +205,14 @@ class Memories(BoundTable):
         return ids
 
     async def forget(self, memory_id: str, now: datetime) -> None:
-        """Forget a memory. Raises `Stale` where its state does not become forgotten."""
+        """Forget a memory. Raises `Stale` if its state does not allow it."""
         await self._bound.expect(
             "forget_memory", Stale(), id=memory_id, now=now, before=before(Status.FORGOTTEN)
         )
         self._bound.note(memory_id, EventKind.FORGOTTEN, now)
 
     async def restore(self, memory: Memory, now: datetime) -> None:
-        """Set a memory that was forgotten, or held back, to this state. Raises `Stale` where it is
-        neither.
-        """
+        """Set a forgotten or quarantined memory to this state. Raises `Stale` if it is neither."""
         assert memory.status in TRANSITIONS[Status.FORGOTTEN]
         await self._bound.expect(
             "restore_memory",
@@ -226,8 +226,8 @@ class Memories(BoundTable):
         self._bound.note(memory.id, EventKind.RESTORED, now)
 
     async def undo(self, change_id: str, reversals: Sequence[Reversal], now: datetime) -> None:
-        """Set memories to the states before a change, with the citations that they lost in it. What
-        the change had added is forgotten, and keeps its words.
+        """Set memories to their states before a change, with the citations that it removed.
+        Memories that the change added become forgotten, with their citations.
         """
         added = [one.memory_id for one in reversals if one.state is None]
         states = {one.memory_id: one.state for one in reversals if one.state is not None}
@@ -262,7 +262,7 @@ class Memories(BoundTable):
             )
 
     async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
-        """Each memory with its state, and the one that its last event left."""
+        """Yield each memory with its state, and the state that its last event left."""
         after = ""
         while rows := await self._bound.fetch("page_of_states", after=after, limit=PAGE):
             for row in rows:
@@ -270,7 +270,7 @@ class Memories(BoundTable):
             after = rows[-1]["id"]
 
     async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
-        """The states of those of these memories that there were at the moment that is read."""
+        """Return the states of those of these memories that existed at the requested moment."""
         rows = await self._bound.fetch("states_at", ids=list(ids)) if ids else []
         return {row["item_id"]: state_of(row) for row in rows}
 
@@ -279,7 +279,9 @@ class Memories(BoundTable):
         await self._bound.send("undo_memory", id=memory_id, **_stored(state))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
-        """The newest active memories of one attribute of one entity, `RELATED_MAX` at most."""
+        """Return the newest active memories of one attribute of one entity, at most
+        `RELATED_MAX`.
+        """
         rows = await self._bound.fetch(
             "memories_about",
             entity_key=normal_entity(entity),
@@ -289,8 +291,8 @@ class Memories(BoundTable):
         return [_memory(row) for row in rows]
 
     async def of_fact(self, entity: str, attribute: str, limit: int) -> tuple[list[Memory], bool]:
-        """What was said of one attribute of one entity and was not forgotten, the newest first, as
-        of the moment that is read; and whether there is more.
+        """Return the memories of one attribute of one entity that are neither forgotten nor
+        quarantined, newest first, as of the requested moment; and whether there are more.
         """
         rows = await self._bound.fetch(
             "memories_of_fact",
@@ -302,8 +304,8 @@ class Memories(BoundTable):
         return [one for one in found.values() if one.status not in UNSEEN], len(rows) > limit
 
     async def of_value(self, entity: str, value: str) -> list[Memory]:
-        """The newest active memories of one entity, whatever the attribute, that may have this
-        value (see `value_key`), `RELATED_MAX` at most.
+        """Return the newest active memories of one entity that may have this value (see
+        `value_key`), of any attribute, at most `RELATED_MAX`.
         """
         rows = await self._bound.fetch(
             "memories_of_value",
@@ -314,8 +316,8 @@ class Memories(BoundTable):
         return [_memory(row) for row in rows]
 
     async def with_terms(self, shared: Mapping[int, int], limit: int) -> list[Memory]:
-        """The memories that are believed and have most of some terms, with the words they cite;
-        `shared`: how many of the terms each entry of the index has, by its slot.
+        """Return the believed memories that share the most terms, with their citations. `shared`:
+        how many of the terms each entry of the index has, by slot.
         """
         rows = await self._bound.fetch(
             "memories_with_terms", shared=Document(dict(shared)), limit=limit
@@ -324,42 +326,42 @@ class Memories(BoundTable):
         return [found[row["id"]] for row in rows]
 
     async def of_episode(self, episode_id: str) -> list[Memory]:
-        """The active memories that were first found in an episode."""
+        """Return the active memories whose first citation is in an episode."""
         rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
         return [_memory(row) for row in rows]
 
     async def of_topic(self, topic: str, limit: int) -> list[Memory]:
-        """The oldest active memories of a topic."""
+        """Return the oldest active memories of a topic."""
         rows = await self._bound.fetch("memories_of_topic", topic=topic, limit=limit)
         # In a thread: there may be thousands.
         return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
-        """Memories in any state, with the words they cite."""
+        """Return memories in any state, with the words of their first citation."""
         rows = await self._bound.fetch("memories_by_id", ids=list(ids))
         return {row["id"]: _memory(row) for row in rows}
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
-        """The active ones among `ids`."""
+        """Return the active memories among `ids`."""
         rows = await self._bound.fetch("active_memories", ids=list(ids))
         return [_memory(row) for row in rows]
 
     async def believed(self, after: str, limit: int) -> list[Memory]:
-        """A page of the memories that are believed and do not expire, in the order of their ids."""
+        """Return a page of the believed memories that do not expire, in the order of their ids."""
         rows = await self._bound.fetch("believed_memories", after=after, limit=limit)
         return [_memory(row) for row in rows]
 
     async def found(self, ids: Sequence[str]) -> list[Memory]:
-        """Those of `ids` that search finds: active and superseded ones."""
+        """Return the memories among `ids` that search can find (`FINDABLE`)."""
         return [one for one in (await self.get(ids)).values() if one.status in FINDABLE]
 
     async def texts(self, ids: Sequence[str]) -> dict[str, str]:
-        """The texts of the active ones among `ids`."""
+        """Return the texts of the active memories among `ids`."""
         rows = await self._bound.fetch("active_texts", ids=list(ids))
         return {row["id"]: row["text"] for row in rows}
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
-        """The memories among `ids` that search finds, of those that have not expired."""
+        """Return the memories among `ids` that search finds and that have not expired."""
         rows = await self._bound.fetch("memory_items", ids=list(ids))
         past = self._bound.past
         forgotten = await Episodes(self._bound).forgotten_in(rows)
@@ -378,25 +380,25 @@ class Memories(BoundTable):
         return true_at(found, past.as_of)
 
     async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
-        """One page of the active memories, newest first; "" stands for any type or topic."""
+        """Return a page of the active memories, newest first; "" stands for any type or topic."""
         rows = await self._bound.fetch(
             "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic
         )
         return [_memory(row) for row in rows]
 
     async def counts(self, *, type_: str = "", topic: str = "") -> Mapping[MemoryType, int]:
-        """How many active memories there are of each type."""
+        """Return the number of active memories of each type."""
         rows = await self._bound.fetch("count_of_memories", type=type_, topic=topic)
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
     async def by_status(self) -> Mapping[Status, int]:
-        """How many memories there are in each state. All of them are read."""
+        """Return the number of memories in each state. This reads all of them."""
         rows = await self._bound.fetch("count_by_status")
         return {Status(row["status"]): int(row["memories"]) for row in rows}
 
     async def page_then(self, *, limit: int, offset: int, **only: Any) -> list[Memory]:
-        """`page` of the memories of a state, or of those that are believed, as of the moment that
-        is read: `only` is as of `counts_then`.
+        """Return a page of the memories in a state, or of the believed ones, as of the requested
+        moment. `only`: as for `counts_then`.
         """
         rows = await self._bound.fetch(
             "page_then", limit=limit, offset=offset, **self._then(**only)
@@ -406,8 +408,8 @@ class Memories(BoundTable):
         return [found[one] for one in ids]
 
     async def counts_then(self, **only: Any) -> Mapping[MemoryType, int]:
-        """`counts` of those of a `status`, of a `type_` or `topic`, or of those that are
-        `unreconciled`, as of the moment that is read.
+        """Return the number of memories of each type as of the requested moment, limited by
+        `status`, `type_`, `topic` or `unreconciled`.
         """
         rows = await self._bound.fetch("counts_then", **self._then(**only))
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
@@ -432,8 +434,8 @@ class Memories(BoundTable):
         }
 
     async def _as_then(self, found: Mapping[str, Memory]) -> dict[str, Memory]:
-        """These memories in the states that they had at the moment that is read, of those that
-        there were.
+        """Return those of these memories that existed at the requested moment, in the states that
+        they had then.
         """
         if self._bound.past.known_at is None:
             return dict(found)
@@ -454,9 +456,9 @@ class Memories(BoundTable):
         }
 
     async def lineage(self, memory_id: str) -> list[Memory]:
-        """The memory with those it replaced and those that replaced it, oldest truth first and each
-        before the one in its place: as far as they are in the access scope and not in quarantine,
-        and none where it is not itself.
+        """Return the memory with those that it superseded and those that superseded it, each before
+        its successor, ordered by when they began to hold. Memories outside the access scope or in
+        quarantine are left out; if the memory itself is one, the list is empty.
         """
         query = "lineage_at" if self._bound.past.known_at else "lineage"
         rows = await self._bound.fetch(query, id=memory_id, depth=LINEAGE_DEPTH)
@@ -467,25 +469,27 @@ class Memories(BoundTable):
         return _oldest_first(chain)
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
-        """Add to the accesses of each, but of those that are being changed just now."""
+        """Add to the access counts of memories. On Postgres rows locked by another transaction are
+        skipped.
+        """
         if counts:
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
 
 
 def _stored(state: MemoryState) -> dict[str, Any]:
-    """A state as the queries take it, without its citations, which are rows of their own."""
+    """Return a state as query parameters, without its citations, which are rows of their own."""
     return {name: value for name, value in vars(state).items() if name != "citations"}
 
 
 def _findable(state: MemoryState | None, at: datetime) -> bool:
-    """Whether search finds a memory in this state at a moment."""
+    """Return whether search finds a memory in this state at a moment."""
     if state is None or state.status not in FINDABLE:
         return False
     return not passed(state.expires_at, at)
 
 
 def state_of(row: Row, prefix: str = "") -> MemoryState:
-    """The state in the columns with this prefix."""
+    """Return the state in the columns with this prefix."""
     return MemoryState(
         status=Status(row[f"{prefix}status"]),
         superseded_by=row[f"{prefix}superseded_by"],
@@ -511,8 +515,8 @@ def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
 
 
 def _oldest_first(chain: Mapping[str, Memory]) -> list[Memory]:
-    """Order by when each began to hold, as far as that agrees with what replaced what: "last month"
-    may begin before the words that it replaces.
+    """Order by when each began to hold, but keep every memory before its successor: a fact said of
+    "last month" may begin before the one that it supersedes.
     """
 
     def place(memory: Memory) -> tuple[datetime, int, datetime, str]:

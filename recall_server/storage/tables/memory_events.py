@@ -1,5 +1,5 @@
-"""The table of events. The tables that change memories and passages note what they do; a
-transaction writes all of it at its end, with its operation, and keeps what webhooks are told of.
+"""The table of memory events. The tables that change memories and passages note their events; at
+its end a transaction writes them with its operation, and queues them for webhooks.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from recall_server.storage.tables.limits import EVENT_BYTES, take_quota
 from recall_server.storage.tables.memories import state_of
 from recall_server.storage.tables.webhooks import Webhooks
 
-# Writing more of them takes long enough for other callers to notice.
+# Serializing more events than this delays other callers noticeably.
 INLINE_MAX = 200
 
-# What can be done to the same memories for ever, with no new text that would be counted.
+# Kinds that can be repeated on the same memories for ever, without new text that would be counted.
 AGAIN = frozenset({EventKind.RESTORED, EventKind.UNDONE, EventKind.RELATED})
 
 
 class MemoryEvents(BoundTable):
-    """Append-only, but for what an erasure takes along."""
+    """Append-only, except for erasures."""
 
     async def write(self, entry: AuditEntry | None) -> None:
-        """What was noted in this transaction, as done by the operation of this record."""
+        """Write what was noted in this transaction, as done by the operation of this record."""
         noted, announced = self._bound.noted, self._bound.announced
         if not noted and not announced:
             return
@@ -37,7 +37,7 @@ class MemoryEvents(BoundTable):
         if bounded:
             await take_quota(self._bound, size)
         if noted:
-            # A memory is a part of no text.
+            # Events of memories have no episode.
             memories = {item_id for (item_id, _, _), one in noted.items() if one.episode_id is None}
             await self.count(memories)
             await self._bound.send(
@@ -53,13 +53,13 @@ class MemoryEvents(BoundTable):
         await Webhooks(self._bound).keep(noted, list(announced), count, self._bound.now())
 
     async def numbered(self, seq: int) -> MemoryEvent | None:
-        """The event of this number."""
+        """Return the event of this number."""
         found = await self._bound.fetch("event_numbered", seq=seq)
         return _event(found[0]) if found else None
 
     async def count(self, ids: Collection[str], *, erased: bool = False) -> None:
-        """Keep the counts of what there is up to date with these memories, before their events are
-        written; or before they are erased, with their events.
+        """Update the counts of memories for these changed ones, before their events are written; or
+        with `erased`, before they and their events are deleted.
         """
         if ids:
             changed = sorted(ids)
@@ -67,11 +67,13 @@ class MemoryEvents(BoundTable):
             await self._bound.send("remove_empty_counts", ids=changed)
 
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
-        """The events of these memories, texts, turns or passages, in their order."""
+        """Return the events of these memories, texts, turns or passages, oldest first."""
         return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
 
     async def latest(self, ids: Collection[str], limit: int) -> list[MemoryEvent]:
-        """The last events of these that were known at the moment that is read, in their order."""
+        """Return the last `limit` events of these items that were known at the requested moment,
+        oldest first.
+        """
         rows = await self._bound.fetch("latest_events_of_items", ids=sorted(ids), limit=limit)
         return [_event(row) for row in reversed(rows)]
 
@@ -83,39 +85,39 @@ class MemoryEvents(BoundTable):
         return [_event(row) for row in rows]
 
     async def items(self, change_id: str) -> list[str]:
-        """The items of a change, in the order of its events."""
+        """Return the items of a change, in the order of its events."""
         rows = await self._bound.fetch("items_of_change", change_id=change_id)
         return [row["item_id"] for row in rows]
 
     async def changed_later(self, change_id: str) -> list[str]:
-        """The items of a change that were changed again since."""
+        """Return the items of a change that were changed again since."""
         rows = await self._bound.fetch("items_changed_later", change_id=change_id)
         return [row["item_id"] for row in rows]
 
     async def brought(self, change_id: str) -> list[MemoryEvent]:
-        """The events of a change that brought words, or released them."""
+        """Return the events of a change that added, imported or released words."""
         rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)
         return [_event(row) for row in rows]
 
     async def counts(self, change_id: str) -> dict[EventKind, int]:
-        """How many events of each kind a change has."""
+        """Return how many events of each kind a change has."""
         rows = await self._bound.fetch("counts_of_change", change_id=change_id)
         return {EventKind(row["kind"]): int(row["events"]) for row in rows}
 
     async def undone_of(self, ids: Collection[str]) -> list[MemoryEvent]:
-        """The events of these items that say that a change was undone."""
+        """Return the events by which changes of these items were undone."""
         rows = await self._bound.fetch("undone_of_items", ids=sorted(ids)) if ids else []
         return [_event(row) for row in rows]
 
     async def page(self, before: int | None, limit: int) -> list[MemoryEvent]:
-        """The events before a number, the newest first."""
+        """Return the events before a number, the newest first."""
         upto = ANY if before is None else before
         rows = await self._bound.fetch("page_of_events", before=upto, limit=limit)
         return [_event(row) for row in rows]
 
 
 def _document(noted: Mapping[tuple[str, EventKind, str], Noted]) -> Document:
-    """The events as they are sent, written already."""
+    """Return the events as a query parameter, with its JSON text made."""
     found = Document(
         [
             [item_id, kind, _text(one.at), one.episode_id, reason, one.dropped]

@@ -33,26 +33,28 @@ class Proposals(BoundTable):
         )
 
     async def close(self, proposal_id: str, choice: str, by: str, now: datetime) -> bool:
-        """Answer a proposal; False where somebody has."""
+        """Answer a proposal. Return False if it is not open."""
         return await self._bound.touched(
             "close_proposal", id=proposal_id, choice=choice, decided_by=by, now=now
         )
 
     async def withdraw(self, memory_ids: Sequence[str], now: datetime) -> None:
-        """Close the open proposals that would add these memories, without an answer."""
+        """Close, without an answer, the open proposals that would add these memories."""
         await self._bound.send("withdraw_proposals", ids=memory_ids, now=now)
 
     async def withdraw_text(self, episode_id: str, now: datetime) -> None:
-        """Close the open proposals that rest on a text, without an answer."""
+        """Close, without an answer, the open proposals whose new memories cite a text."""
         await self._bound.send("withdraw_proposals_of_text", episode_id=episode_id, now=now)
 
     async def closed_about(self, memory_ids: Collection[str]) -> list[tuple[str, datetime]]:
-        """Which of these memories proposals were about that are closed, and when that was."""
+        """Return those of these memories that closed proposals are about, each with the moment of
+        closing.
+        """
         rows = await self._bound.fetch("closed_proposals_about", ids=sorted(memory_ids))
         return [(row["memory_id"], moment(row["closed_at"])) for row in rows]
 
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
-        """Open the proposals about a memory again that were closed at this moment."""
+        """Reopen the proposals about a memory that were closed at this moment."""
         await self._bound.send("reopen_proposals", memory_id=memory_id, closed_at=closed_at)
 
     async def get(self, proposal_id: str) -> Proposal | None:
@@ -60,11 +62,11 @@ class Proposals(BoundTable):
         return found[0] if found else None
 
     async def page(self, *, limit: int, offset: int) -> list[Proposal]:
-        """The open proposals, those that have waited longest first."""
+        """Return a page of the open proposals, the longest waiting first."""
         return _proposals(await self._bound.fetch("open_proposals", limit=limit, offset=offset))
 
     async def unaccepted(self, memory_id: str) -> bool:
-        """Whether a memory was proposed, and nobody has accepted it."""
+        """Return whether a memory was proposed and has not been accepted."""
         return await self._bound.touched("unaccepted_memory", memory_id=memory_id)
 
 

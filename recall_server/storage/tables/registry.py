@@ -1,6 +1,6 @@
-"""The registry of tables: for each one its key, what erasures do to it, whether it is exported, and
-whether row-level security guards it. The queries that follow from that are made in `derived`, so a
-new table of a tenant needs its migrations, one entry, and the queries of its own.
+"""The table registry: for each table its key, what erasures do to it, whether it is exported, and
+whether row-level security guards it. `derived` makes queries from that, so a new table of a tenant
+needs its migrations, one entry here, and the queries of its own.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from recall_server.storage.driver import Document, Row, document
 
 
 class Part(StrEnum):
-    """A part of a namespace that an erasure takes out by its id. Of an episode, an erasure of a
-    container removes the row; one of a subject or a memory redacts it, and its turns.
+    """A part of a namespace that an erasure deletes by its id. An erasure of a container deletes
+    the row of an episode; an erasure of a subject or a memory redacts the row and its turns.
     """
 
     MEMORY = "memory"
@@ -23,7 +23,7 @@ class Part(StrEnum):
 
 
 class Named(StrEnum):
-    """What becomes of a row that names what was erased, or of the name in it."""
+    """What happens to a row that names something erased, or to the name in it."""
 
     DELETED = "the row is deleted"
     REDACTED = "the name is overwritten"
@@ -37,20 +37,20 @@ class Table:
     """One table.
 
     `key` is the primary key without the namespace. `goes_with` names, for each part whose erasure
-    deletes rows of this table, the columns with the id of that part, the owner last; `redacted` the
-    columns that an erasure of a subject or a memory overwrites instead. Where neither is given,
-    `rest` says why such an erasure leaves the table alone. An erasure of a subject reads `words`
-    and `labels`: a row with the name in its `words` goes, and the name is taken out of `labels` of
-    rows that stay.
-    An erasure of the whole namespace deletes all rows, unless `kept` says why not.
+    deletes rows of this table, the columns with the id of that part, the owner last. `redacted`
+    names the columns that an erasure of a subject or a memory overwrites instead. If neither is
+    given, `rest` says why such an erasure leaves the table alone. An erasure of a subject reads
+    `words` and `labels`: it deletes a row with the name in its `words`, and takes the name out of
+    the `labels` of rows that stay. An erasure of the whole namespace deletes all rows, unless
+    `kept` says why not.
 
     `said` are the columns that can hold what somebody said: words, labels, names, addresses. All
-    other columns of text are among `OURS`. `named` is what the purge does with a row that names a
-    subject or a container which was erased, where no part takes the row along.
+    other columns of text are among `OURS`. `named` says what the purge does with a row that names
+    an erased subject or container and is not deleted with a part.
 
-    `columns` are exported as a part of the line `exported`, each `name` or `name:type`, unless
-    `not_exported` says why the table is not; `derived` columns are made again by an import, and
-    `inner` ones stay on this server. Together with `key` these are all columns.
+    `columns` are exported as a part of the line `exported`, each as `name` or `name:type`, unless
+    `not_exported` says why the table is not exported. An import makes `derived` columns anew, and
+    `inner` columns stay on this server. Together with `key` these are all columns.
     """
 
     name: str
@@ -63,18 +63,19 @@ class Table:
     named: Named | None = None
     rest: str = ""
     kept: str = ""
-    # Deleted when an erasure of the namespace begins: with these rows all work for it ends.
+    # Whether rows are deleted when an erasure of the namespace begins, to end all work for it.
     ends_work: bool = False
-    # Which of its rows an erasure of the namespace leaves, as a condition of SQL.
+    # The SQL condition of the rows that an erasure of the namespace leaves.
     spared: str = ""
-    # Rows that one transaction of a long erasure deletes. Of episodes few: texts are long.
+    # How many rows one transaction of a long erasure deletes; few of episodes, as texts are long.
     batch_rows: int = 1_000
-    # A column of which each value is taken once: `add_new_…` of one that is taken returns no row.
+    # A unique column: the query `add_new_…` returns no row if its value exists.
     once: str = ""
-    # Its rows have topics and containers: queries of callers are held to their access scope.
+    # Whether queries of callers must be limited to their access scope: rows have a topic and a
+    # container.
     scoped: bool = False
     tenant: bool = True
-    # Of a database on several nodes it stays on the one that is connected to, for this reason.
+    # Why a distributed database keeps the table on the node that the server connects to.
     local: str = ""
     exported: str = ""
     not_exported: str = ""
@@ -84,12 +85,12 @@ class Table:
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
-        """The exported columns, each with its type: "" for what JSON has itself."""
+        """The exported columns, each with its type: "" for a type of JSON."""
         pairs = (column.partition(":") for column in self.columns)
         return tuple((name, type_) for name, _, type_ in pairs)
 
     def labels_of(self, row: Row) -> dict[str, Any]:
-        """The values of `labels`, documents as what they hold."""
+        """Return the values of `labels` of a row, with documents parsed."""
         types = dict(self.fields)
         return {
             name: document(row[name]) if types[name] == "document" and row[name] else row[name]
@@ -97,7 +98,7 @@ class Table:
         }
 
     def stored(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a row as queries take them."""
+        """Return the values of a row as query parameters."""
         types = dict(self.fields)
         return {
             name: Document(value) if types.get(name) == "document" and value is not None else value
@@ -109,8 +110,8 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Columns of text that only this server fills: ids, states, codes, digests, keys, what is encrypted,
-# and names of operations, models and pseudonyms of users.
+# Columns of text that only this server fills: ids, states, codes, digests, keys, encrypted values,
+# names of operations and models, and pseudonyms of users.
 OURS = frozenset(
     _words(
         "namespace id run_id item_id episode_id memory_id question_id record_id erasure_id turn_id"
@@ -125,9 +126,9 @@ OURS = frozenset(
 )
 
 
-# An erasure of a namespace goes through them in this order. A transaction that changes a task holds
-# its row, so nothing can be added to a task once its row is gone; and rows that refer to others go
-# before those.
+# An erasure of a namespace deletes in this order. Tasks come first: a transaction that changes a
+# task locks its row, so nothing can be added to a task once its row is gone. Rows that refer to
+# others are deleted before those.
 TABLES = (
     Table(
         "runs",
@@ -192,7 +193,7 @@ TABLES = (
         said=("payload",),
         named=Named.REDACTED,
         ends_work=True,
-        # They go on with this erasure, or with an earlier one.
+        # These jobs continue this erasure or an earlier one.
         spared="kind = 'purge' AND state IN ('queued', 'processing')",
         not_exported="the export of an episode says what is still to be done",
         inner=_words(
@@ -486,16 +487,16 @@ SCOPED = tuple(table.name for table in TABLES if table.scoped)
 DELETED = tuple(table.name for table in TABLES if table.tenant and not table.kept)
 KEPT = tuple(table.name for table in TABLES if table.kept)
 ENDS_WORK = tuple(table.name for table in TABLES if table.ends_work)
-# An erasure of a namespace keeps digests of their rows, which it reads before it deletes them.
+# An erasure of a namespace reads the rows of these before it deletes them, and keeps digests.
 DIGESTED = ("memories", "turns", "episodes")
-# Of the others it deletes some rows at a time, whichever.
+# From the others it deletes some rows at a time, in any order.
 SOME_AT_A_TIME = tuple(name for name in DELETED if name not in {*ENDS_WORK, *DIGESTED})
-# How often a search has shown each of their rows.
+# Tables that count how often a search has shown each row.
 COUNTED = tuple(table.name for table in TABLES if "access_count" in table.columns)
-# Lines that an import takes in; the others say what happened on the server that was left.
+# Lines that an import reads; the others only record what happened on the exporting server.
 IMPORTED = ("episode", "memory")
 
 
 def with_part(part: Part) -> tuple[str, ...]:
-    """The tables of which rows go with a part, those that refer to others first."""
+    """Return the tables whose rows are deleted with a part, those that refer to others first."""
     return tuple(table.name for table in TABLES if part in dict(table.goes_with))

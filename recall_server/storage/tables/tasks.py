@@ -1,4 +1,4 @@
-"""The tables of tasks (`runs`): consolidations under way, paused and done, and their events."""
+"""The tables of tasks (`runs`), under way, paused and done, of their events and push configs."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +28,9 @@ from recall_server.storage.driver import Document, Row, document, moment, moment
 from recall_server.storage.tables.jobs import PUSH, Jobs
 from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
-# A change that leaves no more than this is never refused.
+# A change that adds no more than this is never refused by the quota.
 SMALL_BYTES = 4_096
-# Bytes of the tasks that are read at once, unless it is one.
+# How many bytes of tasks are read at once; a single task may have more.
 PAGE_BYTES = 4_194_304
 
 _Messages = tuple[Message, ...]
@@ -39,7 +39,7 @@ _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a page of tasks begins: behind this one."""
+    """Where a page of tasks begins: after this one."""
 
     changed_at: datetime
     task_id: str
@@ -55,10 +55,10 @@ class Filter:
 
 
 class TaskTable(BoundTable):
-    """A task is changed by compare-and-swap on its version; its events are written with it."""
+    """Tasks are changed by compare-and-swap on their version, together with their events."""
 
     async def add(self, task: Task) -> Task:
-        """Keep a new task, with its first event. Raises `QuotaExceeded`."""
+        """Store a new task with its first event. Raises `QuotaExceeded`."""
         written = await _apart(task.large, _written, task, [task.status])
         request = _document(Request, task.request)
         task = _counted(task, written, bytes_of([request]))
@@ -80,7 +80,7 @@ class TaskTable(BoundTable):
         return await self._one("run", task_id)
 
     async def locked(self, task_id: str) -> Task | None:
-        """The task, locked: no other transaction changes it before this one ends."""
+        """Return the task, locked: no other transaction can change it before this one ends."""
         return await self._one("locked_run", task_id)
 
     async def _one(self, query: str, task_id: str) -> Task | None:
@@ -88,10 +88,10 @@ class TaskTable(BoundTable):
         return found[0] if found else None
 
     async def save(self, task: Task, *happened: Status | Outcome) -> Task:
-        """Put `task` in the place of the version it was made from, with what happened to it.
+        """Replace the version that `task` was made from, and add its new events.
 
-        Where it was changed meanwhile, `Stale` is raised (see `Connection.expect`); where it grows
-        and the quota has not as much left, `QuotaExceeded`.
+        Raises `Stale` if it was changed meanwhile (see `Connection.expect`), and `QuotaExceeded` if
+        it grows by more than the quota has left.
         """
         written = await _apart(task.large, _written, task, happened)
         saved = _counted(task, written, task.request_bytes)
@@ -99,7 +99,7 @@ class TaskTable(BoundTable):
         if more > SMALL_BYTES:
             await take_quota(self._bound, more)
         else:
-            # So that whatever has begun can be ended.
+            # A small change may exceed the quota, so that every task can be ended.
             await return_quota(self._bound, -more)
         await self._bound.expect(
             "change_run", Stale(), id=task.id, version=task.version, **_changing(saved, written)
@@ -108,7 +108,7 @@ class TaskTable(BoundTable):
         return replace(saved, version=task.version + 1)
 
     async def events(self, task_id: str, after: int) -> list[Event]:
-        """The events of the task after `after`, in order."""
+        """Return the events of the task after `after`, in order."""
         rows = await self._bound.fetch("run_events", run_id=task_id, after=after)
         large = bool(rows) and rows[0]["event_bytes"] > LARGE_BYTES
         return await _apart(large, lambda: [_event(task_id, row) for row in rows])
@@ -116,8 +116,8 @@ class TaskTable(BoundTable):
     async def page(
         self, wanted: Filter, *, after: Cursor | None, limit: int
     ) -> tuple[list[Task], bool]:
-        """The tasks that changed last, newest first, as many as `PAGE_BYTES` allow but one at
-        least; and whether there are more.
+        """Return the tasks that changed last, newest first, as many as `PAGE_BYTES` allow but at
+        least one; and whether there are more.
         """
         rows = await self._bound.fetch(
             "ids_of_runs",
@@ -136,12 +136,14 @@ class TaskTable(BoundTable):
         return await _tasks(await self._bound.fetch("runs_by_id", ids=list(ids))) if ids else []
 
     async def asking(self, question_id: str) -> str | None:
-        """The task that waits for an answer to this question."""
+        """Return the task that waits for an answer to this question."""
         rows = await self._bound.fetch("asking", question=question_id)
         return rows[0]["id"] if rows else None
 
     async def unfinished_of(self, tokens: Sequence[str], limit: int) -> tuple[list[Task], int]:
-        """The tasks of these tokens that have not ended: some, locked, and how many there are."""
+        """Return `limit` tasks of these tokens that have not ended, locked, and the number of
+        all.
+        """
         named = {"tokens": list(tokens)}
         counted = await self._bound.fetch("count_of_unfinished_runs", **named)
         rows = await self._bound.fetch("unfinished_runs", limit=limit, **named)
@@ -152,8 +154,8 @@ class TaskTable(BoundTable):
         return int(rows[0]["runs"])
 
     async def hand_over(self, task: Task) -> Task:
-        """The text of the task becomes an episode, which takes its part of the quota; return the
-        task without it, to be saved in this transaction.
+        """Free the quota of a task's text, which becomes an episode with a quota of its own. Return
+        the task without it, to be saved in this transaction.
         """
         await return_quota(self._bound, task.owed_bytes)
         return replace(task, stored_bytes=task.stored_bytes - task.owed_bytes)
@@ -173,7 +175,7 @@ def _filtering(wanted: Filter) -> dict[str, Any]:
 
 
 class _Written(NamedTuple):
-    """The documents of a task and the rows of its new events, as they are stored."""
+    """The documents of a task and the rows of its new events, in the form that is stored."""
 
     documents: dict[str, Document | None]
     events: list[dict[str, Any]]
@@ -201,7 +203,7 @@ def _written(task: Task, happened: Sequence[Status | Outcome]) -> _Written:
 
 
 def _counted(task: Task, written: _Written, request_bytes: int) -> Task:
-    """The task with its new events, and all that it counts."""
+    """Return the task with its new events and bytes counted."""
     task = replace(
         task,
         events=task.events + len(written.events),
@@ -231,13 +233,13 @@ def _changing(task: Task, written: _Written) -> dict[str, Any]:
 
 
 def _only(one: str | None, others: Iterable[str | None]) -> str | None:
-    """`one`, unless there are others beside it."""
+    """Return `one` if all the others are equal to it, else None."""
     return one if {one, *others} == {one} else None
 
 
 @cache
 def _adapter(type_: Any) -> TypeAdapter[Any]:
-    """Made on use: most commands read no task."""
+    """Return the adapter of a type; made on first use, as most commands read no task."""
     return TypeAdapter(type_)
 
 
@@ -256,7 +258,7 @@ T = TypeVar("T")
 
 
 async def _apart(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do a piece of work, in a thread where it is large."""
+    """Do a piece of work, in a thread if it is large."""
     if large:
         return await asyncio.to_thread(work, *args, **kwargs)
     return work(*args, **kwargs)
@@ -299,16 +301,16 @@ def _run(row: Row) -> Task:
 
 
 CONFIGS_MAX = 10
-"""Configs of one task."""
+"""The most push configs that one task may have."""
 
 
 @dataclass(frozen=True)
 class PushConfig:
-    """Where the events of a task are sent, and what is shown there: the `scheme` of the
-    credentials, and the `secret`, sealed.
+    """Where the events of a task are sent, and the credentials for it: their `scheme`, and the
+    `secret`, encrypted.
 
-    `delivered_seq` is the last event that arrived, `failures` the attempts that failed since. It
-    ends with the token that set it, its `bearer`.
+    `delivered_seq` is the last event that arrived, `failures` counts the failed attempts since. The
+    config ends with the token that set it, its `bearer`.
     """
 
     task_id: str
@@ -323,13 +325,13 @@ class PushConfig:
 
 
 class Pushes(BoundTable):
-    """A config is held by one sender at a time; nothing is written for a sender that no longer
-    holds it.
+    """A config is held by one sender at a time. A sender that no longer holds it cannot change
+    it.
     """
 
     async def put(self, config: PushConfig) -> PushConfig:
-        """Write a config. Where there is one of this id, it takes its place but for what was
-        delivered, and a sender that holds it loses it. Returns the config as it now is.
+        """Write a config. If there is one of this id, replace it except for `delivered_seq`, and
+        take it from its sender. Return the config as stored.
         """
         rows = await self._bound.fetch(
             "put_push",
@@ -350,30 +352,30 @@ class Pushes(BoundTable):
         return _config(rows[0]) if rows else None
 
     async def page(self, task_id: str, *, after: str = "", limit: int) -> list[PushConfig]:
-        """The configs of a task behind the id `after`, by id."""
+        """Return the configs of a task after the id `after`, by id."""
         rows = await self._bound.fetch("pushes", run_id=task_id, after=after, limit=limit)
         return [_config(row) for row in rows]
 
     async def any_sealed(self) -> bool:
-        """Whether a secret is kept."""
+        """Return whether an encrypted secret of a push or a webhook is stored."""
         return await self._bound.touched("sealed_secret")
 
     async def remove(self, task_id: str, config_id: str) -> bool:
-        """False where there is none."""
+        """Remove a config. Return False if there is none."""
         return await self._bound.touched("remove_push", run_id=task_id, id=config_id)
 
     async def remove_held(self, config: PushConfig, holder: str) -> bool:
-        """Remove the config that `holder` holds; False where it no longer does."""
+        """Remove the config that `holder` holds. Return False if it no longer does."""
         return await self._bound.touched(
             "remove_held_push", run_id=config.task_id, id=config.id, holder=holder
         )
 
     async def remove_of(self, tokens: Sequence[str]) -> int:
-        """Remove the configs that these tokens have set; how many there were."""
+        """Remove the configs that these tokens have set. Return how many."""
         return len(await self._bound.fetch("remove_pushes_of", tokens=list(tokens)))
 
     async def due(self, config: PushConfig, holder: str, seq: int) -> bool:
-        """Whether `holder` holds the config, and the event is still there to be sent."""
+        """Return whether `holder` holds the config and the event still exists."""
         return await self._bound.touched(
             "due_push", run_id=config.task_id, id=config.id, holder=holder, seq=seq
         )
@@ -382,7 +384,7 @@ class Pushes(BoundTable):
         await self._bound.send("remove_pushes", run_id=task_id)
 
     async def promise(self, task_id: str, job_id: str, now: datetime) -> None:
-        """Add a job for each config of the task, named after `job_id`; to be called in the
+        """Queue a job for each config of the task, with ids derived from `job_id`. Call it in the
         transaction that writes the event.
         """
         await self._bound.send("promise_pushes", run_id=task_id, job_id=job_id, kind=PUSH, now=now)
@@ -391,7 +393,7 @@ class Pushes(BoundTable):
     async def promise_end(
         self, task_id: str, job_id: str, kind: str, due_at: datetime, now: datetime
     ) -> None:
-        """Add one job of that kind, where the task has any config."""
+        """Queue one job of this kind if the task has any config."""
         await self._bound.send(
             "promise_push_end", run_id=task_id, job_id=job_id, kind=kind, due_at=due_at, now=now
         )
@@ -406,7 +408,7 @@ class Pushes(BoundTable):
     async def claim(
         self, task_id: str, config_id: str, holder: str, *, now: datetime, until: datetime
     ) -> PushConfig | None:
-        """Hold the config until `until`; None where it is held, at rest, or not there."""
+        """Hold the config until `until`. Return None if it is held, resting, or does not exist."""
         rows = await self._bound.fetch(
             "claim_push", run_id=task_id, id=config_id, holder=holder, now=now, until=until
         )
@@ -415,8 +417,8 @@ class Pushes(BoundTable):
     async def advance(
         self, config: PushConfig, holder: str, *, seq: int, final: bool, until: datetime
     ) -> bool:
-        """The event `seq` has arrived: remember it, and hold the config longer. Behind the `final`
-        one the secret is forgotten. False where `holder` no longer holds it.
+        """Note that the event `seq` has arrived, and hold the config until `until`. After the
+        `final` event its secret is deleted. Return False if `holder` no longer holds it.
         """
         return await self._bound.touched(
             "advance_push",
@@ -431,7 +433,7 @@ class Pushes(BoundTable):
     async def release(
         self, config: PushConfig, holder: str, *, rest_until: datetime | None, failed: bool
     ) -> None:
-        """Let go of the config; it is not claimed before `rest_until`."""
+        """Release the config. It cannot be claimed again before `rest_until`."""
         await self._bound.send(
             "release_push",
             run_id=config.task_id,

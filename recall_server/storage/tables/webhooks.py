@@ -1,4 +1,4 @@
-"""The tables of webhooks: where the events of a namespace are sent, and those that wait."""
+"""The tables of webhooks: where the events of a namespace are sent, and the events that wait."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,10 @@ from recall_server.storage.tables.jobs import PUSH
 
 @dataclass(frozen=True)
 class Registration:
-    """A webhook: what it is told of, and where. `secret` is sealed. It is told what lies behind
-    `delivered_seq`, until it is dead; `failures` are those since the last delivery, and
-    `error_code` that of the last one. It ends with the token that registered it, its `bearer`.
+    """A webhook: which events are sent to it, and where. `secret` is encrypted. Events after
+    `delivered_seq` are still to be sent, unless it is dead. `failures` counts those since the last
+    delivery, and `error_code` is that of the last failure. It ends with the token that registered
+    it, its `bearer`.
     """
 
     id: str
@@ -34,7 +35,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class WebhookEvent:
-    """An event that waits. Of a memory, `seq` is that of its memory event."""
+    """An event to be sent. For an event of a memory, `seq` is that of its memory event."""
 
     seq: int
     kind: WebhookKind
@@ -43,10 +44,12 @@ class WebhookEvent:
 
 
 class Webhooks(BoundTable):
-    """The events are written with what happened, and sent by one job for each webhook."""
+    """The events are written in the transaction that causes them, and sent by one job for each
+    webhook.
+    """
 
     async def add(self, new: Registration) -> Registration:
-        """Write it, to be told of what happens from now on; returns it as it now is."""
+        """Register a webhook for events from now on. Return it as stored."""
         rows = await self._bound.fetch(
             "add_webhook",
             id=new.id,
@@ -65,19 +68,19 @@ class Webhooks(BoundTable):
         return _registration(rows[0]) if rows else None
 
     async def all(self) -> list[Registration]:
-        """Those of the namespace, the oldest first."""
+        """Return the webhooks of the namespace, the oldest first."""
         return [_registration(row) for row in await self._bound.fetch("webhooks")]
 
     async def remove(self, webhook_id: str) -> bool:
-        """False where there is none."""
+        """Remove a webhook. Return False if there is none."""
         return await self._bound.touched("remove_webhook", id=webhook_id)
 
     async def remove_of(self, tokens: Sequence[str]) -> int:
-        """Remove those that these tokens have registered; how many there were."""
+        """Remove the webhooks that these tokens have registered. Return how many."""
         return len(await self._bound.fetch("remove_webhooks_of", tokens=list(tokens)))
 
     def tell(self, kind: WebhookKind, item_id: str, at: datetime) -> None:
-        """Have the webhooks told of it with this transaction: see `BoundConnection.tell`."""
+        """Notify the webhooks if this transaction commits: see `BoundConnection.tell`."""
         self._bound.tell(kind, item_id, at)
 
     async def keep(
@@ -87,13 +90,13 @@ class Webhooks(BoundTable):
         count: int,
         now: datetime,
     ) -> None:
-        """Keep those of the events of this transaction that a webhook is told of, and queue what
-        sends them. They have the last `count` numbers, those of memories first.
+        """Store those events of this transaction that a webhook wants, and queue the jobs that send
+        them. The events have the last `count` numbers, those of memories first.
         """
         kept = [
             (place, OF_MEMORY[kind], item_id, one.at)
             for place, ((item_id, kind, _), one) in enumerate(noted.items())
-            # A text has been added with its words; what is told of is what was made of it.
+            # That a text was added is no event for webhooks; the memories made from it are.
             if kind in OF_MEMORY and (kind in _OF_PASSAGES or one.episode_id is None)
         ]
         kept += [
@@ -117,37 +120,37 @@ class Webhooks(BoundTable):
             self._bound.note_due(now, pushes=True)
 
     async def next(self, one: Registration) -> WebhookEvent | None:
-        """The first event that it is still to be told of."""
+        """Return the first event that is still to be sent to a webhook."""
         rows = await self._bound.fetch(
             "next_webhook_event", after=one.delivered_seq, kinds=list(one.kinds)
         )
         return _event(rows[0]) if rows else None
 
     async def pending(self, one: Registration, limit: int) -> int:
-        """How many events wait for it; counted up to `limit`."""
+        """Return how many events wait for a webhook, counted up to `limit`."""
         rows = await self._bound.fetch(
             "pending_webhook_events", after=one.delivered_seq, kinds=list(one.kinds), limit=limit
         )
         return int(rows[0]["events"])
 
     async def delivered(self, webhook_id: str, seq: int, at: datetime | None) -> bool:
-        """It has been told, or None: there was nothing left to tell. False where it was before, or
-        is gone.
+        """Note that events up to `seq` were delivered at `at`; None: there was nothing to send.
+        Return False if that was noted before, or the webhook is gone.
         """
         return await self._bound.touched(
             "webhook_delivered", id=webhook_id, seq=seq, delivered_at=at
         )
 
     async def failed(self, webhook_id: str, code: str, *, dead: bool) -> None:
-        """It was not told, and if it is `dead`, will not be."""
+        """Note a failed delivery. A `dead` webhook gets no further events."""
         await self._bound.send("webhook_failed", id=webhook_id, code=code, dead=int(dead))
 
     async def revive(self, webhook_id: str) -> None:
-        """Tell a dead one of what happens from now on."""
+        """Make a dead webhook active again, for events from now on."""
         await self._bound.send("revive_webhook", id=webhook_id)
 
     async def drop_sent(self) -> None:
-        """Drop the events that no webhook is still to be told of."""
+        """Delete the events that no webhook waits for."""
         await self._bound.send("drop_sent_webhook_events")
 
 

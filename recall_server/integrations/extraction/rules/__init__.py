@@ -1,8 +1,9 @@
 """The offline extractor: keeps what a text states, without a model or the network.
 
-`reader` goes from turn to turn; `cutting` gives it pieces and `wording` makes them stand alone;
-`speakers` and `headings` say who speaks and under what, `judging` which are worth keeping, and
-`facts` what they state of whom. The cues of each language are in `tables/`, which `language` loads.
+`reader` goes from turn to turn. `cutting` cuts the text into pieces, and `wording` makes each stand
+alone. `speakers` and `headings` find who speaks and under which heading, `judging` decides which
+pieces are worth keeping, and `facts` finds their facts. The cues of each language are in `tables/`,
+which `language` loads.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from recall_server.integrations.extraction.extractor import Extractor, Passage
 
 NAME = "rules/2"
 PASSAGE_CHARS = 4_000
-# Reading costs about 10 µs a character, a hop to another thread about 120 µs.
+# Reading takes about 10 µs a character, a switch to another thread about 120 µs.
 INLINE_CHARS_MAX = 300
 
 _Read = Callable[[Passage], tuple[tuple[Candidate, ...], str | None]]
@@ -54,7 +55,7 @@ def _extraction(passage: Passage) -> Extraction:
 
 @cache
 def _reader() -> _Read:
-    # Imported on use: most commands extract nothing, and its patterns take time to compile.
+    # Imported on use: most commands extract nothing, and compiling the patterns takes time.
     from recall_server.integrations.extraction.rules.reader import read  # noqa: PLC0415
 
     return read

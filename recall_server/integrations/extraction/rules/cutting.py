@@ -16,7 +16,7 @@ PIECE_CHARS_MAX = 600
 _WRAPPED_MIN = 50
 _STOPS = (".", "!", "?", "。", "！", "？")
 HEADING_CHARS_MAX = 80
-# The levels of a line in bold, and of one that ends with a colon, as headings.
+# The heading levels of a line in bold, and of a line that ends with a colon.
 BOLD, LEAD_IN = 4, 5
 
 
@@ -57,7 +57,7 @@ _PAIR = re.compile(
     r"(?P<key>\*{0,2}[^\W_][^\n:：*?!.;,|\"“„]{0,38}?\*{0,2})[ ]?"
     r"(?::\*{0,2}[ \t]{1,4}|：[ \t]{0,4}|:(?=[぀-鿿])|[ ]=[ ])(?P<value>\S.*)"
 )
-# Shorter ones are further values: "Allergies: penicillin. Latex."
+# Shorter sentences after a pair are further values: "Allergies: penicillin. Latex."
 _PROSE_WORDS_MIN = 4
 _HEADS = ("senders", "subjects", "dates", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
@@ -70,7 +70,7 @@ _TRAIL = re.compile(r"[\s*_]{1,8}$")
 
 
 def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
-    """Yield the pieces of `text[start:end]`, headings too; code and quotes are left out."""
+    """Yield the pieces of `text[start:end]`, including headings, without code and quotes."""
     prose: list[tuple[int, int]] = []
     fenced = False
     for first, last in _lines(text, start, end):
@@ -100,7 +100,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
 
 
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:
-    """A `Key: value`, and the sentences that follow it in its line."""
+    """Yield a `Key: value` pair, and the sentences that follow it on its line."""
     first, *others = _sentences(text, [(pair.start, pair.end)], table)
     whole = _PAIR.match(text[pair.start : first.end])  # a key can end a sentence: "I 。: yes"
     long = (size(text[one.start : one.end], table) >= _PROSE_WORDS_MIN for one in others)
@@ -120,7 +120,7 @@ def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _of_line(line: str, first: int, last: int) -> Piece | None:
-    """Return what a line is by its form; None for prose."""
+    """Return the piece that a line is by its form; None for prose."""
     mark = _MARK.match(line)
     if mark:
         return Piece(first + mark.end(), last, Kind.HEADING, level=len(mark["hashes"]))
@@ -156,13 +156,15 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
 
 
 def is_plain_pair(text: str, piece: Piece) -> bool:
-    """Whether it is a `Key: value` line without the mark of a list item."""
+    """Return whether a piece is a `Key: value` line without the mark of a list item."""
     before = text[: piece.start].rpartition("\n")[2]
     return piece.kind is Kind.PAIR and not before.strip()
 
 
 def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterator[Piece]:
-    """Yield the sentences of lines: each has its own, unless the lines are hard-wrapped prose."""
+    """Yield the sentences of lines. A sentence spans lines only in hard-wrapped prose or if the
+    next line is indented.
+    """
     wrapped, prose = _is_wrapped(text, lines), lines[:1]
     for line in lines[1:]:
         indented = text[line[0]] in " \t"
@@ -174,7 +176,7 @@ def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
 
 
 def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
-    """Whether the lines end where the next word did not fit, and not where a note ends."""
+    """Return whether the lines end because the next word did not fit, not because a note ends."""
     width = max((end - start for start, end in lines), default=0)
     return all(
         line[1] - line[0] + 1 + len(text[after[0] : after[1]].split(maxsplit=1)[0]) > width
@@ -184,7 +186,7 @@ def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
 
 
 def _is_open(text: str, line: tuple[int, int]) -> bool:
-    """Whether a sentence may go on in the line after a long one."""
+    """Return whether a sentence may continue on the next line: this one is long and unfinished."""
     start, end = line
     return end - start >= _WRAPPED_MIN and text[start:end].rstrip()[-1:] not in _STOPS
 
@@ -198,7 +200,7 @@ def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
         if match[0][0] == "." and _unfinished(text, at, match.start(), match.end(), table):
             continue
         if match[0].startswith("..") and text[match.start() - 1] == " ":
-            # Words are left out, and the sentence goes on.
+            # An ellipsis within a sentence, which goes on.
             continue
         yield from _trimmed(text, at, match.end())
         at = match.end()
@@ -206,7 +208,7 @@ def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
 
 
 def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool:
-    """Whether a full stop belongs to an abbreviation or an ordinal number."""
+    """Return whether a full stop belongs to an abbreviation or an ordinal number."""
     words = text[max(start, dot - 12) : dot].split()
     if not words or dot + 1 != end:
         return False
@@ -238,7 +240,7 @@ _COMMA = re.compile(r", (?:and )?|[，、]")
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause from `start` to `end`; `text` are its words, with its elided subject."""
+    """A clause from `start` to `end`; `text` are its words, with an elided subject added."""
 
     start: int
     end: int
@@ -250,7 +252,7 @@ class Clause:
 def listed(
     start: int, text: str, kind: Kind, speaker: Speaker, language: Table
 ) -> Iterator[Clause]:
-    """Yield the parts of "I'm 34, married, two kids, live in Oslo", where most are facts."""
+    """Yield the parts of "I'm 34, married, two kids, live in Oslo", if most are facts."""
     if language.spaced and not language.starts("words.first", text) and kind is not Kind.ITEM:
         return
     at, parts = 0, []
@@ -292,8 +294,8 @@ def coordinated(clause: Clause, speaker: Speaker, language: Table) -> Iterator[C
 
 
 def with_steps(text: str, found: Sequence[Piece], heading: str, language: Table) -> Iterator[Piece]:
-    """Join numbered items that are steps: most begin with an order or a command, or the heading
-    says how something is done.
+    """Join numbered items that are steps: at least half begin with an order or a command, or the
+    heading says how something is done.
     """
     at = 0
     while at < len(found):

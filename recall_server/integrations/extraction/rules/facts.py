@@ -1,4 +1,4 @@
-"""Finds the fact of a clause: entity, attribute and value, by the attribute table of a language."""
+"""Finds the fact of a clause (entity, attribute, value) by the attribute table of a language."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = (
     rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
 )
 _PREFERENCES = frozenset(("likes", "prefers", "interested_in", "nickname", "pronouns", "wants"))
-# Their values are times themselves, or instructions that name one.
+# Attributes whose values are times, or instructions that name one.
 _TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule", "wants"))
 _MY = re.compile(r"\b(?:my|me)\b", re.IGNORECASE)
 _REST = re.compile(r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) ")
@@ -28,7 +28,7 @@ _REST = re.compile(r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero
 
 @dataclass(frozen=True)
 class Speaker:
-    """The person or thing that an elided or first-person subject stands for."""
+    """The person or thing that an elided or first-person subject refers to."""
 
     entity: str
     shown: str
@@ -36,7 +36,7 @@ class Speaker:
 
 @dataclass(frozen=True)
 class Found:
-    """The fact of a clause, the value that the text says it replaces, and its subject there."""
+    """The fact of a clause, the value that it replaces according to the text, and its subject."""
 
     fact: Fact
     replaces: str | None = None
@@ -61,7 +61,7 @@ class _Row:
     literals: tuple[str, ...]
 
     def may_match(self, said: str) -> bool:
-        """Whether one of the row's words stands in a clause, which is quick to see."""
+        """Return whether a clause has one of the row's words: a quick test before the pattern."""
         return not self.literals or any(word in said for word in self.literals)
 
 
@@ -97,7 +97,7 @@ def _rows(name: str) -> tuple[_Row, ...]:
 
 @cache
 def _time(name: str) -> re.Pattern[str]:
-    """Return the pattern of the time behind a value, or before it where words have no blanks."""
+    """Return the pattern of a time after a value; without blanks between words, also before it."""
     language = table(name)
     time = language.data["facts"]["time"]
     for hole in ("months", "weekdays", "numbers"):
@@ -116,7 +116,7 @@ def _verbs(name: str) -> frozenset[str]:
 
 
 def _literals(written: str) -> tuple[str, ...]:
-    """Return the words of a row, one of which stands in whatever it matches."""
+    """Return the words of a row: everything that it matches has at least one of them."""
     written = re.sub(r"\{\w+\}|\(\?P<\w+>|\[[^\]]*\]|\\\w", " ", written)
     found = re.findall(r"[^\W\d_]{2,}\??", written)
     return tuple(
@@ -153,7 +153,7 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     found = _find(said, speaker, language)
     elided = said[:1].isupper() and said.split(" ", 1)[0].lower() in _verbs(language.name)
     if language.name == "en":
-        # "Love and acceptance" and "Enjoy the day" state nothing of the speaker.
+        # "Love and acceptance" and "Enjoy the day" state nothing about the speaker.
         elided = elided and language.starts("keep.elided", said) is not None
     if found is None and elided:
         found = _find(said[:1].lower() + said[1:], speaker, language)
@@ -179,7 +179,7 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
 
 
 def _subjects(said: str, start: int, subject: re.Pattern[str]) -> list[tuple[str, int]]:
-    """Return the subjects that a clause may begin with, each with the place behind it."""
+    """Return the subjects that a clause may begin with, each with the place after it."""
     ends, at = [], start
     for _ in range(_SUBJECT_WORDS_MAX):
         at = said.find(" ", at) + 1
@@ -229,7 +229,7 @@ def _found(
 
 
 def _of_another(match: re.Match[str], language: Table) -> bool:
-    """Whether somebody else is named before a value that has no subject of its own."""
+    """Return whether somebody else is named before a value that has no subject of its own."""
     before = match.string[: match.start("v")]
     return language.has("words.relation", before) or language.has("words.person", before)
 
@@ -251,7 +251,7 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
 
 
 def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | None:
-    """Return the fact of a `Key: value` line whose key the table has."""
+    """Return the fact of a `Key: value` line, if the table has its key."""
     for attribute, pattern in language.data["facts"]["keys"]:
         if re.fullmatch(pattern, key.strip(), re.IGNORECASE) and len(value) <= 80:
             return Found(Fact(speaker.entity, attribute, value.strip(" *`.")))

@@ -1,6 +1,4 @@
-"""The headings that a piece of a text stands under, also those without a mark, and the sender of a
-mail.
-"""
+"""The headings above a piece of text, including those without a mark, and the sender of a mail."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from recall_server.integrations.extraction.rules.wording import cleaned
 
 # The level of the key of a long `Key: value` line, below all headings.
 _KEY = 6
-# Not behind "St." and "Dr.".
+# Not after "St." and "Dr.".
 _SENTENCE = re.compile(r"(?<=\w{3})[.!?] ")
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 _NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
@@ -37,7 +35,7 @@ class Headings:
     sender: str | None = None
 
     def add(self, piece: Piece, text: str, language: Table) -> None:
-        """Take a heading or a sender; a heading ends those of its level and below."""
+        """Add a heading or a sender. A heading ends those of its level and below."""
         title = cleaned(text[piece.start : piece.end])
         if piece.kind is Kind.SENDER:
             self.sender = _ADDRESS.sub("", title).strip("\"' ") or None
@@ -58,14 +56,14 @@ class Headings:
 
     @property
     def text(self) -> str:
-        """The title of the text and the heading above, without those that say nothing."""
+        """The title of the text and the nearest heading, without generic ones."""
         ranked = [title for _, title in sorted(self.by_level.items())]
         named = [one for one in ranked if not titles("generic").fullmatch(one)]
         return ", ".join(dict.fromkeys([*named[:1], *named[-1:]]))
 
 
 def has_date(heading: str, language: Table) -> bool:
-    """Whether a heading names a day: a "today" below it may be another day than the text's."""
+    """Return whether a heading names a day: "today" below it may not be the day of the text."""
     written = language.data["months"].split()
     short = [rf"\b{month[:3]}\b" for month in written if language.spaced]
     months = "|".join([*written, *short])
@@ -74,22 +72,20 @@ def has_date(heading: str, language: Table) -> bool:
 
 
 def breaks(text: str, start: int, end: int) -> bool:
-    """Whether a ruled line stands there: what is above it names nothing below."""
+    """Return whether there is a ruled line: headings above it do not apply below."""
     return _BREAK.search(text, start, end) is not None
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """The pieces of a paragraph of a document. `opens`: nothing stands before it, or a ruled line
-    does.
-    """
+    """A paragraph of a document. `opens`: it is the first one, or the first after a ruled line."""
 
     text: str
     language: Table
     opens: bool
 
     def named(self, found: list[Piece]) -> list[Piece]:
-        """Return the pieces with headings made of the lines that have no mark of one."""
+        """Return the pieces, with unmarked lines that are headings turned into headings."""
         named = list(found)
         for at, (piece, after) in enumerate(pairwise(found)):
             if _TO_BULLET.fullmatch(self.text, piece.end, after.start) and self._is_name(piece):
@@ -102,7 +98,7 @@ class Paragraph:
         return named
 
     def _is_title(self, piece: Piece) -> bool:
-        """Whether the first line of a text, or one in capitals, only names what follows."""
+        """Return whether the first line of a text, or a line in capitals, is a title."""
         line = self._line(piece)
         return bool(line) and (
             line.isupper()
@@ -110,19 +106,19 @@ class Paragraph:
         )
 
     def _is_day(self, piece: Piece) -> bool:
-        """Whether the first line of a paragraph says of which day the others are, as in a log."""
+        """Return whether the first line of a paragraph is the day of the others, as in a log."""
         line = self._line(piece)
         weekdays = self.language.data["weekdays"].replace(" ", "|")
         dated = line[:1].isdigit() or re.match(rf"(?:{weekdays})\b", line, re.IGNORECASE)
         return bool(dated) and has_date(line[:_DATE_CHARS_MAX], self.language)
 
     def _is_name(self, piece: Piece) -> bool:
-        """Whether a line only names the list below it: "Priya", of whom its items are."""
+        """Return whether a line only names what the list below is about, such as "Priya"."""
         line = self._line(piece)
         return line[:1].isupper() and len(line.split()) <= _NAME_WORDS_MAX
 
     def _is_caption(self, piece: Piece, after: Piece) -> bool:
-        """Whether the first line of a paragraph names what its sentences are about."""
+        """Return whether the first line of a paragraph names what its sentences are about."""
         line, said = self._line(piece), self.text[after.start : after.end]
         return (
             line[:1].isupper()
@@ -133,7 +129,7 @@ class Paragraph:
         )
 
     def _line(self, piece: Piece) -> str:
-        """Return a line that may be a heading; nothing where a piece is none."""
+        """Return a line that may be a heading; "" if the piece cannot be one."""
         text = self.text
         line = text[piece.start : piece.end]
         alone = text[piece.end : piece.end + 1] in ("\n", "")
@@ -148,7 +144,7 @@ class Paragraph:
 
 
 def has_subject(text: str, language: Table) -> bool:
-    """Whether a sentence of a document begins with a name or the speaker."""
+    """Return whether a sentence of a document begins with a name or the first person."""
     first = text.split(" ", maxsplit=1)[0]
     return bool(
         language.starts("words.first", text)

@@ -1,4 +1,4 @@
-"""Judges whether a clause is worth keeping, and of which type it is: cues of the tables, summed."""
+"""Judges whether a clause is worth keeping, and its type, by points for the cues of the tables."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _UNSPACED_WORD = re.compile(r"[㐀-鿿ぁ-ヿ]")
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a clause stands: in a document, in a list, under a heading, after its antecedent;
-    `named`: somebody with a name says it.
+    """The place of a clause: in a document, in a list, under a heading, after its antecedent.
+    `named`: its speaker has a name.
     """
 
     document: bool = False
@@ -59,8 +59,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The points of a clause, and its type. `instructs`: it tells somebody what to do; `task`:
-    until when somebody does something.
+    """The points of a clause, and its type. `instructs`: it tells somebody what to do. `task`: it
+    says until when somebody does something.
     """
 
     points: float
@@ -78,13 +78,15 @@ class Verdict:
 
 
 def size(text: str, language: Table) -> int:
-    """Return the length of a text in words; without blanks, three characters count as two."""
+    """Return the length of a text in words. In a language without blanks, three characters count as
+    two words.
+    """
     words = len(_WORD.findall(text))
     return words if language.spaced else max(words, len(_UNSPACED_WORD.findall(text)) * 2 // 3)
 
 
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:
-    """Whether a clause asks, greets, supposes, guesses, quotes somebody or jokes."""
+    """Return whether a clause asks, greets, supposes, guesses, quotes somebody or jokes."""
     words, aside = size(text, language), _QUOTED.match(text)
     if (
         text.rstrip("\"'”»)*_ ").endswith(("?", "？"))
@@ -111,14 +113,14 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
 
 
 def _only_dates(text: str, language: Table) -> bool:
-    """Whether a clause is a date and function words, as the first line of a diary's day is."""
+    """Return whether a clause is only a date and function words, as at the top of a diary entry."""
     words = {word.lower() for word in _WORD.findall(text) if not word.isdigit()}
     dates = {*language.data["months"].split(), *language.data["weekdays"].split()} & words
     return bool(dates) and all(word in dates or language.is_common(word) for word in words)
 
 
 def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:
-    """Return the points and the type of a clause that `says_nothing` has let through."""
+    """Return the points and the type of a clause for which `says_nothing` is False."""
     cues = {name for name in (*_WORTH, "must", "habit") if language.has(f"keep.{name}", text)}
     first, we, related, you = (
         language.has(f"words.{cue}", text) for cue in ("first", "we", "relation", "you")
@@ -174,13 +176,13 @@ def _type(cues: set[str], found: Found | None, *, imperative: bool, first: bool)
 
 
 def _counts(text: str, language: Table) -> bool:
-    """Whether a clause begins with a number ("9 kids, start at 3pm"), of what is not said."""
+    """Return whether a clause begins with a number without its context ("9 kids, start at 3pm")."""
     first = text.split(" ", 1)[0].lower()
     return language.spaced and (first[:1].isdigit() or first in language.data["numbers"].split())
 
 
 def _is_definite(text: str, language: Table) -> bool:
-    """Whether a clause begins with a name or a definite thing."""
+    """Return whether a clause begins with a name or a definite thing."""
     if language.starts("words.definite", text):
         return True
     first = text.split(" ", 1)[0]
@@ -188,7 +190,7 @@ def _is_definite(text: str, language: Table) -> bool:
 
 
 def specifics(text: str, language: Table, *, names: bool = True) -> int:
-    """Return how many names, numbers, dates and identifiers a clause has."""
+    """Return the number of names, numbers, dates and identifiers in a clause."""
     found = len(_NUMBER.findall(text)) + (len(_CODE.findall(text)) if names else 0)
     data = language.data
     if not language.spaced:

@@ -1,4 +1,4 @@
-"""The tables of the languages, and which language a text is in."""
+"""The tables of the languages, and the detection of a text's language."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DETECTED_CHARS = 4_000
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The cues of one language, as its TOML file has them."""
+    """The cues of one language, from its TOML file."""
 
     name: str
     data: dict[str, Any]
@@ -53,7 +53,7 @@ class Table:
         return _Cue(whole, words, phrases)
 
     def has(self, name: str, text: str) -> bool:
-        """Whether a cue stands in a text: its single words are looked up, the rest is matched."""
+        """Return whether a text has a cue. Single words are looked up, the rest is matched."""
         cue = self._cues.get(name)
         if cue is None:
             return False
@@ -70,14 +70,14 @@ class Table:
         return cue.whole.match(text) if cue else None
 
     def is_common(self, word: str) -> bool:
-        """Whether a word is one of the function words that the language is known by."""
+        """Return whether a word is one of the function words by which the language is detected."""
         known = _function_words().get(self.name, frozenset())
         return word.lower().replace("’", "'").split("'")[0] in known
 
 
 @dataclass(frozen=True)
 class _Cue:
-    """The alternatives of a cue: all of them, those that are one word, and the others."""
+    """The alternatives of a cue: all of them, the single words, and the others."""
 
     whole: re.Pattern[str]
     words: frozenset[str]
@@ -92,7 +92,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def _alternatives(cue: str) -> list[str]:
-    """Cut a cue at the bars that stand in no group."""
+    """Split a cue at the bars outside groups."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(cue):
         depth += (char in "([") - (char in ")]")
@@ -109,7 +109,7 @@ def table(name: str) -> Table:
 
 
 def common() -> dict[str, Any]:
-    """Return the table of what is not of one language."""
+    """Return the table of what all languages share."""
     return _read("common")
 
 
@@ -133,7 +133,7 @@ def _read(name: str) -> dict[str, Any]:
 
 @cache
 def times(name: str) -> re.Pattern[str]:
-    """Return the pattern of the times that are relative to the day of saying."""
+    """Return the pattern of times relative to the day on which they are said."""
     language = table(name)
     relative = language.data["relative"]
     rows = [row[0] for unit in ("day", "week", "month", "year") for row in relative[unit]]
@@ -159,7 +159,7 @@ def _function_words() -> dict[str, frozenset[str]]:
 
 
 def detect(text: str) -> tuple[str | None, float]:
-    """Return the language of a text and how sure that is; None where it is none of the tables'."""
+    """Return the language of a text (None if there is no table of it), and how sure that is."""
     text = text[:_DETECTED_CHARS]
     han, kana = len(_HAN.findall(text)), len(_KANA.findall(text))
     latin, foreign = len(_LATIN.findall(text)), len(_FOREIGN.findall(text))

@@ -1,7 +1,7 @@
-"""The merger that needs no model: what several memories say, each thing once and in its own words.
+"""The merger that needs no model: joins what several memories say, in their own words.
 
-Only what another text says in the same words is left out; nothing is put into other words. So it
-repeats itself where two say the same differently, and never loses what one of them alone says.
+It leaves out only what another text says in the same words, and rewords nothing. So it repeats
+itself if two texts say the same differently, and never loses what only one of them says.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from recall_server.integrations.extraction.rules.language import detect, table
 
 NAME = "rules/merge/1"
 SOURCES_CHARS_MAX = 10 * MERGED_CHARS_MAX
-"""How long different texts may be together, in characters, to be looked at."""
+"""The most characters of all different texts together."""
 SENTENCES_MAX = 200
-"""And of how many sentences they may be: each is compared with each, 0.1 s at worst."""
-# As in the extractor: below this a hop to another thread takes longer than the work.
+"""The most sentences of these: each is compared with each, which takes 0.1 s at worst."""
+# As in the extractor: below this a switch to another thread takes longer than the work.
 INLINE_CHARS_MAX = 300
 
 
@@ -35,11 +35,11 @@ def _words(text: str) -> frozenset[str]:
 class RulesMerger(Merger):
     """Joins the sentences of all memories, in the order in which they were said.
 
-    A text, or a sentence of it, is left out where another says it too: all of its words in their
-    order, between them nothing that could turn their meaning, and as many negations.
+    A text, or a sentence of it, is left out if another one says it too: it has all of the words in
+    their order, nothing between them that could change the meaning, and as many negations.
 
-    There is no text where one would be too long, or where a sentence would have to be taken out of
-    a procedure, or of sentences that lean on each other ("It is called Rex.").
+    Returns None if the text would be too long, or if a sentence would have to be taken out of a
+    procedure or out of sentences that depend on each other ("It is called Rex.").
     """
 
     @property
@@ -63,8 +63,8 @@ class RulesMerger(Merger):
 
 @dataclass(frozen=True)
 class Said:
-    """The memories that say something no other one says, in the order in which they were said, and
-    all of it as one text. There are none, and no text, where there is too much to look at.
+    """The memories that say something that no other one says, in the order in which they were said,
+    and their joined text, if there is one. Both are empty if there is too much to compare.
     """
 
     sources: tuple[Memory, ...]
@@ -72,7 +72,7 @@ class Said:
 
 
 async def all_said(memories: Sequence[Memory]) -> Said:
-    """What the memories say, taken together."""
+    """Return what the memories say together."""
     different: dict[str, Memory] = {}
     for memory in sorted(memories, key=lambda memory: (memory.said_at, memory.id)):
         different.setdefault(memory.text, memory)
@@ -116,7 +116,7 @@ def _joined(texts: Sequence[_Text]) -> str | None:
 
 
 def _said_elsewhere(sentence: _Sentence, number: int, texts: Sequence[_Text]) -> bool:
-    """Whether a sentence of another text says it too; of two that say the same the first stays."""
+    """Return whether a sentence of another text says it too; of two equal ones the first stays."""
     return any(
         sentence.is_said_by(other) and (at < number or not other.is_said_by(sentence))
         for at, text in enumerate(texts)
@@ -131,7 +131,7 @@ def _listed(name: str) -> frozenset[str]:
 
 
 class _Text:
-    """A memory's text as its sentences."""
+    """The text of a memory, as sentences."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -139,7 +139,7 @@ class _Text:
 
     @property
     def hangs_together(self) -> bool:
-        """Whether a sentence taken out of it could change what the others say."""
+        """Whether removing a sentence could change what the others say."""
         later: Iterable[str] = (word for sentence in self.sentences[1:] for word in sentence.words)
         return (
             self.memory.type is MemoryType.PROCEDURE
@@ -148,8 +148,8 @@ class _Text:
         )
 
     def is_said_by(self, other: _Text) -> bool:
-        """Whether `other` says each of its sentences, one after the other; between the steps of a
-        procedure there may be further ones.
+        """Return whether `other` says each of its sentences, one after the other. Only a procedure
+        may have further steps in between.
         """
         if self.memory.type is MemoryType.PROCEDURE:
             steps = iter(other.sentences)
@@ -162,7 +162,7 @@ class _Text:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The sentences of a text; what is none by itself ("1.", "Yes.") goes with the next one."""
+    """Yield the sentences of a text. What is no sentence by itself ("1.") goes with the next."""
     start = 0
     language = table(detect(text)[0] or "en")
     lines = ((line.start(), line.end()) for line in re.finditer(r"[^\n]+", text))
@@ -176,7 +176,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 _ARTICLES = _words("a an the")
 _OPENING = re.compile(r"^[(\[{\"'`\u2018\u201c\u00ab]+")
-# A mark after a digit may be a unit, of feet or of minutes.
+# A quotation mark after a digit may be a unit: feet or minutes.
 _CLOSING = re.compile(r"(?:[.,;:!?\u2026)\]}\u00bb\u3002\uff01\uff1f]|(?<!\d)[\"'`\u2019\u201d])+$")
 
 
@@ -187,7 +187,7 @@ class _Word:
 
 
 class _Sentence:
-    """A sentence as the words that it is made of: blanks, case, articles and punctuation apart."""
+    """A sentence as its words, without regard to blanks, case, articles and punctuation."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -203,11 +203,11 @@ class _Sentence:
         return frozenset(self.words)
 
     def is_said_by(self, other: _Sentence) -> bool:
-        """Whether `other` says the same, and maybe more.
+        """Return whether `other` says the same, and possibly more.
 
-        It begins with the same two words (who does it, and what), the rest stands in it in the
-        same order, and there is no name in between: "Ana moved to Porto" is not said by "Ana moved
-        to Rome, Bob to Porto".
+        It must begin with the same two words (who does what), and have the rest in the same order
+        without a name in between: "Ana moved to Rome, Bob to Porto" does not say "Ana moved to
+        Porto".
         """
         if not self._set <= other._set or self._turned != other._turned:
             return False
@@ -218,7 +218,7 @@ class _Sentence:
 
 
 def _comes_next(word: str, more: Iterator[_Word]) -> bool:
-    """Go on to `word`; False where a name or the end comes before it."""
+    """Advance to `word`. Return False if a name or the end comes first."""
     for found in more:
         if found.folded == word:
             return True
@@ -230,7 +230,7 @@ def _comes_next(word: str, more: Iterator[_Word]) -> bool:
 def _spelt(text: str) -> Iterator[_Word]:
     for number, chunk in enumerate(unicodedata.normalize("NFKC", text).split()):
         word = _CLOSING.sub("", _OPENING.sub("", chunk))
-        # "A" is an article where a sentence begins; elsewhere it may be a vitamin.
+        # "A" is an article at the beginning of a sentence; elsewhere it may be a vitamin.
         article = word in _ARTICLES or (number == 0 and word.lower() in _ARTICLES)
         if word and not article:
             folded = unicodedata.normalize("NFKC", word.casefold().replace("\u2019", "'"))

@@ -1,4 +1,4 @@
-"""Reads a passage turn by turn: from its pieces to the candidates that are kept."""
+"""Reads a passage turn by turn, and turns its pieces into candidates."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _AROUND = " ,.!:–—-。！，"
 
 
 def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
-    """Return what a passage states, and the language that it is in."""
+    """Return the candidates of a passage, and its language; None if that is not supported."""
     said = "\n".join(
         f"{turn.speaker or ''} {passage.text[turn.span.start : turn.span.end]}"
         for turn in passage.turns
@@ -88,8 +88,8 @@ def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
 
 @dataclass
 class _Before:
-    """The piece before, which a pronoun or a correction leans on: its words, and where they begin.
-    `at` is its place among the kept, if it is kept.
+    """The previous piece, which a pronoun or a correction may refer to: its words, and where they
+    begin. `at` is its place among the kept candidates, if it was kept.
     """
 
     text: str
@@ -99,7 +99,7 @@ class _Before:
 
 
 class _Reader:
-    """Reads a passage turn by turn, with the headings, the question and the piece before."""
+    """Reads a passage turn by turn; knows the headings, the last question and the last piece."""
 
     def __init__(self, passage: Passage, language: Table, sure: float) -> None:
         self.passage = passage
@@ -122,7 +122,7 @@ class _Reader:
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.read_to = 0
-        # The day of a mail; it may be written in a way that is not read.
+        # The day of a mail; `dated` is False if it is there but cannot be read.
         self.day: datetime | None = None
         self.dated = True
         self.opens, self.listed = True, False
@@ -131,7 +131,7 @@ class _Reader:
             self._headings_before(passage.turns[0].span.start)
 
     def _headings_before(self, start: int) -> None:
-        """Read the headings and the sender that stand before the passage."""
+        """Read the headings and the sender before the passage."""
         first = self.passage.text.find("\n")
         title = (0, first if first < min(start, 200) else 0)
         for begin, end in (title, (max(0, start - _BEFORE_CHARS_MAX), start)):
@@ -139,7 +139,7 @@ class _Reader:
                 self._head(piece)
 
     def _head(self, piece: Piece) -> bool:
-        """Take what stands above the words: headings, the sender and the day of a mail."""
+        """Take a heading, or the sender or day of a mail. Return False for any other piece."""
         text = self.passage.text
         if piece.kind is Kind.DATE:
             self.day = read_moment(text[piece.start : piece.end], self.passage.occurred_at)
@@ -151,7 +151,7 @@ class _Reader:
         return True
 
     def read(self, turn: Turn) -> None:
-        """Read a turn, and remember the question that it ends with."""
+        """Read a turn, and keep the question that it ends with for the next one."""
         text, span = self.passage.text, turn.span
         said = text[span.start : span.end]
         name, sure = detect(said)
@@ -192,7 +192,7 @@ class _Reader:
         user = Speaker("user", self.language.data["user"])
         pair = of_pair(label, said, user, self.language) if label and len(part) == 1 else None
         if pair and label:
-            # "Nombre: Max" passes for a speaker where all lines of a text have a label.
+            # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
             clause = Clause(part[0].start, part[0].end, f"{label}: {said}", Kind.PAIR)
             points = Verdict(5.0, MemoryType.FACT)
             self._keep(clause, points, _Voice(user, turn), heading=user.shown, found=pair)
@@ -243,7 +243,7 @@ class _Reader:
     def _restarted(
         self, start: int, text: str, cue: re.Match[str], piece: Piece, voice: _Voice
     ) -> None:
-        """Keep "it is B" of "it is A, no sorry, B", where A is the value of a fact."""
+        """Keep "it is B" of "it is A, no sorry, B", if A is the value of a fact."""
         said = text[: cue.start()].rstrip(" ,;–—-，、")
         value = text[cue.end() :].strip(_AROUND)
         found = find_fact(said, voice.speaker, self.language)
@@ -255,8 +255,8 @@ class _Reader:
             self._clause(clause, voice)
 
     def _opened(self, start: int, text: str) -> tuple[int, str]:
-        """Leave out what a sentence opens with ("Yes, ", "By the way, ", "Hi Bob, "), and whom it
-        ends with (", Bob").
+        """Remove the opening of a sentence ("Yes, ", "By the way, ", "Hi Bob, "), and a name at its
+        end (", Bob"). Return where the rest starts, and the rest.
         """
         text = self.named_last.sub("", text)
         for opener in (pattern(self.language.name, "openers"), self.spoken_to) * 2:
@@ -266,7 +266,7 @@ class _Reader:
         return start, text
 
     def _clauses(self, start: int, text: str, kind: Kind, speaker: Speaker) -> Iterator[Clause]:
-        """Yield the clauses of a sentence that are worth keeping each; else all of it as one."""
+        """Yield the clauses of a sentence that are each worth keeping, else all of it as one."""
         language = self.language
         items = list(listed(start, text, kind, speaker, language))
         if items:
@@ -295,7 +295,7 @@ class _Reader:
             yield from coordinated(clause, speaker, language)
 
     def _is_whole(self, part: str) -> bool:
-        """Whether a part of a sentence is understood without the other parts."""
+        """Return whether a part of a sentence can be understood without the other parts."""
         language = self.language
         leans = language.starts("words.pronoun", part) or language.has("words.vague", part)
         return not leans and size(part, language) >= _OWN_WORDS_MIN
@@ -333,14 +333,14 @@ class _Reader:
         self.before = None if addressed else _Before(text, clause.start, at, found)
 
     def _orders_of(self, text: str) -> bool:
-        """Whether an order is about what was kept just before: "Don't share it with anybody."."""
+        """Return whether an order refers to the piece kept just before: "Don't share it."."""
         language = self.language
         kept = self.before is not None and self.before.at is not None
         order = kept and language.starts("keep.order", text) and language.has("words.vague", text)
         return bool(order) and not specifics(text, language)
 
     def _is_task(self, text: str) -> bool:
-        """Whether it asks for something once, or says how a thing asked for before is to be."""
+        """Return whether a text asks for something once, or specifies a thing asked for before."""
         task = self.language.starts("drop.task", text)
         order = self.tasked and self.language.starts("keep.order", text)
         if not (task or order) or self.language.has("keep.standing", text):
@@ -349,7 +349,7 @@ class _Reader:
         return True
 
     def _in_place(self, found: Found) -> Found:
-        """After "I don't live in Rome any more", "I live in Bern" says what it has replaced."""
+        """Add the replaced value: "I don't live in Rome any more" before "I live in Bern"."""
         old = self.before.found.fact if self.before and self.before.found else None
         new = found.fact
         if old is None or not old.negated or new.negated or found.replaces:
@@ -358,7 +358,7 @@ class _Reader:
         return replace(found, replaces=old.value) if same else found
 
     def _weighed(self, verdict: Verdict, clause: Clause, voice: _Voice) -> Verdict:
-        """Weigh what only the text around a clause tells."""
+        """Adjust a verdict by the context of the clause."""
         language, named = self.language, voice.speaker.entity != "user"
         advice = verdict.instructs and named and bool(voice.turn.speaker)
         rule = language.has("keep.rule", clause.text) and specifics(clause.text, language)
@@ -403,7 +403,7 @@ class _Reader:
         return subject + text[match.end() :]
 
     def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
-        """Keep a `Key: value` line; of a long value each sentence, under its key."""
+        """Keep a `Key: value` line; for a long value, keep each sentence, under its key."""
         language = self.language
         key, value = _value(text)
         key, at = key.strip("* "), piece.end - len(value)
@@ -426,7 +426,7 @@ class _Reader:
             return
         said = f"{key}: {value}"
         if key.istitle() and " " not in key and speaks(value, language):
-            # In minutes the name before the colon is who speaks.
+            # In minutes of a meeting the name before the colon is the speaker.
             voice, said = replace(voice, speaker=Speaker(key, key)), value
         heading = self.headings.text
         about = titles("about").sub("", heading)
@@ -449,7 +449,9 @@ class _Reader:
         )  # fmt: skip
 
     def _answers(self, piece: Piece, text: str, voice: _Voice) -> bool:
-        """Keep an answer that says nothing without its question, together with it."""
+        """Keep an answer that says nothing by itself, together with its question. Return False if
+        the text is no such answer.
+        """
         question, language = self.question, self.language
         self.question = _Before("", 0)
         if not question.text or text.rstrip().endswith(("?", "？")):
@@ -484,7 +486,9 @@ class _Reader:
         return True
 
     def _corrects(self, piece: Piece, text: str, voice: _Voice) -> bool:
-        """Join "Actually no, spaces." to what it puts right, and take its value for the old one."""
+        """Join "Actually no, spaces." with what it corrects, replacing the old value. Return False
+        if the text is no correction.
+        """
         before = self.before or self.said
         cue = self.language.search("drop.correction", text)
         if not cue or before is None or cue.start() > 12 or text.rstrip().endswith(("?", "？")):
@@ -516,7 +520,7 @@ class _Reader:
         self, clause: Clause, verdict: Verdict, voice: _Voice, *, heading: str = "",
         found: Found | None = None, before: _Before | None = None, question: str = "",
     ) -> int | None:  # fmt: skip
-        """Keep a clause as a candidate; return its place, or None where it would be too long."""
+        """Keep a clause as a candidate. Return its place, or None if it would be too long."""
         language, turn, speaker = self.language, voice.turn, voice.speaker
         if speaker.entity == "user" and self.called:
             speaker = replace(speaker, shown=self.called)
@@ -547,7 +551,7 @@ class _Reader:
         if before is None:
             text = stand_alone(clause.text, context, language, when)
         else:
-            # The heading stands before the first of the two.
+            # The heading is put before the first of the two.
             below = replace(context, heading="", elided=context.elided and not heading)
             old = self.kept[before.at] if before.at is not None else None
             first = old.text if old else stand_alone(before.text, context, language, None)
@@ -577,8 +581,8 @@ class _Reader:
         return len(self.kept) - 1
 
     def chosen(self) -> tuple[Candidate, ...]:
-        """Return the kept candidates in the order of the text, each text once; of too many the
-        surest.
+        """Return the kept candidates in the order of the text, each text once; if there are too
+        many, those with the highest confidence.
         """
         unique = {one.text: one for one in self.kept if one is not None}
         most = candidates_max(self.passage)

@@ -1,4 +1,4 @@
-"""Says who speaks: by the label of a line, which may name a person, the user or an assistant."""
+"""Finds who speaks, by the label of a line: a person, the user or an assistant."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
 
 
 def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
-    """Return who "I" is; None for an assistant, whose words are no facts about anybody. `line` is
-    what stands before the words, such as "Agent (Mel): ".
+    """Return who "I" is; None for an assistant, whose words state no facts about anybody. `line` is
+    the text before the words, such as "Agent (Mel): ".
     """
     user = Speaker("user", language.data["user"])
     if label is None:
@@ -43,7 +43,7 @@ def labels(text: str, speakers: set[str]) -> frozenset[str]:
 
 
 def speaks(value: str, language: Table) -> bool:
-    """Whether a value is what somebody says of themselves, as "I'll ask" is, and "me" is not."""
+    """Return whether a value is said in the first person, like "I'll ask", but unlike "me"."""
     first = language.search("words.first", value)
     return (
         first is not None

@@ -1,4 +1,4 @@
-"""Makes a clause stand alone: the speaker for "I", its heading, and its dates resolved."""
+"""Makes a clause stand alone: replaces "I" by the speaker, adds its heading, resolves its dates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EMOJI = re.compile(r"[\U0001f300-\U0001faff☀-➿️]+")
 
 @dataclass(frozen=True)
 class When:
-    """A time that a clause names relative to its day: how it is written, and when it begins."""
+    """A relative time in a clause, resolved: how it is shown, and when it begins."""
 
     shown: str
     at: datetime
@@ -35,7 +35,7 @@ class When:
 
 @dataclass(frozen=True)
 class Context:
-    """The context of a clause: who speaks, under which heading, for a whole team."""
+    """The context of a clause: the speaker, the heading, and how to word it."""
 
     speaker: Speaker
     heading: str = ""
@@ -46,7 +46,7 @@ class Context:
 
 
 def cleaned(text: str) -> str:
-    """Return a text on one line, without marks of emphasis and emoji."""
+    """Return a text on one line, without emphasis marks and emoji."""
     text = _EMOJI.sub("", _MARKS.sub("", text))
     if text.startswith("|"):
         text = _CELLS.sub(", ", text.strip("| "))
@@ -54,7 +54,7 @@ def cleaned(text: str) -> str:
 
 
 def stand_alone(text: str, context: Context, language: Table, when: When | None) -> str:
-    """Return a clause as a sentence that is understood without the text around it."""
+    """Return a clause as a sentence that can be understood without the text around it."""
     words = _worded(cleaned(text), context, language).rstrip(" ,;:!！")
     ended = words.endswith((".", "…", "。", "?", "？"))
     stop = "" if ended else "." if language.spaced else "。"
@@ -98,7 +98,7 @@ def _third_person(text: str, shown: str) -> str:
 
 
 def _agreeing(short: str, after: str, *, many: bool) -> str:
-    """Return what follows "I" or "we" with its verb in the third person."""
+    """Return the text after "I" or "we" with its verb in the third person."""
     if short:
         return f" {_long(short, many=many)}{after}"
     if many:
@@ -123,7 +123,7 @@ def _long(short: str, *, many: bool) -> str:
 
 
 def _form(verb: str) -> str:
-    """Return the third person of a present verb; any other form as it is."""
+    """Return the third person of a present verb, and any other form unchanged."""
     irregular: dict[str, str] = _verbs()["third"]
     if verb in irregular:
         return irregular[verb]
@@ -164,7 +164,7 @@ def _later(text: str) -> str:
 
 
 def _mine(text: str, shown: str, *, known: bool) -> str:
-    """Replace "my" and "me"; the first one says whose, unless that is known."""
+    """Replace "my" and "me", the first one by the speaker's name unless that is `known`."""
     seen = known
 
     def other(match: re.Match[str]) -> str:
@@ -190,7 +190,7 @@ def _capital(text: str) -> str:
 
 
 def dated(text: str, base: datetime, language: Table, *, past: bool) -> When | None:
-    """Return the time that a clause names relative to the day on which it was said."""
+    """Return the time that a clause names relative to the day on which it was said, if any."""
     base = start_of(base.astimezone(UTC), "day")
     try:
         return _relative(text, base, language) or _weekday(text, base, language, past=past)
@@ -243,7 +243,7 @@ def _when(base: datetime, unit: str, offset: int, language: Table) -> When:
 
 
 def _weekday(text: str, base: datetime, language: Table, *, past: bool) -> When | None:
-    """Return the day that "last Friday" or, of the past, "on Friday" means."""
+    """Return the day that "last Friday" means, or "on Friday" if it is in the `past`."""
     names = language.data["weekdays"].split()
     lead = "|".join(
         f"(?P<{which}>{language.data['relative'][which]})" for which in ("last", "next", "on")

@@ -41,7 +41,7 @@ class Prompt:
             unknown = ", ".join(sorted(values.keys() - self.placeholders)) or "none"
             raise ValueError(f"prompt {self.name}: missing {missing}; unknown {unknown}")
 
-        # One pass, so that a value that looks like a placeholder is not filled in again.
+        # In one pass, so that a value that looks like a placeholder is not replaced in turn.
         def value(found: re.Match[str]) -> str:
             return values[found[1]]
 
