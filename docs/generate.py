@@ -285,7 +285,8 @@ It keeps everything else in the file, and keeps the old file beside it as a back
 ```{kind}
 {installing.entry_text(client, _COMMAND, _ELSEWHERE)}```
 
-The token stays in its file. Make a separate token for each client, so that you can revoke each one by itself.
+The token stays in its file. Make a separate token for each client, so that you can revoke each
+one by itself.
 """
 
 
