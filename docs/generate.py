@@ -257,8 +257,8 @@ def client_page(client: Client) -> str:
     on_macos = f" (macOS: `~/{client.path_macos}`)" if client.path_macos else ""
     hooks = (
         f"""
-It also gets hooks, in `~/{client.hooks}`: what is remembered stands before the model at each
-prompt, and the conversation is handed in when it ends. See [Hooks](hooks.md).
+The command also adds hooks to `~/{client.hooks}`: they give the model what is remembered at each
+prompt, and store the conversation when it ends. See [Hooks](hooks.md).
 """
         if client.hooks
         else ""
@@ -269,9 +269,9 @@ prompt, and the conversation is handed in when it ends. See [Hooks](hooks.md).
 $ recall install {client.name}
 ```
 
-It writes one entry into `~/{client.path}`{on_macos},
-beside what is there, and says so; what was there stays beside it as a backup. {client.after}
-`--dry-run` says what it would write, `--remove` takes it out.
+The command adds one entry to `~/{client.path}`{on_macos}.
+It keeps everything else in the file, and keeps the old file beside it as a backup. {client.after}
+`--dry-run` shows what it would write; `--remove` takes the entry out again.
 {hooks}
 ## By hand
 
@@ -285,7 +285,8 @@ beside what is there, and says so; what was there stays beside it as a backup. {
 ```{kind}
 {installing.entry_text(client, _COMMAND, _ELSEWHERE)}```
 
-The token stays in its file. Make one for each client, so that you can revoke it alone.
+The token stays in its file. Make a separate token for each client, so that you can revoke each
+one by itself.
 """
 
 
