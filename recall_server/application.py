@@ -11,7 +11,7 @@ from recall_server.domain.context import Runtime
 from recall_server.domain.errors import DatabaseUnavailable
 from recall_server.integrations.crypto.issuers import Issuer
 from recall_server.integrations.crypto.keys import ServerKey
-from recall_server.integrations.extraction.extractor import Extractor
+from recall_server.integrations.extraction.extractor import Extractor, Judge
 from recall_server.services import Services
 from recall_server.services.memory.embedding import ItemEmbedder
 from recall_server.services.supervision import Supervisor
@@ -35,6 +35,7 @@ class Application:
     services: Services
     worker: Worker
     extractor: Extractor
+    judge: Judge | None
     embedder: ItemEmbedder | None
     key: ServerKey
     supervisor: Supervisor

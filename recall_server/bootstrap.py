@@ -20,7 +20,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job
 from recall_server.integrations.crypto.keys import Sealer, ServerKey
 from recall_server.integrations.embeddings import Embedder
-from recall_server.integrations.extraction.extractor import Extractor, Merger
+from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
@@ -38,7 +38,12 @@ from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.erasure.verify import ErasureCheck
 from recall_server.services.limits.budget import Budget
-from recall_server.services.limits.model_keys import KeyedExtractor, KeyedMerger, ModelKeys
+from recall_server.services.limits.model_keys import (
+    KeyedExtractor,
+    KeyedJudge,
+    KeyedMerger,
+    ModelKeys,
+)
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
@@ -89,6 +94,7 @@ async def open_application(
     embedder: Embedder | None = None,
     reranker: Reranker | None = None,
     merger: Merger | None = None,
+    judge: Judge | None = None,
     now: Callable[[], datetime] = utc_now,
     random_bytes: Callable[[int], bytes] = os.urandom,
     erasure_limits: Limits = DEFAULT_LIMITS,
@@ -126,7 +132,10 @@ async def open_application(
         )
         model_keys = ModelKeys(store, now, EXTRACT, metrics.used)
         rules = settings.model_fallback == "rules"
-        keyed = KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None)
+        keyed, chosen_judge = (
+            KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None),
+            _keyed(stack, judge or factories.judge(settings), model_keys, metrics, waits=not rules),
+        )
         embedder = embedder or factories.embedder(settings)
         vectors = ItemEmbedder(embedder) if embedder else None
         reranker = reranker or factories.reranker(settings)
@@ -363,11 +372,22 @@ async def open_application(
             ),
             worker,
             chosen,
+            chosen_judge,
             vectors,
             key,
             supervisor,
             issuers,
         )
+
+
+def _keyed(
+    stack: AsyncExitStack, judge: Judge | None, keys: ModelKeys, metrics: Metrics, *, waits: bool
+) -> Judge | None:
+    """The judge, with its key looked after; it is closed with the stack."""
+    if judge is None:
+        return None
+    stack.push_async_callback(judge.close)
+    return KeyedJudge(judge, keys, waits, metrics.judged)
 
 
 def _log_name(key: ServerKey) -> Callable[[Namespace], str]:

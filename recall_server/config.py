@@ -138,6 +138,10 @@ class Settings(BaseSettings):
     merge_model: str | None = Field(
         None, description="the language model that merges memories; else that of RECALL_MODEL"
     )
+    judge_model: str | None = Field(
+        None,
+        description="the language model that judges contradictions; else that of RECALL_MODEL",
+    )
     model_fallback: Literal["none", "rules"] = Field(
         "none",
         description="what makes memories while the key of the language model is rejected; none: "
@@ -473,6 +477,7 @@ class Settings(BaseSettings):
         "openai_base_url",
         "model",
         "merge_model",
+        "judge_model",
         mode="before",
     )
     @classmethod

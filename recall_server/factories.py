@@ -14,7 +14,7 @@ from recall_server.integrations.crypto.issuers import Issuer, check, load
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.embeddings.torch_models import MINILM
-from recall_server.integrations.extraction.extractor import Extractor, Merger
+from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.llm import prompts
 from recall_server.integrations.llm.model_api import ModelApi
 from recall_server.integrations.rerankers import Reranker
@@ -147,6 +147,18 @@ def rules_merger() -> Merger:
     from recall_server.integrations.extraction.rules.merge import RulesMerger  # noqa: PLC0415
 
     return RulesMerger()
+
+
+def judge(settings: Settings) -> Judge | None:
+    """Return what judges contradictions; None where there is no language model. Raises
+    `Invalid`.
+    """
+    api = _model_api(settings, settings.judge_model or settings.model)
+    if api is None:
+        return None
+    from recall_server.integrations.extraction.model_judge import ModelJudge  # noqa: PLC0415
+
+    return ModelJudge(api, prompt=prompts.load("judge"))
 
 
 def _model_api(settings: Settings, model: str | None) -> ModelApi | None:

@@ -172,6 +172,7 @@ async def status(
         "engine": built.store.engine,
         "extractor": built.extractor.name,
         "merger": built.services.consolidate.merging.merger.name,
+        "judge": built.judge.name if built.judge else "none",
         "embedder": built.embedder.model if built.embedder else "none",
         "rejected_keys": [str(key) for key in keys],
         "failing_work": [str(one) for one in await built.supervisor.failing()],

@@ -10,6 +10,7 @@ class Role(StrEnum):
 
     EXTRACT = "extract"
     MERGE = "merge"
+    JUDGE = "judge"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from prometheus_client import (
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import RecallError
 from recall_server.domain.extraction import Usage
+from recall_server.integrations.extraction.extractor import Judgement
 from recall_server.storage.store import Store
 
 # The creation time of each counter would be one more line that nobody needs.
@@ -66,6 +67,13 @@ class Metrics:
             ["model", "direction"],
             registry=self.registry,
         )
+        self._judgements = Counter(
+            "recall_judgements",
+            "Contradictions that a language model was asked about; outcome is its choice, unsure, "
+            "or refused.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self._degraded = Counter(
             "recall_degraded",
             "Searches that lacked a part, such as the embedder.",
@@ -94,6 +102,11 @@ class Metrics:
         if usage.model is not None:
             self._tokens.labels(usage.model, "in").inc(usage.input_tokens)
             self._tokens.labels(usage.model, "out").inc(usage.output_tokens)
+
+    def judged(self, judgement: Judgement) -> None:
+        """Count the answer of a judge."""
+        outcome = "refused" if judgement.refused else judgement.choice or "unsure"
+        self._judgements.labels(outcome).inc()
 
     def degraded(self) -> None:
         self._degraded.inc()

@@ -1,1 +1,1 @@
-"""Extractors and mergers: the ports and their adapters."""
+"""Extractors, mergers and judges: the ports and their adapters."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from recall_server.domain.episode import Turn
 from recall_server.domain.extraction import Extraction, Usage
 from recall_server.domain.memory import Memory
+from recall_server.domain.plan import Choice, Question
 
 
 @dataclass(frozen=True)
@@ -97,5 +98,42 @@ class Merger(Protocol):
         """Return the text of `merge` if it needs no model, else a draft. This costs nothing and
         raises nothing.
         """
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the judge `by` says of a contradiction; without a `choice` it cannot tell.
+
+    `refused` says why an answer was of no use, in a sentence: then there is no choice and no
+    reason, and nothing may change for it.
+    """
+
+    choice: Choice | None
+    by: str
+    reason: str = ""
+    confidence: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    refused: str = ""
+
+
+class Judge(Protocol):
+    """Says which side of a contradiction holds that no rule settles: the new statement, the
+    existing ones, or both; never a merged text.
+
+    An answer of no use is no error: it is refused. Raises `ModelUnavailable` (try again later),
+    nothing else.
+    """
+
+    @property
+    def name(self) -> str:
+        """The author of its choices: "anthropic/<model>/judge/<prompt version>"."""
+
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens of a language model, in and out, that one call may cost."""
+
+    async def judge(self, question: Question) -> Judgement: ...
 
     async def close(self) -> None: ...

@@ -11,7 +11,8 @@ from typing import Protocol
 from recall_server.domain.errors import BudgetSpent, ModelUnavailable
 from recall_server.domain.extraction import Extraction, Usage
 from recall_server.domain.namespace import Namespace
-from recall_server.integrations.extraction.extractor import Extractor, Passage
+from recall_server.domain.plan import Question
+from recall_server.integrations.extraction.extractor import Extractor, Judge, Judgement, Passage
 from recall_server.storage.store import Store
 
 DAY_S = 86_400
@@ -72,6 +73,15 @@ class Budget:
         async with self.call(namespace, extractor) as settle:
             found = await extractor.extract(passage)
             settle(found.usage)
+        return found
+
+    async def judge(self, namespace: Namespace, judge: Judge, question: Question) -> Judgement:
+        """The judgement of a question, paid for. Raises as the judge does, and `BudgetSpent`."""
+        async with self.call(namespace, judge) as settle:
+            found = await judge.judge(question)
+            # An answer that was refused unread was paid for, at an unknown price.
+            if found.usage.input_tokens or not found.refused:
+                settle(found.usage)
         return found
 
     async def _settle(self, namespace: Namespace, day: int, more: int) -> None:

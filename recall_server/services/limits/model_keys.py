@@ -10,7 +10,15 @@ from recall_server.domain.errors import ModelKeyRejected
 from recall_server.domain.extraction import Extraction, Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.model_key import RejectedKey, Role
-from recall_server.integrations.extraction.extractor import Extractor, Merged, Merger, Passage
+from recall_server.domain.plan import Question
+from recall_server.integrations.extraction.extractor import (
+    Extractor,
+    Judge,
+    Judgement,
+    Merged,
+    Merger,
+    Passage,
+)
 from recall_server.storage.store import Store
 from recall_server.tracing import tracer
 
@@ -138,3 +146,40 @@ class KeyedMerger(Merger):
 
     async def close(self) -> None:
         await self.merger.close()
+
+
+@dataclass(frozen=True)
+class KeyedJudge(Judge):
+    """A judge whose key is looked after and whose judgements are counted. While the key is
+    rejected there is none; `waits` says whether that is an error.
+    """
+
+    by: Judge
+    keys: ModelKeys
+    waits: bool
+    judged: Callable[[Judgement], None]
+
+    @property
+    def name(self) -> str:
+        return self.by.name
+
+    @property
+    def call_tokens_max(self) -> int:
+        return self.by.call_tokens_max
+
+    async def judge(self, question: Question) -> Judgement:
+        try:
+            with tracer.start_as_current_span("judge") as span:
+                found = await self.by.judge(question)
+                span.set_attributes(_attributes(found.usage))
+        except ModelKeyRejected as error:
+            await self.keys.reject(Role.JUDGE, error)
+            if self.waits:
+                raise
+            return Judgement(None, self.name, refused=error.message)
+        await self.keys.accept(Role.JUDGE, found.usage)
+        self.judged(found)
+        return found
+
+    async def close(self) -> None:
+        await self.by.close()

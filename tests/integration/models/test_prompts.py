@@ -19,7 +19,11 @@ NAMES = sorted(
     if file.name.endswith(".md")
 )
 # A changed text needs a new version, because memories say which version they came from.
-WRITTEN = {("extract", "1"): "4df646aee1119573", ("merge", "1"): "8a13defb66daeff4"}
+WRITTEN = {
+    ("extract", "1"): "4df646aee1119573",
+    ("merge", "1"): "8a13defb66daeff4",
+    ("judge", "1"): "be8432865694c517",
+}
 GOOD = "version: 3\n\n# System\n\nBe {{mood}}.\n\n# User\n\nSay {{word}}, {{word}}!\n"
 
 

@@ -1,0 +1,146 @@
+"""Judging by a language model: builds the request from the two sides of a contradiction, and reads
+the answer as untrusted input.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from recall_server.domain.errors import ModelAnswerInvalid
+from recall_server.domain.extraction import Usage
+from recall_server.domain.memory import Memory
+from recall_server.domain.plan import Choice, Question
+from recall_server.domain.security.screening import orders
+from recall_server.integrations.extraction.extractor import Judge, Judgement
+from recall_server.integrations.llm.model_api import (
+    CALL_TOKENS_MAX,
+    Line,
+    ModelApi,
+    json_object,
+)
+from recall_server.integrations.llm.prompts import Prompt
+
+# As much as a merge sends at most.
+SIDES_CHARS_MAX = 20_000
+REASON_CHARS_MAX = 300
+
+
+class Side(StrEnum):
+    """What a model may choose."""
+
+    NEWER = "newer"
+    OLDER = "older"
+    KEEP_BOTH = "keep_both"
+    UNSURE = "unsure"
+
+
+OUTPUT = json_object(
+    {
+        "reason": {"type": "string"},
+        "choice": {"type": "string", "enum": [side.value for side in Side]},
+        "confidence": {"type": "number"},
+    }
+)
+
+
+class ModelJudge(Judge):
+    """The port `Judge` over a language model."""
+
+    def __init__(self, api: ModelApi, *, prompt: Prompt) -> None:
+        self._api = api
+        self._prompt = prompt
+
+    @property
+    def name(self) -> str:
+        return f"{self._api.vendor}/{self._api.model}/judge/{self._prompt.version}"
+
+    @property
+    def call_tokens_max(self) -> int:
+        return CALL_TOKENS_MAX
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def judge(self, question: Question) -> Judgement:
+        sides = _sides_as_data(question)
+        if len(sides) > SIDES_CHARS_MAX:
+            return Judgement(None, self.name, refused="The statements are too long to be sent.")
+        system, user = self._prompt.fill(nonce=secrets.token_hex(8), sides=sides)
+        usage = Usage()
+        try:
+            answer = await self._api.ask(system, user, OUTPUT)
+            usage = answer.usage
+            said = _read(answer.content)
+        except ModelAnswerInvalid as error:
+            return Judgement(None, self.name, usage=usage, refused=error.message)
+        if found := orders(said.reason):
+            return Judgement(None, self.name, usage=usage, refused=f"Its reason {found[0]}.")
+        choice = _choice(said.choice, question)
+        return Judgement(choice, self.name, said.reason, said.confidence, usage)
+
+
+class Said(BaseModel):
+    """An answer, without characters that cannot be stored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    reason: Annotated[Line, Field(min_length=1, max_length=REASON_CHARS_MAX)]
+    choice: Annotated[Side, Field(strict=False)]
+    confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def _read(content: object) -> Said:
+    try:
+        return Said.model_validate(content)
+    except ValidationError:
+        raise ModelAnswerInvalid from None
+
+
+def _new_is_newer(question: Question) -> bool:
+    """Whether the new statement was said after all that it contradicts, or with the last of it."""
+    return question.new.said_at >= max(one.said_at for one in question.existing)
+
+
+def _choice(side: Side, question: Question) -> Choice | None:
+    match side:
+        case Side.KEEP_BOTH:
+            return Choice.KEEP_BOTH
+        case Side.UNSURE:
+            return None
+        case _:
+            new = (side is Side.NEWER) is _new_is_newer(question)
+            return Choice.KEEP_NEW if new else Choice.KEEP_EXISTING
+
+
+def _sides_as_data(question: Question) -> str:
+    """Return all text of others as one JSON document."""
+    existing = sorted(question.existing, key=lambda one: (one.said_at, one.id))
+    sides: list[Sequence[Memory]] = [existing, [question.new]]
+    if not _new_is_newer(question):
+        sides.reverse()
+    older, newer = ([_as_data(one) for one in side] for side in sides)
+    document = {"older": older, "newer": newer, "doubt": question.reason}
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _as_data(memory: Memory) -> dict[str, object]:
+    return {
+        "text": memory.text,
+        "words": memory.citation.quote,
+        "speaker": memory.citation.speaker,
+        "said_at": memory.said_at.isoformat(timespec="minutes"),
+        "true_from": f"{memory.valid_from:%Y-%m-%d}",
+        "fact": memory.fact
+        and {
+            "entity": memory.fact.entity,
+            "attribute": memory.fact.attribute,
+            "value": memory.fact.value,
+            "negated": memory.fact.negated,
+        },
+    }
