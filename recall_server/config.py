@@ -273,9 +273,10 @@ class Settings(BaseSettings):
         10_000, ge=1, description="passages, the units of search, of one stored text"
     )
     undo_events_max: int = Field(
-        20_000,
+        5_000,
         ge=1_000,
-        description="events of memories and texts that one undo takes back, in one transaction",
+        description="events of memories and texts that one undo takes back, in one transaction: "
+        "of 5,000, it holds the writer of SQLite for some 2 s",
     )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")

@@ -30,6 +30,7 @@ from pydantic import (
 from recall_server.domain.memory import BELIEVED, Layer, MemoryType, Status
 from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.proposal import PREFIX, ProposalKind
 from recall_server.domain.relations import Reason, RelationKind
 from recall_server.domain.text.cleaning import validator_message
 
@@ -225,6 +226,29 @@ class Disputed(_Strict):
     closed_at: Moment | None
 
 
+class Proposed(_Strict):
+    """A proposal that would add the memory, replace or forget it; closed where it was answered or
+    taken back.
+    """
+
+    id: Annotated[str, _id(PREFIX)]
+    side: Literal["new", "target"]
+    proposal: ProposalKind
+    made_by: Label | None
+    opened_at: Moment
+    closed_at: Moment | None
+    choice: Literal["accept", "edit", "reject"] | None
+    decided_by: Label | None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.choice is None) != (self.decided_by is None):
+            raise ValueError("choice and decided_by do not agree")
+        if self.choice is not None and self.closed_at is None:
+            raise ValueError("an answered proposal is closed")
+        return self
+
+
 class Related(_Strict):
     """A relation of the memory to another one."""
 
@@ -271,6 +295,7 @@ class Memory(_Strict):
     expires_at: Moment | None = None
     disputes: list[Disputed] = []
     relations: list[Related] = []
+    proposals: list[Proposed] = []
     layer: Layer = Layer.SEMANTIC
 
     @model_validator(mode="after")

@@ -47,6 +47,15 @@ class Proposal:
     choice: str | None = None
     decided_by: str | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether all that it is about is there: of one that was taken in, a memory may be left
+        out.
+        """
+        adds = self.kind is not ProposalKind.FORGET
+        changes = self.kind not in {ProposalKind.REMEMBER, ProposalKind.EXTRACT}
+        return bool(self.new) == adds and bool(self.targets) == changes
+
 
 def is_proposal(review_id: str) -> bool:
     """True if the id of a review is that of a proposal."""

@@ -174,6 +174,7 @@ def many(count: int) -> bytes:
         "decisions": [],
         "disputes": [],
         "relations": [],
+        "proposals": [],
         "citations": [{"episode_id": episode["id"], "start": 0, "end": 9}],
     }
     manifest = {

@@ -11,7 +11,7 @@ from recall_server.domain.attributes import (
     normal_value,
 )
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.memory import Memory
+from recall_server.domain.memory import Fact, Memory
 from recall_server.domain.plan import Change, Reinforce
 from recall_server.domain.search.ranking import bm25_weights
 from recall_server.domain.security.trust import Trust, Witness, corroborates, trust
@@ -32,6 +32,20 @@ SIMILAR_POSTINGS = 500
 FUZZY_TERMS_MIN = 9
 FUZZY_MAX = 20
 
+FactKey = tuple[str, str, str]
+"""An entity with an attribute or a value, as they are compared."""
+
+
+def fact_keys(fact: Fact | None) -> tuple[FactKey, ...]:
+    """By what a fact is found: facts without a common one do not affect each other."""
+    if fact is None:
+        return ()
+    entity = normal_entity(fact.entity)
+    return (
+        (entity, normal_attribute(fact.attribute), ""),
+        (entity, "", normal_value(fact.value)),
+    )
+
 
 @dataclass
 class Beliefs:
@@ -41,21 +55,16 @@ class Beliefs:
     _added: dict[str, Memory] = field(default_factory=dict)
     # `_added` by words, and by entity with attribute or value: a long text plans thousands.
     _by_words: dict[frozenset[str], list[Memory]] = field(default_factory=dict)
-    _by_fact: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
+    _by_fact: dict[FactKey, list[Memory]] = field(default_factory=dict)
     _dropped: set[str] = field(default_factory=set)
     _witnesses: dict[str, list[Witness]] = field(default_factory=dict)
-    _read: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
+    _read: dict[FactKey, list[Memory]] = field(default_factory=dict)
 
     def add(self, memory: Memory) -> None:
         self._added[memory.id] = memory
         self._by_words.setdefault(frozenset(terms(memory.text)), []).append(memory)
-        if fact := memory.fact:
-            entity = normal_entity(fact.entity)
-            for key in (
-                (entity, normal_attribute(fact.attribute), ""),
-                (entity, "", normal_value(fact.value)),
-            ):
-                self._by_fact.setdefault(key, []).append(memory)
+        for key in fact_keys(memory.fact):
+            self._by_fact.setdefault(key, []).append(memory)
 
     def drop(self, memory_id: str) -> None:
         self._dropped.add(memory_id)

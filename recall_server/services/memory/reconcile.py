@@ -241,12 +241,14 @@ def _proposals(
     return proposals
 
 
-async def rivals(tx: Transaction, memory: Memory) -> list[Memory]:
-    """Return the active memories that contradict an active one."""
+async def rivals(tx: Transaction, memory: Memory, beliefs: Beliefs | None = None) -> list[Memory]:
+    """Return the active memories that contradict an active one. With `beliefs` what is read of a
+    matter is read once.
+    """
     if memory.fact is None:
         return []
     candidate = Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
-    related = await Beliefs(tx).related(candidate)
+    related = await (beliefs or Beliefs(tx)).related(candidate)
     return [
         one for one in related if one.id != memory.id and compare(candidate, one) is Verdict.CLASHES
     ]

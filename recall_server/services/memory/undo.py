@@ -22,6 +22,7 @@ from recall_server.domain.memory_event import (
 )
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory.beliefs import Beliefs, FactKey, fact_keys
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import promise_expiry
 from recall_server.storage.driver import span
@@ -257,6 +258,14 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
 
 async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, list[Span]]:
     """Return the spans of texts, turns and passages, by the id of their text."""
+    found: dict[str, list[Span]] = {}
+    for one in (await _places(tx, items)).values():
+        found.setdefault(one.episode_id, []).append(one.span)
+    return found
+
+
+async def _places(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, Citation]:
+    """Return where each of these texts, turns and passages stands."""
     parts = [one for one, event in items.items() if one != event.episode_id]
     of_parts = {one.id: one.citation.span for one in await tx.episodes.items(parts)}
     released = {one for one, event in items.items() if event.kind is EventKind.RELEASED}
@@ -265,11 +274,11 @@ async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str,
         if row["id"] in released:
             of_parts[row["id"]] = span(row)
     lengths = await tx.exports.lengths({str(one.episode_id) for one in items.values()})
-    found: dict[str, list[Span]] = {}
+    found: dict[str, Citation] = {}
     for item_id, event in items.items():
         episode_id = str(event.episode_id)
         whole = Span(0, lengths[episode_id])
-        found.setdefault(episode_id, []).append(of_parts.get(item_id, whole))
+        found[item_id] = Citation(episode_id, of_parts.get(item_id, whole))
     return found
 
 
@@ -344,18 +353,15 @@ class _Reverting:
             if before != after
         }
         words = await self._cited([one for one in memories if one in differ])
-        for item_id in differ.keys() & texts.keys():
-            of_text = await _spans(self.tx, {item_id: texts[item_id]})
-            words[item_id] = [Citation(i, one) for i, spans in of_text.items() for one in spans]
+        of_texts = {one: texts[one] for one in differ if one in texts}
+        words |= {one: [place] for one, place in (await _places(self.tx, of_texts)).items()}
         touched = {one.episode_id for some in words.values() for one in some}
         touched |= {str(texts[one].episode_id) for one in decided}
 
         async def change() -> None:
-            for item_id, hide in differ.items():
-                if hide:
-                    await self.tx.episodes.hide_words(item_id, words.get(item_id, ()), self.now)
-                else:
-                    await self.tx.episodes.show_words(item_id)
+            hidden = {one: words.get(one, ()) for one, hide in differ.items() if hide}
+            await self.tx.episodes.hide_words(hidden, self.now)
+            await self.tx.episodes.show_words([one for one in differ if one not in hidden])
             for turn_id, before in decided.items():
                 await self.tx.quarantine.undo(turn_id, before)
 
@@ -378,9 +384,16 @@ async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
     """Raise `NotUndoable` if a memory that is active again contradicts one that changed after the
     events that were taken back.
     """
+    changed = await tx.events.changed_after(effect.last_seq)
+    keys: set[FactKey] = set()
+    for batch in _batches([one for one in changed if one not in effect.memories]):
+        keys.update(key for one in await tx.memories.active(batch) for key in fact_keys(one.fact))
+    beliefs = Beliefs(tx)
     for batch in _batches([one for one in effect.memories if one not in effect.forgotten]):
-        for memory in await tx.memories.active(batch):
-            rivals = {one.id: one for one in await reconcile.rivals(tx, memory)}
+        for memory in await tx.memories.active(batch) if keys else ():
+            if keys.isdisjoint(fact_keys(memory.fact)):
+                continue
+            rivals = {one.id: one for one in await reconcile.rivals(tx, memory, beliefs)}
             # Not `rivals.keys() - effect.memories.keys()`: that walks all memories of the undo each
             # time.
             others = {one for one in rivals if one not in effect.memories}

@@ -169,6 +169,7 @@ def _is_open(proposed: Proposed) -> bool:
     standing = FINDABLE if proposal.kind is ProposalKind.FORGET else BELIEVED
     return (
         proposal.closed_at is None
+        and proposal.whole
         and all(one.status in _WAITING for one in proposed.new)
         and all(one.status in standing for one in proposed.targets)
     )

@@ -90,6 +90,15 @@ def prepared(line: Line) -> Prepared:
                 one.model_copy(update={"made_by": one.made_by and _name(one.made_by)})
                 for one in line.relations
             ],
+            "proposals": [
+                one.model_copy(
+                    update={
+                        "made_by": one.made_by and _name(one.made_by),
+                        "decided_by": one.decided_by and _name(one.decided_by),
+                    }
+                )
+                for one in line.proposals
+            ],
         }
         return Prepared(line.model_copy(update=made), {}, ORDERS if bad else "")
     return _screened(_known(line))

@@ -105,7 +105,7 @@ VALUES (:namespace, :item_id, :episode_id, :span_start, :span_end, :now)
 ON CONFLICT (namespace, item_id, episode_id, span_start, span_end) DO NOTHING
 
 -- query: remember_words
-DELETE FROM forgotten WHERE namespace = :namespace AND item_id = :item_id
+DELETE FROM forgotten WHERE namespace = :namespace AND item_id IN (:item_ids...)
 
 -- query: forgotten_passage
 SELECT f.forgotten_at FROM forgotten f

@@ -98,6 +98,10 @@ SELECT item_id FROM own WHERE last < (SELECT max(l.seq) FROM memory_events l
   WHERE l.namespace = :namespace AND l.item_id = own.item_id)
 ORDER BY item_id
 
+-- query: memories_changed_after
+SELECT DISTINCT item_id FROM memory_events
+WHERE namespace = :namespace AND seq > :seq AND status IS NOT NULL ORDER BY item_id
+
 -- query: words_shown_by_change
 SELECT * FROM memory_events
 WHERE namespace = :namespace AND change_id = :change_id AND status IS NULL

@@ -184,14 +184,14 @@ class Episodes(BoundTable):
         kind: EventKind = EventKind.FORGOTTEN,
     ) -> None:
         """Hide these words from search and readers until the item is restored."""
-        await self.hide_words(item_id, words, now)
+        await self.hide_words({item_id: words}, now)
         episode_id = episode_of(item_id)
         # Events of a memory are noted by the table of memories.
         if any(one.episode_id == episode_id for one in words):
             self._bound.note(item_id, kind, now, episode_id=episode_id)
 
-    async def hide_words(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
-        """`forget` as a part of another change, which notes the event."""
+    async def hide_words(self, words: Mapping[str, Iterable[Citation]], now: datetime) -> None:
+        """`forget` items as a part of another change, which notes the event."""
         await self._bound.many(
             "forget_words",
             [
@@ -202,19 +202,21 @@ class Episodes(BoundTable):
                     "span_end": one.span.end,
                     "now": now,
                 }
-                for one in words
+                for item_id, of_item in words.items()
+                for one in of_item
             ],
         )
 
     async def remember(self, item_id: str, now: datetime) -> None:
         """Undo `forget`."""
-        await self.show_words(item_id)
+        await self.show_words([item_id])
         if not item_id.startswith("mem_"):
             self._bound.note(item_id, EventKind.RESTORED, now, episode_id=episode_of(item_id))
 
-    async def show_words(self, item_id: str) -> None:
+    async def show_words(self, item_ids: Sequence[str]) -> None:
         """Undo `hide_words`."""
-        await self._bound.send("remember_words", item_id=item_id)
+        if item_ids:
+            await self._bound.send("remember_words", item_ids=list(item_ids))
 
     async def undone(self, item_id: str, change_id: str, episode_id: str, now: datetime) -> None:
         """Note that a change of a text, turn or passage was undone."""

@@ -84,6 +84,7 @@ class ExportTable(BoundTable):
         decisions = await self._children("decisions", "memory_id", rows)
         disputes = await self._children("disputes", "memory_id", rows)
         relations = await self._children("relations", "from_id", rows)
+        proposals = await self._children("proposals", "memory_id", rows)
         return [
             {
                 **_record("memories", row),
@@ -101,6 +102,9 @@ class ExportTable(BoundTable):
                 "relations": [
                     {"to_id": one["to_id"], "relation": one["kind"], **_record("relations", one)}
                     for one in relations.get(row["id"], ())
+                ],
+                "proposals": [
+                    {"id": one["id"], **_proposal(one)} for one in proposals.get(row["id"], ())
                 ],
             }
             for row in rows
@@ -242,6 +246,13 @@ class ExportTable(BoundTable):
             "relations",
             [{"from_id": memory.id, "kind": one.relation, **vars(one)} for one in memory.relations],
         )
+        await self._add(
+            "proposals",
+            [
+                {"memory_id": memory.id, "kind": one.proposal, **vars(one)}
+                for one in memory.proposals
+            ],
+        )
 
     async def _add(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows. Each must have a value for each column that an import writes; further values
@@ -279,6 +290,11 @@ def _record(table: str, row: Row) -> dict[str, Any]:
     if entry.key == ("id",) and table != "turns":
         record = {"kind": entry.exported, "id": row["id"]}
     return record | {name: _exported(row[name], type_) for name, type_ in entry.fields}
+
+
+def _proposal(row: Row) -> dict[str, Any]:
+    record = _record("proposals", row)
+    return {"proposal": record.pop("kind"), **record}
 
 
 def _exported(value: Any, type_: str) -> Any:

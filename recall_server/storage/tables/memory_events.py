@@ -94,6 +94,11 @@ class MemoryEvents(BoundTable):
         rows = await self._bound.fetch("items_changed_later", change_id=change_id)
         return [row["item_id"] for row in rows]
 
+    async def changed_after(self, seq: int) -> list[str]:
+        """The memories that were changed behind the event of this number."""
+        rows = await self._bound.fetch("memories_changed_after", seq=seq)
+        return [row["item_id"] for row in rows]
+
     async def brought(self, change_id: str) -> list[MemoryEvent]:
         """Return the events of a change that added, imported or released words."""
         rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)

@@ -233,8 +233,8 @@ TABLES = (
         "proposals",
         key=("id", "memory_id"),
         goes_with=((Part.MEMORY, "memory_id"),),
-        not_exported="it is answered where it was made",
-        inner=_words("side kind made_by opened_at closed_at choice decided_by"),
+        exported="memory",
+        columns=_words("side kind made_by opened_at:time closed_at:time choice decided_by"),
     ),
     Table(
         "relations",

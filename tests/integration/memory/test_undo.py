@@ -18,6 +18,7 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.undo import Undone
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember
+from tests.support.counted import counted
 from tests.support.index_walk import Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
@@ -473,6 +474,33 @@ async def test_a_relation_that_an_undone_change_stated_is_not_shown(
         assert done.change_id is not None
         await undo(application, done.change_id)
         assert await stated(merged.id) == {"consolidates", "supersedes"}
+
+
+async def test_an_undo_reads_a_batch_at_once_however_many_items_it_has(open_app: Open) -> None:
+    """So does the undo of it, although somebody said something else since."""
+    asked = []
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, BOB)
+        for name, people in (("Kim", 2), ("Pat", 20)):
+            for number in range(people):
+                submission = Submission(f"{name}{number} lives in Oslo.", "life")
+                await application.services.ingest.remember(context(application, BOB), submission)
+            await drained(application)
+            known = set(await changes(application))
+            await taken_in(application, await exported(application, BOB))
+            (change,) = set(await changes(application)) - known
+            await drained(application)
+            with counted(application) as undoing:
+                done = await undo(application, change)
+            assert len(done.forgotten) == people
+            await remember(application, f"Lou{people} lives in Bergen.")
+            await drained(application)
+            assert done.change_id is not None
+            with counted(application) as redoing:
+                await undo(application, done.change_id)
+            asked.append((undoing.fetches, redoing.fetches))
+    assert asked[0] == asked[1]
 
 
 async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: Clock) -> None:
