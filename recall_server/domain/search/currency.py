@@ -26,6 +26,9 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     asked = frozenset(terms(question))
     said = [frozenset(terms(item.searchable)) for item in items]
     about = [_about(item, of_item, asked) for item, of_item in zip(items, said, strict=True)]
+    compared = [one for one in about if one is not None]
+    if len(set(compared)) == len(compared):
+        return list(range(len(items))), {}
     when = [_when(item) for item in items]
     trust = [_trust(item) for item in items]
     order = list(range(len(items)))
