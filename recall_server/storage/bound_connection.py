@@ -83,6 +83,11 @@ LEFT JOIN revoked_children c
   OR t.created_at < n.tokens_not_before OR n.tokens_not_before > :made_at
   OR (:jti <> '' AND t.children_not_before > :made_at))""",
 }
+# The same for a caller without limits: most calls are of such, and reading a row costs them less.
+_UNLIMITED = _FRAGMENTS | {
+    **dict.fromkeys(("scope", "untyped_scope", "turn_scope", "task_scope"), _CLOSED),
+    **dict.fromkeys(("counted_scope", "no_limit"), "(TRUE)"),
+}
 # Parameters, and what may hold a colon without being one: strings, comments, casts.
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'|--[^\n]*|::\w+|(?P<has>[a-z_.]+) HAS ALL \(:(?P<all>[a-z_]+)\.\.\.\)"
@@ -114,11 +119,13 @@ _HOLDS: Mapping[Engine, str] = {
 @dataclass(frozen=True)
 class Query:
     """One named query: its text for one engine, its parameters, and whether it serves all tenants
-    (`across`).
+    (`across`). `unlimited` is the text for a caller whose access scope has no limits, and takes
+    none of the parameters of one; None if there is no such text.
     """
 
     name: str
     sql: str
+    unlimited: str | None
     parameters: frozenset[str]
     across: bool
 
@@ -151,19 +158,31 @@ def parse(text: str, engine: Engine) -> list[Query]:
 
 def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
     _check_scope(name, body, any_scope=any_scope)
-    body = _FRAGMENT.sub(_expanded, body)
     shared, *native = re.split(r"^-- in: (\w+)\n", body, flags=re.MULTILINE)
-    texts = dict(zip(native[::2], native[1::2], strict=True))
-    if texts and set(texts) != set(_ENGINES):
+    texts = dict(zip(native[::2], native[1::2], strict=True)) or dict.fromkeys(_ENGINES, shared)
+    if set(texts) != set(_ENGINES):
         raise ValueError(f"query {name} needs a text for each of {', '.join(_ENGINES)}")
-    parameters = {frozenset(_parameters(text)) for text in texts.values() or [body]}
+    limited = {of: _expanded(text, _FRAGMENTS) for of, text in texts.items()}
+    parameters = {frozenset(_parameters(text)) for text in limited.values()}
     if len(parameters) != 1:
         raise ValueError(f"query {name}: the two texts take different parameters")
     across = _ACROSS in body
-    names = next(iter(parameters))
+    (names,) = parameters
     if ("namespace" in names) == across:
         raise ValueError(f"query {name} must take :namespace, or say '{_ACROSS} <why>'")
-    return Query(name, _spelled(texts.get(engine, shared), engine), names, across)
+    unlimited = _expanded(texts[engine], _UNLIMITED)
+    is_scoped = "any_topic" in names and not any(map(_is_limit, _parameters(unlimited)))
+    return Query(
+        name,
+        _spelled(limited[engine], engine),
+        _spelled(unlimited, engine) if is_scoped else None,
+        names,
+        across,
+    )
+
+
+def _is_limit(parameter: str) -> bool:
+    return parameter.startswith("any_")
 
 
 def _check_scope(name: str, body: str, *, any_scope: bool) -> None:
@@ -176,11 +195,14 @@ def _check_scope(name: str, body: str, *, any_scope: bool) -> None:
         )
 
 
-def _expanded(match: re.Match[str]) -> str:
-    name, alias = match.groups()
-    if name not in _FRAGMENTS:
-        raise ValueError(f"there is no {{{{{name}}}}}; there are {', '.join(_FRAGMENTS)}")
-    return _FRAGMENTS[name].replace("@", f"{alias}." if alias else "")
+def _expanded(body: str, fragments: Mapping[str, str]) -> str:
+    def expand(match: re.Match[str]) -> str:
+        name, alias = match.groups()
+        if name not in fragments:
+            raise ValueError(f"there is no {{{{{name}}}}}; there are {', '.join(fragments)}")
+        return fragments[name].replace("@", f"{alias}." if alias else "")
+
+    return _FRAGMENT.sub(expand, body)
 
 
 def _parameters(sql: str) -> set[str]:
@@ -277,9 +299,7 @@ class BoundConnection:
         self.announced[Announced(kind, item_id, at)] = None
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
-        return await self.connection.fetch(
-            self.queries[query].sql, self._bound(self.queries[query], params)
-        )
+        return await self.connection.fetch(*self.statement(query, params))
 
     async def touched(self, query: str, **params: Any) -> bool:
         """Run a query. Return whether it returned any row."""
@@ -287,36 +307,41 @@ class BoundConnection:
 
     async def send(self, query: str, **params: Any) -> None:
         """Run a query without waiting for it or its rows: see `Connection.send`."""
-        await self.connection.send(
-            self.queries[query].sql, self._bound(self.queries[query], params)
-        )
+        await self.connection.send(*self.statement(query, params))
 
     async def expect(self, query: str, otherwise: Exception, **params: Any) -> None:
         """`send` a query that must touch a row: see `Connection.expect`."""
-        await self.connection.expect(
-            self.queries[query].sql, self._bound(self.queries[query], params), otherwise
-        )
+        await self.connection.expect(*self.statement(query, params), otherwise)
 
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """`send` a query once for each of `rows`."""
         if rows:
-            named = self.queries[query]
-            await self.connection.many(named.sql, [self._bound(named, row) for row in rows])
+            statements = [self.statement(query, row) for row in rows]
+            await self.connection.many(statements[0][0], [params for _, params in statements])
 
-    def _bound(self, query: Query, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def statement(self, name: str, params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the text of a query for this caller, and its parameters."""
+        query = self.queries[name]
         if query.across:
             if self.namespace is not None:
-                raise LookupError(f"{query.name} serves all namespaces; this connection has one")
-            return params
+                raise LookupError(f"{name} serves all namespaces; this connection has one")
+            return query.sql, params
         if self.namespace is None:
-            raise LookupError(f"{query.name} needs a namespace; this connection has none")
+            raise LookupError(f"{name} needs a namespace; this connection has none")
         bound = {**params, "namespace": self.namespace}
         if "as_of" in query.parameters:
             bound["as_of"] = self.past.known_at or self.now()
         if "past" in query.parameters:
             bound["past"] = self.past.known_at is not None
+        if query.unlimited is not None and self._is_unlimited:
+            return query.unlimited, bound
         if "any_topic" in query.parameters:
             bound |= self._scope_params
-        return bound
+        return query.sql, bound
+
+    @cached_property
+    def _is_unlimited(self) -> bool:
+        return self.access_scope.everything
 
     @cached_property
     def _scope_params(self) -> Mapping[str, Any]:

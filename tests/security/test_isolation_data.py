@@ -98,7 +98,8 @@ def test_a_namespace_is_compared_whole_and_with_nothing_but_itself(engine: Any) 
     """In no statement of the house, and in no policy, is there a pattern, a prefix or a
     function between a namespace and what it must equal.
     """
-    texts = {name: query.sql for name, query in bound_connection.load(engine).items()}
+    queries = bound_connection.load(engine)
+    texts = {name: f"{one.sql}\n{one.unlimited or ''}" for name, one in queries.items()}
     texts |= {path.name: path.read_text() for path in MIGRATIONS.glob(f"*.{engine}.sql")}
     compared = re.compile(r"namespace(?:\s|\))*(=|!=|<|>|~|\|\||\bIN\b|\bLIKE\b|\bGLOB\b)")
     for name, text in texts.items():

@@ -27,21 +27,28 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     asked = frozenset(terms(question))
     said = [frozenset(terms(item.searchable)) for item in items]
     about = [_about(item, of_item, asked) for item, of_item in zip(items, said, strict=True)]
+    order = list(range(len(items)))
+    alike: dict[Hashable, list[int]] = {}
+    for place in order:
+        if about[place] is not None:
+            alike.setdefault(about[place], []).append(place)
+    if len(alike) == sum(map(len, alike.values())):
+        return order, {}
     when = [_when(item) for item in items]
     trust = [_trust(item) for item in items]
-    order = list(range(len(items)))
 
     def is_later(other: int, one: int) -> bool:
-        """True if the other may rank above this one."""
+        """True if the other, about the same thing, may rank above this one."""
         return (
-            about[one] is not None
-            and about[one] == about[other]
-            and when[other] > when[one]
+            when[other] > when[one]
             and trust[other] >= trust[one]
             and len(said[one] & said[other]) >= ALIKE_MIN * len(said[one] | said[other])
         )
 
-    above = [[other for other in order if is_later(other, one)] for one in order]
+    above = [
+        [other for other in alike.get(of_one, ()) if is_later(other, one)]
+        for one, of_one in enumerate(about)
+    ]
 
     def later(one: int, others: Sequence[int]) -> int | None:
         """Return the latest of the others that may rank above this one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -307,6 +308,12 @@ def best(slots: Slots, values: Column, limit: int) -> tuple[Slots, Column]:
     return slots[order], values[order]
 
 
+@lru_cache(maxsize=128)
+def _shares(count: int) -> Column:
+    """The shares of the places of a list of so many."""
+    return reciprocal_ranks(np.arange(1.0, count + 1))
+
+
 def joined(lists: Sequence[Slots], limit: int) -> Slots:
     """Return the `limit` slots that rank highest in all `lists` together, by reciprocal rank
     fusion.
@@ -314,7 +321,7 @@ def joined(lists: Sequence[Slots], limit: int) -> Slots:
     used = [one for one in lists if len(one)]
     if not used:
         return np.zeros(0, np.int64)
-    shares = [reciprocal_ranks(np.arange(1.0, len(one) + 1)) for one in used]
+    shares = [_shares(len(one)) for one in used]
     found, at = np.unique(np.concatenate(used), return_inverse=True)
     summed: Column = np.bincount(at, np.concatenate(shares)).astype(np.float64)
     return best(found, summed, limit)[0]

@@ -366,7 +366,7 @@ def _matches(folded: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         at += len(text) + 1
     whole = "\n".join(folded)
     for reason, keywords, pattern in _SIGNS:
-        if not any(keyword in whole for keyword in keywords):
+        if not any(map(whole.__contains__, keywords)):
             continue
         before = -1
         for match in pattern.finditer(whole):

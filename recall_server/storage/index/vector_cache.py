@@ -14,6 +14,8 @@ from recall_server.storage.driver import Row
 WORD_BITS = 64
 # Codes compared at a time: few enough to stay in the cache of the processor.
 CHUNK = 65_536
+# As many vectors.
+ROWS = 256
 # A full array grows by a quarter: doubled, a million codes would leave 32 MB unused.
 GROWTH = 1.25
 
@@ -227,7 +229,12 @@ class WholeVectors:
         return self.rows[positions]
 
     def cosines(self, query: Floats, positions: Positions) -> Cosines:
-        return cosines_to(query, self.rows[positions])
+        cosines = np.empty(len(positions))
+        for start in range(0, len(positions), ROWS):
+            part = slice(start, start + ROWS)
+            # A copy of a few: one of all takes longer to get its memory than to be compared.
+            cosines[part] = cosines_to(query, self.rows.take(positions[part], axis=0))
+        return cosines
 
 
 class RoundedVectors:

@@ -109,7 +109,7 @@ class Connected:
         self._waiting: list[_Waiting] = []
         # Concurrent reads take turns: a connection sends one batch at a time.
         self._turn = asyncio.Lock()
-        self._over = False
+        self.committed = False
         # After a failed pipeline psycopg takes statements for prepared that the server has not run:
         # the next user of this connection would get "does not exist".
         self.confused = False
@@ -134,7 +134,7 @@ class Connected:
             await self.send(sql, params)
             await self.send("COMMIT", {})
             cursors = await self._flush()
-            self._over = True
+            self.committed = True
             return await _rows(cursors[-2])
 
     async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
@@ -167,8 +167,6 @@ class Connected:
 
     async def commit(self) -> None:
         """Commit, in a round trip of its own if a waiting statement may still fail (`expect`)."""
-        if self._over:
-            return
         if any(one.otherwise for one in self._waiting):
             await self._flush()
         await self.fetch("COMMIT", {})

@@ -276,7 +276,8 @@ class PostgresDriver:
                     # BEGIN is sent with the first statement: each round trip counts.
                     await connection.send(begin, {})
                     yield connection
-                    await run_uncancelled(connection.commit())
+                    if not connection.committed:
+                        await run_uncancelled(connection.commit())
                 except BaseException:  # a cancelled caller must leave nothing behind
                     await run_uncancelled(rolled_back(raw, connection))
                     raise

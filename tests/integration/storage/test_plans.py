@@ -170,17 +170,16 @@ async def _plan(
     """What the engine does for a query, as far as it reads tables: a line for each."""
     query = load(store.engine)[name]
     async with store.driver.transaction(namespace=ALICE, write=False) as connection:
-        params = BoundConnection(connection, {name: query}, ALICE, access_scope)._bound(
-            query, given or {}
-        )
+        bound = BoundConnection(connection, {name: query}, ALICE, access_scope)
+        sql, params = bound.statement(name, given or {})
         if store.engine == "sqlite":
-            rows = await connection.fetch(f"EXPLAIN QUERY PLAN {query.sql}", params)
+            rows = await connection.fetch(f"EXPLAIN QUERY PLAN {sql}", params)
             lines = [row["detail"] for row in rows]
             read = [line for line in lines if line.startswith(("SCAN", "SEARCH"))]
             return [line for line in read if not HANDED_IN.search(line)]
         # What tables of this size cost where everything is in memory.
         await connection.fetch("SET LOCAL random_page_cost = 1.0", {})
-        rows = await connection.fetch(f"EXPLAIN (FORMAT JSON) {query.sql}", params)
+        rows = await connection.fetch(f"EXPLAIN (FORMAT JSON) {sql}", params)
         whole = rows[0]["QUERY PLAN"]
         whole = json.loads(whole) if isinstance(whole, str) else whole
         return [_line(node) for node in _nodes(whole[0]["Plan"])]
@@ -272,8 +271,9 @@ async def test_what_waits_is_counted_without_what_is_done(
         mine = None if query.across else ALICE
         explain = "EXPLAIN QUERY PLAN" if store.engine == "sqlite" else "EXPLAIN"
         async with store.driver.transaction(namespace=mine, write=False) as connection:
-            params = BoundConnection(connection, {name: query}, mine)._bound(query, {})
-            rows = await connection.fetch(f"{explain} {query.sql}", params)
+            bound = BoundConnection(connection, {name: query}, mine)
+            sql, params = bound.statement(name, {})
+            rows = await connection.fetch(f"{explain} {sql}", params)
         assert "operations_open" in str([dict(row) for row in rows]), name
     async with store.transaction(ALICE, write=False) as tx:
         assert await tx.jobs.counts() == {("extract", "queued"): TURNS // 1000}

@@ -81,6 +81,22 @@ def test_the_scope_is_expanded_with_the_alias_of_its_table() -> None:
     assert {"topics", "agent", "containers"} <= query.parameters & untyped.parameters
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_caller_without_limits_gives_none_and_still_sees_no_closed_container(
+    engine: Engine,
+) -> None:
+    """The same query in a text that asks for less, so it cannot find less than it should."""
+    unlimited = {query: query.unlimited for query in load(engine).values() if query.unlimited}
+
+    assert len(unlimited) >= 20
+    for query, text in unlimited.items():
+        closed = "NOT IN (SELECT container FROM closed_containers"
+        assert query.sql.count(closed) == text.count(closed), query.name
+        left = re.compile(r"[:(]any_|[:(](topics|types|agent|containers|layers|tags|metadata)\b")
+        assert left.search(query.sql), query.name
+        assert not left.search(text), query.name
+
+
 def test_a_scope_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match=r"there is no \{\{scoep\}\}"):
         parse(f"-- query: q\nSELECT 1 FROM memories {TENANT} AND {{{{scoep}}}}\n", "sqlite")
