@@ -261,20 +261,20 @@ class Webhook:
         Raises `PushUrlRefused` if the name now resolves to a forbidden address, and `PushFailed` if
         there is no answer.
         """
-        return await self._asked(url, _Request("POST", headers, body, before=before), tenant)
+        return await self._exchange(url, _Request("POST", headers, body, before=before), tenant)
 
     async def get(self, url: str, bytes_max: int) -> Answer:
         """Return the answer of `url`, with the body if the status is 200. Raises as `post` does,
         and `PushFailed` on a body of more than `bytes_max`.
         """
-        return await self._asked(url, _Request("GET", read_max=bytes_max))
+        return await self._exchange(url, _Request("GET", read_max=bytes_max))
 
-    async def _asked(self, url: str, request: _Request, tenant: Hashable = None) -> Answer:
+    async def _exchange(self, url: str, request: _Request, tenant: Hashable = None) -> Answer:
         target = _target(url)
         try:
             async with asyncio.timeout(self.timeout_s):
                 addresses = await self._addresses(target, tenant)
-                return await self._sent(target, addresses[:ADDRESSES_MAX], request)
+                return await self._send(target, addresses[:ADDRESSES_MAX], request)
         except TimeoutError:
             raise PushFailed("The receiver did not answer in time.") from None
         except (OSError, UnicodeError) as error:
@@ -337,7 +337,7 @@ class Webhook:
             raise PushUrlRefused
         return found
 
-    async def _sent(
+    async def _send(
         self, target: _Target, addresses: Sequence[Address], request: _Request
     ) -> Answer:
         for address in addresses[:-1]:

@@ -74,43 +74,45 @@ class Upstream(httpx2.AsyncBaseTransport):
         try:
             return await self._answer(request)
         except RecallError as error:
-            return _failed(error.message, error.code)
+            return _error_response(error.message, error.code)
         except httpx2.ConnectError:
             where = self._place[0] if self._place else "its address"
-            return _failed(
+            return _error_response(
                 f"No server takes a connection at {where}. Start it, or correct the address.",
                 ServerUnreachable.code,
             )
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            return _failed(
+            return _error_response(
                 f"The server gave no whole answer ({type(error).__name__}). Before you send a "
                 "change again, look whether it was made.",
                 ServerUnreachable.code,
             )
         except Exception as error:  # noqa: BLE001  # the client waits for an answer
             traceback.print_exc()
-            return _failed(f"recall stdio failed ({type(error).__name__}).", RecallError.code)
+            return _error_response(
+                f"recall stdio failed ({type(error).__name__}).", RecallError.code
+            )
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
-        place = await self._found(gone=None)
+        place = await self._locate(gone=None)
         try:
-            response = await self._sent(request, *place)
+            response = await self._send(request, *place)
         except httpx2.ConnectError:
             # Nothing was sent, so sending again does nothing twice.
-            response = await self._sent(request, *await self._found(gone=place))
+            response = await self._send(request, *await self._locate(gone=place))
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             return response
         body = await response.aread()
         await response.aclose()
         if response.is_error and (said := _problem(body)):
-            return _failed(*said)
+            return _error_response(*said)
         kind = response.headers.get("content-type", "")
         kept = {name: response.headers[name] for name in _KEPT if name in response.headers}
         return httpx2.Response(
             response.status_code, headers={"content-type": kind, **kept}, content=body
         )
 
-    async def _found(self, *, gone: tuple[str, str] | None) -> tuple[str, str]:
+    async def _locate(self, *, gone: tuple[str, str] | None) -> tuple[str, str]:
         """Return address and token of the server; ask the target again if it is `gone` from the
         known address.
         """
@@ -120,7 +122,7 @@ class Upstream(httpx2.AsyncBaseTransport):
                 self._place = (address, self._target.token())
             return self._place
 
-    async def _sent(self, request: httpx2.Request, address: str, token: str) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request, address: str, token: str) -> httpx2.Response:
         headers = {name: value for name, value in request.headers.items() if name not in _OWN}
         sent = self._client.build_request(
             request.method,
@@ -150,7 +152,7 @@ def _problem(body: bytes) -> tuple[str, str] | None:
         return None
 
 
-def _failed(message: str, code: str) -> httpx2.Response:
+def _error_response(message: str, code: str) -> httpx2.Response:
     """Return an error of JSON-RPC; the client of the SDK fills in the id of the request."""
     error = {"code": SERVER_ERROR, "message": f"{message} [{code}]", "data": {"code": code}}
     return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})

@@ -58,7 +58,7 @@ class Local:
         try:
             with lock.acquire(timeout=START_S):
                 self._make_token()
-                return presence.address_of(self.database) or self._started()
+                return presence.address_of(self.database) or self._start()
         except OSError as error:
             raise ServerUnreachable(
                 f"The local server cannot be started: {error.filename} ({error.strerror})."
@@ -69,7 +69,7 @@ class Local:
                 f"{START_S:.0f} s. Its log is {self._log}."
             ) from None
 
-    def _started(self) -> str:
+    def _start(self) -> str:
         if self._log.exists() and self._log.stat().st_size > LOG_BYTES_MAX:
             self._log.unlink()
         with open(self._log, "a", encoding="utf-8", opener=_private) as log:
@@ -89,7 +89,9 @@ class Local:
             if address := presence.address_of(self.database):
                 return address
             if ended and not self._locked():
-                raise ServerUnreachable(f"The local server did not start: {self._said(began)}")
+                raise ServerUnreachable(
+                    f"The local server did not start: {self._error_since(began)}"
+                )
             time.sleep(POLL_S)
         server.kill()
         raise ServerUnreachable(
@@ -124,7 +126,7 @@ class Local:
             raise ServerUnreachable(f"No token could be made: {_last(made.stderr)}")
         folders.write_private(token_file, json.loads(made.stdout)["token"])
 
-    def _said(self, began: int) -> str:
+    def _error_since(self, began: int) -> str:
         with self._log.open("rb") as log:
             log.seek(began)
             return _last(log.read().decode(errors="replace"))

@@ -109,12 +109,15 @@ async def inspect(connection: Connection, engine: Engine, now: datetime) -> list
 
 
 async def _sqlite(connection: Connection) -> list[Finding]:
-    async def said(sql: str) -> str:
+    async def value_of(sql: str) -> str:
         return str(next(iter((await connection.fetch(sql, {}))[0])))
 
-    version = await said("SELECT sqlite_version()")
-    secure, journal = await said("PRAGMA secure_delete"), await said("PRAGMA journal_mode")
-    synchronous, foreign = await said("PRAGMA synchronous"), await said("PRAGMA foreign_keys")
+    version = await value_of("SELECT sqlite_version()")
+    secure, journal = await value_of("PRAGMA secure_delete"), await value_of("PRAGMA journal_mode")
+    synchronous, foreign = (
+        await value_of("PRAGMA synchronous"),
+        await value_of("PRAGMA foreign_keys"),
+    )
     oldest = ".".join(map(str, SQLITE_OLDEST))
     return [
         judged(

@@ -64,15 +64,17 @@ class HttpEmbedder:
     async def embed(self, texts: Sequence[str]) -> Vectors:
         sent, places = non_blank(texts)
         parts = [
-            await self._asked([sent[number] for number in places[start : start + self._batch]])
+            await self._embed_batch(
+                [sent[number] for number in places[start : start + self._batch]]
+            )
             for start in range(0, len(places), self._batch)
         ]
         return fill_rows(parts, places, len(texts), self._dimensions)
 
-    async def _asked(self, texts: list[str]) -> Vectors:
+    async def _embed_batch(self, texts: list[str]) -> Vectors:
         try:
             async with asyncio.timeout(self._timeout_s):
-                body = await self._posted({"model": self._model_name, "input": texts}, len(texts))
+                body = await self._post({"model": self._model_name, "input": texts}, len(texts))
         except TimeoutError:
             raise _unavailable(f"did not answer within {self._timeout_s:g} seconds") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError):
@@ -90,7 +92,7 @@ class HttpEmbedder:
         self._dimensions = rows.shape[1]
         return rows
 
-    async def _posted(self, question: dict[str, object], count: int) -> bytes:
+    async def _post(self, question: dict[str, object], count: int) -> bytes:
         async with self._opened().stream("POST", self._url, json=question) as response:
             if response.status_code != HTTPStatus.OK:
                 raise _unavailable(f"answered {response.status_code}")

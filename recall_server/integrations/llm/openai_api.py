@@ -83,7 +83,7 @@ class OpenAIApi(ModelApi):
         forms = self._forms
         for form in forms:
             try:
-                body = await self._sent(form, system, user, schema)
+                body = await self._send_form(form, system, user, schema)
             except openai.APIStatusError as error:
                 # If only one form is left, the server has accepted it before, and refuses the text.
                 if error.status_code not in {400, 422} or form is forms[-1]:
@@ -97,7 +97,7 @@ class OpenAIApi(ModelApi):
             return body
         raise AssertionError("the last form returns or raises")
 
-    async def _sent(self, form: Form, system: str, user: str, schema: Schema) -> bytes:
+    async def _send_form(self, form: Form, system: str, user: str, schema: Schema) -> bytes:
         # Streaming only so that the size is known before the body is in memory.
         async with self._client.chat.completions.with_streaming_response.create(
             model=self.model,

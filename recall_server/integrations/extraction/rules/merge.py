@@ -80,11 +80,11 @@ async def all_said(memories: Sequence[Memory]) -> Said:
     if chars > SOURCES_CHARS_MAX:
         return Said((), None)
     if chars <= INLINE_CHARS_MAX:
-        return _said(different.values())
-    return await asyncio.to_thread(_said, different.values())
+        return _distinct(different.values())
+    return await asyncio.to_thread(_distinct, different.values())
 
 
-def _said(memories: Iterable[Memory]) -> Said:
+def _distinct(memories: Iterable[Memory]) -> Said:
     texts = [_Text(memory) for memory in memories]
     if sum(len(text.sentences) for text in texts) > SENTENCES_MAX:
         return Said((), None)
