@@ -106,7 +106,7 @@ class Histories:
 
     def __init__(self, events: Iterable[MemoryEvent]) -> None:
         self._of_item: dict[str, list[MemoryEvent]] = {}
-        # By item and change: whether all that happened to the item there left its state alone.
+        # By item and change: True if the change only stated or took back relations of the item.
         self._neutral: dict[tuple[str, str], bool] = {}
         undoing: dict[tuple[str, str], int] = {}
         for one in sorted(events, key=lambda one: one.seq):

@@ -90,7 +90,7 @@ class _Effect:
     memories: dict[str, None] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
-    # Of which only relations were taken back.
+    # Memories of which only relations were taken back.
     related: dict[str, None] = field(default_factory=dict)
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
