@@ -106,17 +106,17 @@ class Histories:
 
     def __init__(self, events: Iterable[MemoryEvent]) -> None:
         self._of_item: dict[str, list[MemoryEvent]] = {}
-        # By item and change: whether all that happened to the item there left its state alone.
-        self._only_related: dict[tuple[str, str], bool] = {}
+        # By item and change: True if the change only stated or took back relations of the item.
+        self._only_relates: dict[tuple[str, str], bool] = {}
         undoing: dict[tuple[str, str], int] = {}
         for one in sorted(events, key=lambda one: one.seq):
             self._of_item.setdefault(one.item_id, []).append(one)
             key = one.item_id, one.change_id
-            related_only = one.kind is EventKind.RELATED
+            only_relates = one.kind is EventKind.RELATED
             if one.kind is EventKind.UNDONE:
                 undoing[one.change_id, one.reason] = one.seq
-                related_only = self.only_related(one.item_id, one.reason)
-            self._only_related[key] = related_only and self._only_related.get(key, True)
+                only_relates = self.only_relates(one.item_id, one.reason)
+            self._only_relates[key] = only_relates and self._only_relates.get(key, True)
         self.taken_back: set[str] = set()
         """The changes that were undone and whose undo was not undone in turn."""
         for undo, change in sorted(undoing, key=undoing.__getitem__, reverse=True):
@@ -127,9 +127,9 @@ class Histories:
         """Return the events of an item in a change."""
         return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]
 
-    def only_related(self, item_id: str, change_id: str) -> bool:
+    def only_relates(self, item_id: str, change_id: str) -> bool:
         """True if a change only stated or took back relations of an item."""
-        return self._only_related.get((item_id, change_id), False)
+        return self._only_relates.get((item_id, change_id), False)
 
     def related(self, item_id: str, reason: str) -> dict[str, MemoryEvent]:
         """Return the events that stated relations of an item for this reason, by change id."""
@@ -153,7 +153,7 @@ class Histories:
         neither undone, nor the undo of a change that is taken back. Changed labels and relations
         rest on nothing, and nothing rests on a relation.
         """
-        if self.only_related(item_id, change_id):
+        if self.only_relates(item_id, change_id):
             return []
         last = self.of_change(item_id, change_id)[-1].seq
         return [
@@ -161,7 +161,7 @@ class Histories:
             for one in self._of_item[item_id]
             if one.seq > last
             and one.kind is not EventKind.RELABELLED
-            and not self.only_related(item_id, one.change_id)
+            and not self.only_relates(item_id, one.change_id)
             and one.change_id not in self.taken_back
             and not (one.kind is EventKind.UNDONE and one.reason in self.taken_back)
         ]
@@ -226,7 +226,7 @@ class Histories:
         for one in self._of_item.get(item_id, ()):
             before.setdefault(one.change_id, state)
             if one.kind is EventKind.UNDONE:
-                if not self.only_related(item_id, one.reason):
+                if not self.only_relates(item_id, one.reason):
                     state = before.get(one.reason, state)
             else:
                 state = left(state, one)

@@ -46,12 +46,13 @@ class Relation:
 
     @property
     def inbound(self) -> str:
-        """The reason of the event at the other end of it, `to_id`."""
+        """The reason that the event of `to_id` has."""
         return f"inbound {self.kind}"
 
     def standing(self, histories: Histories) -> Self | None:
-        """The relation as it was last stated by a change that stands; None where all that stated it
-        were taken back. One without events came with a memory, and stands as long as that does.
+        """Return the relation as it was last stated by a change that still stands; None if all
+        changes that stated it were taken back. A relation without events came with a memory, and
+        stands as long as the memory does.
         """
         ends = histories.related(self.to_id, self.inbound)
         stated = [

@@ -90,7 +90,7 @@ class _Effect:
     memories: dict[str, None] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
-    # Of which only relations were taken back.
+    # Memories of which only relations were taken back.
     related: dict[str, None] = field(default_factory=dict)
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
@@ -296,7 +296,7 @@ class _Reverting:
         of_change = {one: self.histories.of_change(one, self.change_id) for one in items}
         last = max(events[-1].seq for events in of_change.values())
         self.effect.last_seq = max(self.effect.last_seq, last)
-        related = [one for one in items if self.histories.only_related(one, self.change_id)]
+        related = [one for one in items if self.histories.only_relates(one, self.change_id)]
         self.tx.relations.undone(related, self.change_id, self.now)
         self.effect.related.update(dict.fromkeys(related))
         of_change = {i: of_change[i] for i in items if i not in related}
