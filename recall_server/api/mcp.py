@@ -53,7 +53,7 @@ class Tool:
 
 
 def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
-    """The operations that are offered as tools. Raises `Invalid` where the text of one tries to
+    """The operations that are offered as tools. Raises `Invalid` if the text of one tries to
     give orders to a model: then the server does not start.
     """
     tools = tuple(Tool(one, one.mcp) for one in operations if one.mcp is not None)
@@ -73,7 +73,7 @@ def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
 def listed_of(
     tools: Sequence[Tool], aliases: Sequence[Tool], toolsets: Collection[str]
 ) -> tuple[Tool, ...]:
-    """The tools that are listed: those of no toolset, and of these all, by whatever name."""
+    """The listed tools: those without a toolset, and those of the given toolsets."""
     chosen = [one for one in (*tools, *aliases) if one.toolset in toolsets]
     return (*(one for one in tools if not one.toolset), *chosen)
 

@@ -134,7 +134,7 @@ class _Forwarded:
 
     @property
     def answer(self) -> Json | None:
-        """None where a notification was taken."""
+        """None if the message was a notification."""
         found = json.loads(self.body) if self.body else None
         return found if isinstance(found, dict) else None
 

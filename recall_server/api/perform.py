@@ -163,8 +163,8 @@ class Calls:
 
 
 async def _undisturbed(work: Callable[[AuditEntry], Awaitable[T]], entry: AuditEntry) -> T:
-    """`work`, and again where it was in a deadlock and has changed nothing: after a pause, in which
-    whoever it was in the way of takes the lock that it has given back.
+    """Run `work`, and run it again if a deadlock rolled it back. A pause before that lets the other
+    side of the deadlock take the lock.
     """
     for pause_s in DEADLOCK_PAUSES_S:
         try:

@@ -181,7 +181,7 @@ def page(one: Page) -> Json:
 
 
 def disputed(one: Memory, others: Mapping[str, Sequence[str]]) -> Json:
-    """What contradicts a memory, while nobody has said which holds."""
+    """The memories that contradict a memory, while the dispute is open."""
     return {"disputed_with": list(others.get(one.id, ()))} if one.status == "disputed" else {}
 
 
@@ -226,7 +226,7 @@ def history(found: History) -> Json:
 
 
 def event(one: MemoryEvent) -> Json:
-    """What happened to a memory, when, by whom and why; `change` is its job, task or call."""
+    """An event of a memory: what, when, by whom and why; `change` is its job, task or call."""
     return {
         "at": moment(one.at),
         "event": str(one.kind),
@@ -298,7 +298,7 @@ def erased(one: Erased) -> Json:
 
 
 def job(one: Extracted) -> Json:
-    """The job of a text: where it stands, and the memories that came of it."""
+    """The job of a text: its state, and the memories made of it."""
     return {
         "job_id": one.job.id,
         "kind": one.job.kind,
@@ -463,7 +463,7 @@ def conflict(one: Review) -> Json:
 
 
 def review(one: Review) -> Json:
-    """What waits, whatever it is about, and what can be answered."""
+    """One review of any kind, with the possible answers."""
     if one.proposed:
         about = proposed(one.proposed)
     else:
@@ -480,7 +480,7 @@ def review(one: Review) -> Json:
 
 
 def proposed(one: Proposed) -> Json:
-    """What somebody proposes to add, and in the place of what, or to forget."""
+    """What somebody proposes to add (and what it would replace) or to forget."""
     return {
         "proposes": str(one.proposal.kind),
         "proposed_by": one.proposal.made_by,

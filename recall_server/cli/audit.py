@@ -126,7 +126,7 @@ async def checkpoint(
         str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
     ] = None,
 ) -> None:
-    """Sign the audit logs as they are now: where the settings say, or on standard output."""
+    """Sign the heads of the audit logs now; write them as the settings say, or to stdout."""
     services = built.services
     if name is None:
         wanted = [one async for one in services.verification.namespaces()]
@@ -153,7 +153,10 @@ def verify(
     ] = None,
     *,
     checkpoints: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="As the server wrote them.")
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="The checkpoints, as the server wrote them."
+        ),
     ] = None,
     key: Annotated[
         Path | None,
@@ -163,7 +166,7 @@ def verify(
         list[Path] | None,
         typer.Option(
             exists=True,
-            help="A file with records that were cut, or a folder of such files; again for more.",
+            help="A file with records that were cut, or a folder of such files; repeatable.",
             show_default=False,
         ),
     ] = None,

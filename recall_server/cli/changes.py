@@ -30,7 +30,7 @@ async def changes(
     target: Target,
     *,
     before: Annotated[
-        int | None, typer.Option(help="Where to go on, as the page before says.")
+        int | None, typer.Option(help="Continue here, as the page before says.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +56,7 @@ async def changes(
 
 @with_target
 async def recheck(target: Target, *, as_json: AsJson = False) -> None:
-    """Compare what is believed with itself again, in the background."""
+    """Compare the believed memories with each other again, in the background."""
     done = await target.ask(operations.recheck.RECHECK_MEMORIES)
     said = f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
     print_done(done, said, as_json=as_json)
@@ -67,11 +67,14 @@ async def undo(
     target: Target,
     *,
     change_id: Annotated[
-        str, typer.Argument(metavar="CHANGE", help="A task, a job, or what `changes` lists.")
+        str,
+        typer.Argument(
+            metavar="CHANGE", help="The id of a task, a job, or a change from `changes`."
+        ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
     with_dependents: Annotated[
-        bool, typer.Option("--with-dependents", help="Also undo what rests on it.")
+        bool, typer.Option("--with-dependents", help="Also undo later changes that rest on it.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -105,7 +105,9 @@ def _root(
 
 def serve_(  # noqa: PLR0917  # options, each by its name
     host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(show_default="8000", help="0: a free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(show_default="8000", help="0 picks a free port.")
+    ] = None,
     db: Db = None,
     allow_public: Annotated[
         bool | None,
@@ -114,7 +116,7 @@ def serve_(  # noqa: PLR0917  # options, each by its name
     create: Create = False,
     until_unused: Annotated[
         bool,
-        typer.Option("--until-unused", help="As `recall stdio` starts it, and end when unused."),
+        typer.Option("--until-unused", help="Run as `recall stdio` starts it: end when unused."),
     ] = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
@@ -143,11 +145,11 @@ async def status(
     built: Application,
     namespaces: Annotated[
         bool,
-        typer.Option("--namespaces", help="What each keeps of its quota, and its name in logs."),
+        typer.Option("--namespaces", help="Show the quota use of each, and its name in logs."),
     ] = False,
     disk: Annotated[
         bool,
-        typer.Option("--disk", help="Bytes by kind, and growth; every page is looked at."),
+        typer.Option("--disk", help="Show bytes by kind, and growth; reads every page."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -211,7 +213,8 @@ async def _namespaces(built: Application, *, as_json: bool) -> None:
 
 def demo(
     file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A conversation of your own.")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="A file with a conversation of your own."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
 ) -> None:

@@ -198,7 +198,8 @@ async def erase_allow(
     built: Application,
     name: Name,
     text_file: Annotated[
-        typer.FileText, typer.Option(help="The text that may be stored again; -: standard input.")
+        typer.FileText,
+        typer.Option(help="The text that may be stored again; - reads standard input."),
     ],
     as_json: AsJson = False,
 ) -> None:

@@ -28,7 +28,9 @@ _SENT = ("session_id", "cwd", "prompt")
 
 
 def hook(
-    event: Annotated[str, typer.Argument(metavar="EVENT", help="Such as user-prompt-submit.")],
+    event: Annotated[
+        str, typer.Argument(metavar="EVENT", help="The event, such as user-prompt-submit.")
+    ],
     url: Url = "",
     token_file: TokenFile = None,
     token: Token = "",

@@ -19,13 +19,15 @@ def install(  # noqa: PLR0917  # options, each by its name
     name: Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of {', '.join(CLIENTS)}.")],
     url: Url = "",
     token_file: TokenFile = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, and write nothing.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take out what was written.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the entry again.")] = False,
     print_: Annotated[
         bool, typer.Option("--print", help="Print the entry alone, to be added by hand.")
     ] = False,
 ) -> None:
-    """Write the entry for this memory into the configuration of an MCP client, beside what is
+    """Add this memory to the configuration of an MCP client, and keep what is
     there; for Claude Code its hooks too.
     """
     client = CLIENTS.get(name)

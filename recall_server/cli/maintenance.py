@@ -37,21 +37,22 @@ PENDING = 1
 def migrate(
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Show what would be done; exit with 1 if anything.")
+        bool,
+        typer.Option("--check", help="Show what would be done; exit with 1 if there is anything."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Do it in a transaction, and take it back.")
+        bool, typer.Option("--dry-run", help="Migrate in a transaction, and roll it back.")
     ] = False,
     no_backup: Annotated[
         bool, typer.Option("--no-backup", help="Do not copy the SQLite file first.")
     ] = False,
     distribute: Annotated[
-        bool, typer.Option("--distribute", help="Then spread it over the nodes of Citus.")
+        bool, typer.Option("--distribute", help="Then spread the database over the nodes of Citus.")
     ] = False,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the tables of a database up to date with this release, which goes one way only."""
+    """Bring the tables of a database up to date with this release; there is no way back."""
     if distribute and (check or dry_run):
         fail("--distribute is neither checked nor tried: it goes on where it broke off.")
     chosen = existing_settings(db)
@@ -132,7 +133,7 @@ def backup(
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a SQLite database while it is used; of PostgreSQL, show what to run and as whom."""
+    """Copy a SQLite database while it is in use; for PostgreSQL, show what to run and as whom."""
     chosen = existing_settings(db)
     unused(target)
     if isinstance(chosen.database, str):
@@ -187,7 +188,7 @@ def restore_backup(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="What `recall backup` wrote; none: the backup is in its place already.",
+            help="A file that `recall backup` wrote; leave it out if it is in place already.",
             exists=True,
             dir_okay=False,
             show_default=False,

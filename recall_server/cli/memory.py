@@ -29,39 +29,43 @@ LIMIT_MAX = 50
 ASKED_MAX = 5
 
 MemoryId = Annotated[
-    str, typer.Argument(metavar="ID", help="Of a memory, or of a passage that a search shows.")
+    str, typer.Argument(metavar="ID", help="The id of a memory, or of a passage from a search.")
 ]
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", help="Only what has this tag; repeatable: all of them."),
+    typer.Option("--tag", help="Only items with this tag; repeatable, all must match."),
 ]
 OfType = Annotated[MemoryType | None, typer.Option("--type", help="Only memories of this type.")]
 Topic = Annotated[str, typer.Option(help="Only this topic.", show_default=False)]
 
 RecordedAfter = Annotated[
-    str, typer.Option(help="Only what came to be known here then or later.", show_default=False)
+    str,
+    typer.Option(help="Only what became known here at this moment or later.", show_default=False),
 ]
-RecordedBefore = Annotated[str, typer.Option(help="The same, before.", show_default=False)]
+RecordedBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
 ValidAfter = Annotated[
-    str, typer.Option(help="Only what began to be true then or later.", show_default=False)
+    str,
+    typer.Option(help="Only what began to be true at this moment or later.", show_default=False),
 ]
-ValidBefore = Annotated[str, typer.Option(help="The same, before.", show_default=False)]
+ValidBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
 
 
 @with_target
 async def add(
     target: Target,
     *,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to keep; -: standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
     topic: Annotated[str, typer.Option(help="A context label.")] = "general",
-    container: Annotated[str, typer.Option(help="Where to put it.", show_default=False)] = "",
-    tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
+    container: Annotated[
+        str, typer.Option(help="The container to put it in.", show_default=False)
+    ] = "",
+    tag: Annotated[list[str] | None, typer.Option(help="A label for it; repeatable.")] = None,
     said_at: Annotated[
         str, typer.Option(help="A date, or a time with its zone.", show_default="now")
     ] = "",
     type_: Annotated[
         MemoryType | None,
-        typer.Option("--type", help="Keep it word for word, as a memory of this type."),
+        typer.Option("--type", help="Keep the text word for word, as a memory of this type."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -129,13 +133,13 @@ async def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
     container: Annotated[
         list[str] | None,
-        typer.Option(help="Only this container, '' for what is in none; repeatable."),
+        typer.Option(help="Only this container; '' means in no container; repeatable."),
     ] = None,
     tag: Tags = None,
     topic: Topic = "",
     type_: OfType = None,
     metadata: Annotated[
-        str, typer.Option(metavar="JSON", help="Only what has these values.", show_default=False)
+        str, typer.Option(metavar="JSON", help="Only items with these values.", show_default=False)
     ] = "",
     said_after: Annotated[
         str, typer.Option(help="A date, or a time with its zone.", show_default=False)
@@ -197,7 +201,7 @@ async def list_(
     topic: Topic = "",
     type_: OfType = None,
     status: Annotated[
-        Listed | None, typer.Option(help="Only what is in this state.", show_default="active")
+        Listed | None, typer.Option(help="Only memories in this state.", show_default="active")
     ] = None,
     recorded_after: RecordedAfter = "",
     recorded_before: RecordedBefore = "",
@@ -206,7 +210,7 @@ async def list_(
     as_of: AsOf = "",
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
-    offset: Annotated[int, typer.Option(min=0, help="How many to leave out.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="How many to skip.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """List the active memories, newest first."""
@@ -274,7 +278,9 @@ async def edit(
     target: Target,
     *,
     memory_id: MemoryId,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is right; -: standard input.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The new text; - reads standard input.")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -304,7 +310,7 @@ async def forget(
 async def restore(
     target: Target,
     *,
-    memory_id: Annotated[str, typer.Argument(metavar="ID", help="What was forgotten.")],
+    memory_id: Annotated[str, typer.Argument(metavar="ID", help="The id of what was forgotten.")],
     as_json: AsJson = False,
 ) -> None:
     """Restore a forgotten memory within RECALL_FORGET_DAYS."""

@@ -69,7 +69,10 @@ def export_(
 
 def import_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What `recall export` wrote; -: standard input.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A file that `recall export` wrote; - reads standard input."
+        ),
     ],
     into: Annotated[str, typer.Option("--into", metavar="NAMESPACE", help="The target namespace.")],
     create: Create = False,

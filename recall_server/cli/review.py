@@ -40,7 +40,7 @@ Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")
 async def list_reviews(
     target: Target,
     *,
-    kind: Annotated[ReviewKind | None, typer.Option(help="Only those of this kind.")] = None,
+    kind: Annotated[ReviewKind | None, typer.Option(help="Only this kind.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List questions of tasks, disputes, proposals and quarantined turns, the oldest first."""
@@ -68,15 +68,15 @@ async def answer_review(
     *,
     review_id: Listed,
     choice: Annotated[
-        str, typer.Argument(metavar="CHOICE", help="One of those that `list` shows.")
+        str, typer.Argument(metavar="CHOICE", help="One of the choices that `list` shows.")
     ],
     text: Annotated[
         str | None,
-        typer.Option(help="With merge or edit: the text in the place of what there is."),
+        typer.Option(help="With merge or edit: the new text."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer what waits, once."""
+    """Answer one question or proposal; each is answered once."""
     done = await target.ask(
         operations.reviews.ANSWER_REVIEW, id=review_id, choice=choice, text=text
     )
@@ -172,7 +172,7 @@ async def policy(
     name: Name,
     policy: Annotated[
         Policy | None,
-        typer.Argument(metavar="POLICY", help="How to settle them; without it, show."),
+        typer.Argument(metavar="POLICY", help="The new policy; without it, show the current one."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -197,14 +197,14 @@ async def _open(target: Target) -> list[Json]:
 async def list_quarantine(
     target: Target,
     *,
-    state: Annotated[Held, typer.Option(help="Those that wait, or those with a decision.")] = (
+    state: Annotated[Held, typer.Option(help="Turns that wait, or turns with a decision.")] = (
         Held.HELD
     ),
     limit: Annotated[int, typer.Option(min=1, max=SUSPECTS_MAX)] = 50,
     offset: Annotated[int, typer.Option(min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """List suspects with their words and the reasons, newest first."""
+    """List turns in quarantine with their words and the reasons, newest first."""
     found = await target.ask(
         operations.quarantine.LIST_QUARANTINE, state=state, limit=limit, offset=offset
     )

@@ -93,7 +93,7 @@ Db = Annotated[
     typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
 ]
 Create = Annotated[
-    bool, typer.Option("--create", help="Make the SQLite file of --db where there is none.")
+    bool, typer.Option("--create", help="Make the SQLite file of --db if it is missing.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]

@@ -47,17 +47,19 @@ _DONE = {str(JobState.COMPLETE), str(JobState.FAILED)}
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", help="A server in place of a database.", show_default="RECALL_URL"),
+    typer.Option("--url", help="Use this server instead of a database.", show_default="RECALL_URL"),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", help="A file with its token.", show_default="RECALL_TOKEN"),
+    typer.Option(
+        "--token-file", help="A file with the token of the server.", show_default="RECALL_TOKEN"
+    ),
 ]
 Whose = Annotated[
     str,
     typer.Argument(
         metavar="NAMESPACE",
-        help="The namespace; may be left out with --url, or where the database has one only.",
+        help="The namespace; optional with --url, or if the database has only one.",
     ),
 ]
 

@@ -35,8 +35,10 @@ _ROW, _LEFT, _WIDTH = 44, 190, 560
 async def timeline(
     target: Target,
     *,
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Whom, such as user.")],
-    attribute: Annotated[str, typer.Argument(metavar="ATTRIBUTE", help="Such as lives_in.")],
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Whose attribute, such as user.")],
+    attribute: Annotated[
+        str, typer.Argument(metavar="ATTRIBUTE", help="The attribute, such as lives_in.")
+    ],
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a drawing to this new file.")
     ] = None,
@@ -44,7 +46,7 @@ async def timeline(
     known_at: KnownAt = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the values of an attribute, from when until when each was true, and was known here."""
+    """Show the values of an attribute: when each was true, and when it was known here."""
     unused(svg)
     now = utc_now()
     moment = past(as_of, known_at, now)

@@ -39,18 +39,20 @@ Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this top
 Types = Annotated[
     list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
 ]
-Agent = Annotated[str | None, typer.Option(help="Only as, and of, this agent.")]
+Agent = Annotated[str | None, typer.Option(help="Only the texts of this agent, and write as it.")]
 Containers = Annotated[
     list[str] | None,
-    typer.Option("--container", help="Only this container, '' for what is in none; repeatable."),
+    typer.Option("--container", help="Only this container; '' means in no container; repeatable."),
 ]
 Accessor = Annotated[
-    str, typer.Argument(metavar="ACCESSOR", help="As `recall tokens list` shows it.")
+    str, typer.Argument(metavar="ACCESSOR", help="The accessor, as `recall tokens list` shows it.")
 ]
 
 
 def create_token(  # noqa: PLR0917  # options, each by its name
-    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace that it opens.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAMESPACE", help="The namespace that the token opens.")
+    ],
     label: Annotated[str, typer.Option(help="A note that identifies it.")] = "",
     scope: Annotated[
         list[str] | None,
@@ -64,10 +66,15 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     agent_id: Agent = None,
     container: Containers = None,
     expires_in: Annotated[
-        str | None, typer.Option(help="Such as 12h.", show_default="RECALL_TOKEN_DAYS")
+        str | None,
+        typer.Option(
+            help="How long the token is valid, such as 12h.", show_default="RECALL_TOKEN_DAYS"
+        ),
     ] = None,
     never: Annotated[bool, typer.Option("--never", help="It never expires.")] = False,
-    uses: Annotated[int | None, typer.Option(min=1, help="Valid for so many requests.")] = None,
+    uses: Annotated[
+        int | None, typer.Option(min=1, help="The token is valid for this many requests.")
+    ] = None,
     create: Create = False,
     db: Db = None,
     as_json: AsJson = False,
@@ -181,7 +188,7 @@ async def revoke(  # noqa: PLR0917  # options, each by its name
     built: Application,
     accessor: Accessor,
     children_only: Annotated[
-        bool, typer.Option("--children-only", help="Only those that it issued.")
+        bool, typer.Option("--children-only", help="Revoke only the tokens that it issued.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Even if no token with the scope admin is left.")

@@ -33,7 +33,9 @@ class Done:
 def reembed(
     name: Annotated[
         str | None,
-        typer.Option("--namespace", metavar="NAMESPACE", help="Only this one.", show_default="all"),
+        typer.Option(
+            "--namespace", metavar="NAMESPACE", help="Only this namespace.", show_default="all"
+        ),
     ] = None,
     drop_old: Annotated[
         bool,

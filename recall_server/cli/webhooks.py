@@ -50,7 +50,7 @@ async def add(
 @app.command("list", cls=NamespaceFirst)
 @with_target
 async def list_(target: Target, *, as_json: AsJson = False) -> None:
-    """List the webhooks of a namespace, whether they take what they are told, and what waits."""
+    """List the webhooks of a namespace, whether they accept their events, and how many wait."""
     rows = (await target.ask(operations.webhooks.LIST_WEBHOOKS))["webhooks"]
     if as_json:
         print_json(rows)
@@ -67,7 +67,7 @@ def _row(row: Json) -> Json:
 @app.command(cls=NamespaceFirst)
 @with_target
 async def remove(target: Target, *, webhook_id: Id, as_json: AsJson = False) -> None:
-    """Tell a webhook nothing more."""
+    """Remove a webhook: it is told nothing more."""
     done = await target.ask(operations.webhooks.REMOVE_WEBHOOK, webhook_id=webhook_id)
     print_done(done, f"Removed {webhook_id}.", as_json=as_json)
 

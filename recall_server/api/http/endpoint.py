@@ -125,7 +125,7 @@ class Endpoint:
         return await self.route.holder(self._calls.services, self._read(scope))
 
     def _read(self, scope: Scope) -> Arguments:
-        """The arguments of a request. Raises `Invalid` where one stands in the wrong place, since a
+        """The arguments of a request. Raises `Invalid` if one is in the wrong place, since a
         dry_run there must not be passed over.
         """
         from_query = not self.route.takes_body

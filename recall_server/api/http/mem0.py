@@ -52,7 +52,7 @@ class Mem0Arguments(Arguments):
         return {name: getattr(self, name) for name in _LABELS if getattr(self, name)}
 
     def own(self, scope: AccessScope, user_id: str) -> str:
-        """The container of a user. Raises `OutsideAccessScope` where the token may not go there."""
+        """The container of a user. Raises `OutsideAccessScope` if the token has no access to it."""
         if user_id and scope.containers is not None and user_id not in scope.containers:
             raise OutsideAccessScope
         return user_id
@@ -207,7 +207,7 @@ def _found(answer: Found, given: Search) -> Json:
 
 
 def _changes(found: History, given: One) -> list[Json]:
-    """What became of a memory, a change each."""
+    """The history of a memory, one entry for each change."""
     changes: list[Json] = []
     before: Memory | None = None
     for one in found.chain:

@@ -40,7 +40,7 @@ _PROBLEM: Json = {
 
 
 def document(endpoints: Sequence[Endpoint], public_url: str | None) -> Json:
-    """`public_url` is named as the server, where it is known."""
+    """`public_url` is named as the server, if it is set."""
     schemas: Json = {"Problem": _PROBLEM}
     paths: dict[str, Json] = {}
     ids: set[str] = set()

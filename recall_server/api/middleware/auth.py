@@ -65,7 +65,7 @@ class Challenges:
         return {"WWW-Authenticate": self._spelled(scope, parts)}
 
     def lacking(self, scope: Scope, needed: Needed) -> str:
-        """The challenge where the token may not do something for want of a scope."""
+        """The challenge if the token lacks a scope."""
         names = " ".join(self._names_for(needed)) or needed
         return self._spelled(
             scope, ['realm="recall"', 'error="insufficient_scope"', f'scope="{names}"']
@@ -206,7 +206,7 @@ class BearerAuth:
 
 
 def _bearer(scope: Scope) -> str | None:
-    """The token; None without an Authorization header, and "" where it cannot hold a token. Raises
+    """The token; None without an Authorization header, "" if the header cannot hold a token. Raises
     on more than one header.
     """
     shown = None

@@ -32,8 +32,8 @@ _TURN = "recall.turn"
 
 
 class Turn:
-    """The place of a call among those that are worked on. It ends as the answer begins, or before,
-    where the call only waits for something to happen; or after it, where the work `outlasts` it.
+    """A call's slot among the calls in progress. It is released when the answer begins, earlier if
+    the call only waits for something to happen, or later if the work `outlasts` the answer.
     """
 
     def __init__(self, turns: FairSemaphore, namespace: Namespace) -> None:
@@ -76,9 +76,7 @@ class CallsPerMinute:
 
 
 class CallsAtOnce:
-    """Lets calls wait that are too many at once, and refuses with 503 those that have waited too
-    long.
-    """
+    """Queue calls over the limit; refuse with 503 those that waited too long."""
 
     def __init__(
         self, app: ASGIApp, turns: FairSemaphore, *, wait_s: float, refusal: Refusal
@@ -145,11 +143,11 @@ class AddressThrottle:
         self._refusal = refusal
 
     async def bad_token(self, scope: Scope) -> Response | None:
-        """Count one bad token. The answer to give instead of 401, where it was one too many."""
+        """Count one bad token. Returns an answer to give instead of 401 if it was one too many."""
         return await self._counted(self._rates.bad_token, scope)
 
     async def anonymous(self, scope: Scope) -> Response | None:
-        """Count one call that needs no token. The answer to give, where it was one too many."""
+        """Count one call that needs no token. Returns an answer to give if it was one too many."""
         return await self._counted(self._rates.anonymous, scope)
 
     async def _counted(
@@ -157,7 +155,7 @@ class AddressThrottle:
     ) -> Response | None:
         client = scope.get("client")
         try:
-            # Of the connection. What a header says of it could be anything.
+            # The address of the connection: a header could claim any other.
             await count(client[0] if client else "")
         except RateLimited as error:
             return _answer(self._refusal, error, scope)
@@ -165,7 +163,7 @@ class AddressThrottle:
 
 
 def again(error: RecallError) -> dict[str, str]:
-    """The headers that say when to come again."""
+    """The headers that say when to try again."""
     if isinstance(error, RateLimited):
         seconds = str(math.ceil(error.retry_after_s))
         return {
@@ -178,7 +176,7 @@ def again(error: RecallError) -> dict[str, str]:
 
 
 LOOK_S = 1.0
-# MCP is served without streams, but for clients of its first transport.
+# MCP is served without streams, except for clients of its first transport.
 SSE_PATH = "/mcp/sse"
 # Of A2A 1.0 and 0.3.
 _METHODS = frozenset(
@@ -221,7 +219,7 @@ class Streams:
         self._watched: dict[TokenInfo, _Watched] = {}
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run `app`; where the request opens a stream, as one of those that are counted."""
+        """Run `app`; if the request opens a stream, count the stream while it is open."""
         caller = admitted(scope)
         if caller is None or not opens_stream(scope):
             await app(scope, receive, send)
@@ -305,8 +303,8 @@ async def _until(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Run the app; once `over`, it is told that the client has gone, and the client gets a proper
-    end.
+    """Run the app. Once `over` is set, the app is told that the client has gone, and the client
+    gets a proper end.
     """
     started = complete = False
 
@@ -323,7 +321,7 @@ async def _until(
     async def send_until_over(message: Message) -> None:
         nonlocal started, complete
         if started:
-            # What happened since the last look may be what the token must not know any more.
+            # The token may have ended since the last look, and must then learn nothing more.
             await look()
             if over.is_set():
                 return

@@ -32,9 +32,9 @@ JSON_KINDS = ("application/json", "application/a2a+json")
 HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 100
 URL_BYTES_MAX = 8_192
-# Of a body: a parser in C blocks the event loop until it is done.
+# A limit of a body: a parser in C blocks the event loop until it is done.
 JSON_VALUES_MAX = 100_000
-# What is longer is checked beside the event loop.
+# A longer body is checked in a thread, beside the event loop.
 INLINE_UP_TO_BYTES = 32_768
 OUT_OF_MEMORY_AGAIN_S = 1
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
@@ -206,8 +206,8 @@ class RequestBody:
         await self._app(scope, replayed, send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body, checked; None where the client has gone before its end: half a request asks
-        for nothing.
+        """The body, checked; None if the client has gone before its end: half a request is no
+        request.
         """
         parts: list[bytes] = []
         size = 0
@@ -256,7 +256,7 @@ def _closed_unless_read(receive: Receive, send: Send) -> tuple[Receive, Send]:
 
 
 async def _refused(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    # What was not read yet would be taken for the next request.
+    # Otherwise the unread rest of the body would be taken for the next request.
     response.headers["Connection"] = "close"
     await response(scope, receive, send)
 
@@ -350,8 +350,8 @@ class EscapeControlCharacters:
 
 
 class _Answer:
-    """One answer on its way out. Of a stream each event comes whole, in one chunk, and goes at
-    once; an answer that states its length waits until the length is known.
+    """One answer on its way out. Each event of a stream comes in one chunk and is sent at once; an
+    answer that states its length waits until the length is known.
     """
 
     def __init__(self, send: Send) -> None:

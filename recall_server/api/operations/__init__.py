@@ -58,7 +58,7 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def by_name(operations: Iterable[Operation]) -> Mapping[str, Operation]:
-    """The operations by their names. Raises `ValueError` where two share a name or a route."""
+    """The operations by their names. Raises `ValueError` if two share a name or a route."""
     found: dict[str, Operation] = {}
     routes: set[tuple[str, str]] = set()
     for operation in operations:

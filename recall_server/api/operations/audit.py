@@ -102,7 +102,7 @@ VERIFY_AUDIT = Operation(
 RESTORE_BACKUP = Operation(
     RESTORE,
     Scope.ADMIN,
-    "Put a backup back: what it lacks of the audit log is gone because it was meant to be.",
+    "Put a backup back, and record that the audit log lost records by it.",
     cli="recall restore-backup",
 )
 

@@ -157,7 +157,7 @@ COLLECT_RECEIPT = Operation(
 ERASE_AGAIN = Operation(
     "erase_again",
     Scope.ADMIN,
-    "Erase what a database that was restored from a backup holds again.",
+    "Erase again what a database restored from a backup still holds.",
     cli="recall erase-again",
 )
 ALLOW_ERASED = Operation(
@@ -169,7 +169,7 @@ ALLOW_ERASED = Operation(
 PURGE_SOURCE = Operation(
     "purge_source",
     Scope.ADMIN,
-    "Take back what a bad source has brought about.",
+    "Take back the effects of a bad source.",
     destroys=True,
     cli="recall purge-source",
 )

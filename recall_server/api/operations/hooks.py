@@ -66,7 +66,7 @@ class AnswerHook(Arguments):
     idempotency_key: str = ""
 
     def container(self) -> str:
-        """The name of the folder as a container; none where it has no name."""
+        """The name of the folder as a container; "" if it has no name."""
         cwd = self.cwd[-PATH_CHARS_MAX:]
         path = PureWindowsPath if "\\" in cwd else PurePosixPath
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", path(cwd).name)[:CONTAINER_CHARS_MAX]
@@ -116,7 +116,7 @@ async def _hand_in(call: Call, given: AnswerHook) -> None:
 
 
 async def _found(call: Call, given: AnswerHook) -> list[str]:
-    """What answers the prompt, of this project and of none; nothing where the evidence is weak."""
+    """Hits for the prompt, of this project or in no container; none if the evidence is weak."""
     recall, context, container = call.services.recall, call.context, given.container()
     if container:
         context = context.narrowed(context.scope.inside({container, NONE}))
@@ -128,7 +128,7 @@ async def _found(call: Call, given: AnswerHook) -> list[str]:
 
 
 async def _latest(call: Call, container: str) -> list[str]:
-    """What was learnt last in this project: nobody has asked anything yet."""
+    """The newest memories of this project, since there is no question yet."""
     if not container:
         return []
     context = call.context.narrowed(call.context.scope.inside({container}))
@@ -161,7 +161,7 @@ STORE_FROM_HOOK = Operation(
 ANSWER_HOOK = Operation(
     "answer_hook",
     Scope.READ,
-    "Answer a hook of a coding agent: with what is remembered about the prompt or the project; at "
+    "Answer a hook of a coding agent with what is remembered about the prompt or the project; at "
     "an end, store what is new of the conversation.",
     AnswerHook,
     answer,

@@ -21,7 +21,7 @@ from recall_server.services.memory.ingest import Submission
 
 
 def moment_given(text: str | None, name: str) -> datetime | None:
-    """The moment that an argument names; None where it is not given. Raises `Invalid`."""
+    """The moment that an argument names; None if it is not given. Raises `Invalid`."""
     return parse_moment(text, name) if text else None
 
 
@@ -99,7 +99,7 @@ class StoreMemory(Arguments):
     assistant_response: str = ""
 
     def submission(self, call: Call) -> Submission:
-        """Raises `Invalid` where these do not go together."""
+        """Raises `Invalid` if these do not fit together."""
         sides = (("user", self.user_message), ("assistant", self.assistant_response))
         said = [Utterance(role, words) for role, words in sides if words]
         given = [self.text is not None, bool(self.messages), bool(said)]

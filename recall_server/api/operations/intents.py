@@ -40,7 +40,7 @@ class ProposeChange(Arguments):
     expires_at: str = ""
 
     def wish(self, call: Call) -> Wish:
-        """Raises `Invalid` where these do not go together."""
+        """Raises `Invalid` if these do not fit together."""
         intent = intended(self.intent, self.text, self.memory_id)
         if not self.text.strip() and not (self.memory_id and intent is Intent.FORGET):
             raise Invalid("There is no text. Send what is to be remembered, or is right.")
@@ -91,7 +91,7 @@ class SubmitDurable(SubmitMemory):
 
 
 class UpdateMemory(Arguments):
-    """What is to be different; the rest stays."""
+    """The fields to change; all others stay."""
 
     memory_id: str
     text: str = ""

@@ -269,7 +269,7 @@ INSPECT_MEMORIES = Operation(
 GET_MEMORY = Operation(
     "get_memory",
     Scope.READ,
-    "Get one memory, with the words it cites.",
+    "Get one memory, with the words that it cites.",
     OneMemoryInTime,
     get,
     returns=("id", "text", "topic", "type", "status", "source", "relations"),
@@ -322,7 +322,7 @@ DELETE_MEMORY = Operation(
 RESTORE_MEMORY = Operation(
     "restore_memory",
     Scope.FORGET,
-    "Restore a memory that was forgotten not too long ago.",
+    "Restore a forgotten memory, within RECALL_FORGET_DAYS.",
     OneMemory,
     restore,
     returns=("restored",),

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 
 
-# Tools that are listed where RECALL_MCP_TOOLSETS names them; they are taken all the same.
+# Tools that are listed only if RECALL_MCP_TOOLSETS names them; calls work in any case.
 REVIEWS = "reviews"
 ENGRAM = "engram"
 TOOLSETS = (REVIEWS, ENGRAM)
@@ -64,7 +64,7 @@ def admit(scope: Connection, caller: Caller) -> None:
 
 
 def admitted(scope: Connection) -> Caller | None:
-    """The caller; None where the path needs no token, or the request is none of HTTP."""
+    """The caller; None if the path needs no token, or if there is no HTTP request."""
     caller = scope.get(_KEY)
     return caller if isinstance(caller, Caller) else None
 
@@ -129,13 +129,12 @@ class Plain:
 
 @dataclass(frozen=True)
 class Http:
-    """A route. Arguments stand in the path, the rest of them in the JSON body of a POST or a PATCH,
-    or in the query of any other method, and in `headers` by the names of their arguments.
+    """A route. Its arguments come from the path, from `headers` (by the names of their arguments),
+    and the rest from the JSON body of a POST or a PATCH, or from the query of any other method.
 
-    `arguments`, `present` and `returns` are given where they differ from those of the operation;
-    `media_type` is that of an answer which is no JSON. `holder` finds the caller of a request that
-    needs no token. `besides` are answers of another
-    protocol at the same path, by their statuses.
+    `arguments`, `present` and `returns` are set if they differ from those of the operation.
+    `media_type` is set if the answer is not JSON. `holder` finds the caller of a request that
+    needs no token. `besides` lists answers of another protocol at the same path, by status.
     """
 
     method: str
@@ -156,11 +155,11 @@ class Http:
 
 @dataclass(frozen=True)
 class Mcp:
-    """A tool, named as its operation; its description is what a model reads of it. `arguments`,
-    `present` and `returns` are given where they differ from those of the operation. Arguments that
-    are `unlisted` are taken, and not in the list of tools, which costs each client tokens; so are
-    `aliases`, the names that other servers have for it, with the arguments that they take. One of a
-    `toolset` is listed, with its aliases, only where that is set.
+    """A tool, named like its operation; `description` is what a model reads. `arguments`, `present`
+    and `returns` are set if they differ from those of the operation. The tool accepts `unlisted`
+    arguments, but the list of tools does not name them, since it costs each client tokens. The
+    same holds for `aliases`: names that other servers use for it, with their arguments. A tool of
+    a `toolset` is listed, with its aliases, only if the setting names that toolset.
     """
 
     title: str
@@ -177,15 +176,15 @@ class Mcp:
 
 @dataclass(frozen=True)
 class Operation:
-    """One entry of the registry. `name` stands in the audit log, `scope` is what a token needs
-    (None: any token will do), and `whole_namespace` means that a token which is limited to a part
-    of its namespace may not call it. One that is `read_only` changes nothing: its audit record is
-    written behind the reply. One that `destroys` what was said is refused while a hold stands.
+    """One entry of the registry. `name` appears in the audit log. `scope` is what a token needs
+    (None: any token will do). A token limited to a part of its namespace may not call a
+    `whole_namespace` operation. A `read_only` operation changes nothing: its audit record is
+    written after the reply. An operation that `destroys` is refused while a hold stands.
 
-    `returns` names what the data of the answer always has. `becomes` says which operation these
-    arguments ask for of a token with these rights, where that is another one, with another scope.
-    One that `proposes` may be called by who may only propose. `a2a` are methods of A2A and
-    `cli` is a command: their code is with their protocol, their name and scope stand here.
+    `returns` names the fields that the answer always has. `becomes` returns the operation, with
+    its own scope, that these arguments stand for with these rights, if it is another one. A token
+    that may only propose can call an operation that `proposes`. `a2a` lists methods of A2A and
+    `cli` names a command: their code is with their protocol, their name and scope are here.
     """
 
     name: str

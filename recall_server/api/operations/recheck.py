@@ -12,7 +12,7 @@ async def begin(call: Call, _: NoArguments) -> Json:
 RECHECK_MEMORIES = Operation(
     "recheck_memories",
     Scope.CONSOLIDATE,
-    "Compare what is believed with itself again: contradictions open disputes, and what nearly "
+    "Compare the believed memories again: contradictions open disputes, and what nearly "
     "repeats is stated as a duplicate.",
     NoArguments,
     begin,

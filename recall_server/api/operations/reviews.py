@@ -170,13 +170,13 @@ RESOLVE_CONFLICT = Operation(
 GET_POLICY = Operation(
     "get_policy",
     Scope.ADMIN,
-    "Show how contradictions are settled where a request does not say.",
+    "Show how contradictions are settled if a request names no policy.",
     cli="recall conflicts policy",
 )
 SET_POLICY = Operation(
     "set_policy",
     Scope.ADMIN,
-    "Set how contradictions are settled where a request does not say.",
+    "Set how contradictions are settled if a request names no policy.",
     cli="recall conflicts policy",
 )
 

@@ -91,7 +91,7 @@ class SearchEpisodes(SearchMemories):
 
 
 class SearchConversations(SearchMemories):
-    """What was said, and nothing that was made of it."""
+    """A search of what was said: of passages and episodic memories."""
 
     layer: Annotated[Layer | None, Field(strict=False)] = Layer.EPISODIC
 

@@ -81,7 +81,7 @@ class Consolidation(Arguments):
     trace_id: str = ""
 
     def request(self, client: str | None) -> Request:
-        """Raises `Invalid` where the mode and the arguments do not fit."""
+        """Raises `Invalid` if the mode and the arguments do not fit."""
         has_text = "text" in self.model_fields_set or bool(self.messages)
         if self.text and self.messages:
             raise Invalid("Send one of text and messages.")
@@ -224,7 +224,7 @@ CREATE_TASK = Operation(
 GET_TASK = Operation(
     "get_task",
     Scope.CONSOLIDATE,
-    "Get a task: where it stands, what it asks, and what came of it.",
+    "Get a task: its state, its questions, and its result.",
     OneTask,
     get,
     lambda task, _: presenters.consolidation(task),
@@ -249,7 +249,9 @@ RESUME_TASK = Operation(
 SEND_MESSAGE = _a2a(
     "send_message", "Start a task, or answer one.", "SendMessage", "SendStreamingMessage"
 )
-LIST_TASKS = _a2a("list_tasks", "List tasks, the last changed first.", "ListTasks", read_only=True)
+LIST_TASKS = _a2a(
+    "list_tasks", "List tasks, the most recently changed first.", "ListTasks", read_only=True
+)
 CANCEL_TASK = _a2a("cancel_task", "Cancel a task.", "CancelTask")
 SUBSCRIBE_TO_TASK = _a2a("subscribe_to_task", "Watch a task.", "SubscribeToTask", read_only=True)
 CREATE_PUSH_CONFIG = _a2a(
@@ -263,7 +265,7 @@ GET_PUSH_CONFIG = _a2a(
 LIST_PUSH_CONFIGS = Operation(
     "list_push_configs",
     Scope.CONSOLIDATE,
-    "List the push configurations of a task: where it is told, and which token has set that.",
+    "List the push configurations of a task, and which token set each.",
     OneTask,
     push_configs,
     lambda found, _: {"push_configs": [presenters.push_config(one) for one in found]},

@@ -57,7 +57,7 @@ class OneText(Arguments):
 
 
 class UpdateText(OneText):
-    """What is to be different; the rest stays."""
+    """The fields to change; all others stay."""
 
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
@@ -88,7 +88,7 @@ async def update(call: Call, given: UpdateText | UpdateEpisode) -> tuple[Episode
             expires_at=given.expired_at,
         )
     if given.expires_at:
-        # What ends is found no more.
+        # An expired text is no longer found.
         call.caller.rights.require(Scope.FORGET, whole_namespace=False)
     forever = given.expires_at == NEVER
     return await call.services.texts.update(

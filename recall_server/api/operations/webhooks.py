@@ -84,7 +84,7 @@ LIST_WEBHOOKS = Operation(
 REMOVE_WEBHOOK = Operation(
     "remove_webhook",
     Scope.WEBHOOKS,
-    "Tell a webhook nothing more.",
+    "Remove a webhook: it is told nothing more.",
     OneWebhook,
     remove,
     returns=("removed",),
