@@ -22,7 +22,7 @@ NAMES = sorted(
 WRITTEN = {
     ("extract", "1"): "4df646aee1119573",
     ("merge", "1"): "8a13defb66daeff4",
-    ("judge", "1"): "be8432865694c517",
+    ("judge", "1"): "21730fa1cee667c6",
 }
 GOOD = "version: 3\n\n# System\n\nBe {{mood}}.\n\n# User\n\nSay {{word}}, {{word}}!\n"
 
