@@ -1,4 +1,4 @@
-"""`recall migrate`, `backup`, `restore-backup` and `rebuild`, killed at each of their writes in turn:
+"""`recall migrate`, `backup`, `restore-backup` and `rebuild` are killed at each of their writes:
 nothing is lost, the audit logs verify, and the same command again finishes.
 
 Needs `strace`, which kills a process at the n-th call to the system: `make faults`.
