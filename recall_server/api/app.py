@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from recall_server.api import probes
 from recall_server.api.a2a import handler as a2a
-from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, SKILL, Card
+from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, REVIEW_SKILL, SKILL, Card
 from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
 from recall_server.api.http import endpoint, mem0, openapi
@@ -75,7 +75,7 @@ def create_app(
     card = Card.load(
         public_url=settings.public_url,
         key_file=settings.card_key_file,
-        skills=[SKILL],
+        skills=[SKILL, REVIEW_SKILL],
         extensions=EXTENSIONS,
         also=[application.key.public],
     )

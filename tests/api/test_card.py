@@ -42,6 +42,7 @@ from recall_server.api.a2a.card import (
     JSONRPC_PATH,
     JWKS_PATH,
     REST_PATH,
+    REVIEW_SKILL,
     SKILL,
     Card,
     card_keys,
@@ -78,7 +79,7 @@ def p256() -> bytes:
 def load(*, key_file: Path | None = None, **given: Any) -> Card:
     told = {
         "public_url": PUBLIC,
-        "skills": [SKILL],
+        "skills": [SKILL, REVIEW_SKILL],
         "extensions": {CONTRADICTIONS: {"response_schema": SCHEMA}},
     }
     return Card.load(key_file=key_file, **{**told, **given})
@@ -164,7 +165,7 @@ async def test_anybody_finds_the_card_under_the_address_that_they_called(running
         (base + REST_PATH, "HTTP+JSON", "1.0"),
         (base + JSONRPC_PATH, "JSONRPC", "0.3"),
     ]
-    assert [skill.id for skill in card.skills] == [SKILL]
+    assert [skill.id for skill in card.skills] == [SKILL, REVIEW_SKILL]
     async with running.http() as http:
         named = f"localhost:{running.address.rpartition(':')[2]}"
         other = (await http.get(CARD_PATH, headers={"Host": named})).json()
@@ -438,7 +439,7 @@ def _lies() -> Iterator[tuple[str, Json]]:
     yield "version says 9.9.9", {"version": "9.9.9"}
     yield "description: Field is required", {"description": ""}
     yield "skills[0].tags", {"skills": [{**_shipped()["skills"][0], "tags": []}]}
-    yield "skills says ['other']", {"skills": [{**_shipped()["skills"][0], "id": "other"}]}
+    yield "skills says ['other'", {"skills": [{**_shipped()["skills"][0], "id": "other"}]}
     yield "supportedInterfaces says", {"supportedInterfaces": _shipped()["supportedInterfaces"][:2]}
     yield "extensions says []", {"capabilities": {"streaming": True}}
     yield "securityRequirements says []", {"securityRequirements": []}
@@ -468,7 +469,7 @@ def test_a_card_that_is_not_true_or_not_valid_is_not_served(
     assert said in refused.value.message
 
 
-UNLIKE: tuple[Json, ...] = ({"skills": []}, {"skills": [SKILL, "more"]}, {"extensions": {}})
+UNLIKE: tuple[Json, ...] = ({"skills": []}, {"skills": [SKILL]}, {"extensions": {}})
 EMPTY: tuple[object, ...] = ({}, [], "", None)
 
 

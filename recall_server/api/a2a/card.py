@@ -105,6 +105,7 @@ JWKS_PATH = "/.well-known/jwks.json"
 JSONRPC_PATH = "/a2a"
 REST_PATH = "/a2a/v1"
 SKILL = tasks.SKILL
+REVIEW_SKILL = tasks.REVIEW_SKILL
 CONTRADICTIONS = "https://recall-server.dev/a2a/extensions/contradictions/v1"
 
 MAX_AGE_S = 300

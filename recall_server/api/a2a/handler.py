@@ -6,7 +6,7 @@ weeks, survive a restart, and be watched or answered through another replica.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, timedelta
 from functools import partial
@@ -29,6 +29,7 @@ from a2a.types import (
     ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
+    Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     TaskPushNotificationConfig,
@@ -59,11 +60,11 @@ from recall_server.api.a2a.errors import (
 )
 from recall_server.api.a2a.numbers import WholeNumbers
 from recall_server.api.a2a.wire import answer_of, checked, request_of
-from recall_server.api.arguments import checked_id
+from recall_server.api.arguments import Arguments, checked_id
 from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.middleware.limits import StreamLimit, Streams, turn_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
-from recall_server.api.operations import tasks
+from recall_server.api.operations import reviews, tasks
 from recall_server.api.operations.operation import Caller, Operation, caller_of
 from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
@@ -121,9 +122,11 @@ class A2AHandler(RequestHandler):
     @answered
     async def on_message_send(
         self, params: SendMessageRequest, context: ServerCallContext
-    ) -> A2ATask:
+    ) -> A2ATask | Message:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
+        if reviewed := await self._reviewed(caller, params, modes):
+            return reviewed
         on_behalf, task = await self._perform(
             context, tasks.SEND_MESSAGE, self._taken(caller, params)
         )
@@ -142,6 +145,9 @@ class A2AHandler(RequestHandler):
     ) -> AsyncGenerator[A2AEvent]:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
+        if reviewed := await self._reviewed(caller, params, modes):
+            yield reviewed
+            return
         on_behalf, task = await self._perform(
             context, tasks.SEND_MESSAGE, self._taken(caller, params)
         )
@@ -153,6 +159,29 @@ class A2AHandler(RequestHandler):
                 yield await asyncio.to_thread(wire.update, event, modes)
                 if event.status and event.status.state.idle:
                     return
+
+    async def _reviewed(
+        self, caller: Caller, params: SendMessageRequest, modes: Sequence[str]
+    ) -> Message | None:
+        """The answer to a message of the skill that reviews; None where it is for a task."""
+        message = params.message
+        given = None if message.task_id else wire.review_of(message)
+        if given is None:
+            return None
+
+        def read() -> Arguments:
+            checked(message)
+            return operation.arguments.parse(given, operation.name)
+
+        operation = reviews.ANSWER_REVIEW if "id" in given else reviews.LIST_REVIEWS
+        try:
+            shown = await self._calls.run(
+                caller, PROTOCOL, operation, read=read, present=operation.present
+            )
+        except RecallError as error:
+            raise translated(error) from None
+        message_id = self._services.ingest.runtime.new_id("msg")
+        return wire.reviewed(shown, message, message_id, modes)
 
     def _taken(
         self, caller: Caller, params: SendMessageRequest

@@ -32,7 +32,8 @@ from recall_server.api.a2a.card import CONTRADICTIONS
 from recall_server.api.a2a.numbers import with_whole_numbers
 from recall_server.api.arguments import checked_id, schema_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
-from recall_server.api.operations.tasks import SKILL, Consolidation, consolidation
+from recall_server.api.operations.reviews import AnswerReview, ListReviews
+from recall_server.api.operations.tasks import REVIEW_SKILL, SKILL, Consolidation, consolidation
 from recall_server.domain.errors import Invalid
 from recall_server.domain.ids import derived_id
 from recall_server.domain.plan import Choice
@@ -157,7 +158,7 @@ def request_of(message: Message) -> Request:
     given = _metadata(message)
     known = _read_of(given)
     if given.get("skill", SKILL) != SKILL:
-        raise Invalid(f"There is no such skill. This agent has {SKILL}.")
+        raise Invalid(f"There is no such skill. This agent has {SKILL} and {REVIEW_SKILL}.")
     for one in data:
         if not isinstance(one, Mapping):
             raise Invalid("A data part must be a JSON object of the skill's input schema.")
@@ -165,6 +166,41 @@ def request_of(message: Message) -> Request:
     if texts and known.get("text") is None:
         known["text"] = "\n".join(texts)
     return consolidation(known, "a2a")
+
+
+def review_of(message: Message) -> Json | None:
+    """The arguments of a message to the skill that reviews; None where it is for another one."""
+    read = {"skill", *AnswerReview.model_fields, *ListReviews.model_fields}
+    given = {key: value for key, value in _metadata(message).items() if key in read}
+    for one in get_data_parts(message.parts):
+        given |= one if isinstance(one, Mapping) else {}
+    if given.pop("skill", SKILL) != REVIEW_SKILL:
+        return None
+    found: Json = json.loads(with_whole_numbers(json.dumps(given).encode()))
+    return found
+
+
+def reviewed(shown: Json, message: Message, message_id: str, modes: Sequence[str]) -> Message:
+    """The answer to a message of the skill that reviews: what waits, or what was answered."""
+    parts = [
+        new_text_part(visible(_review_text(shown)), TEXT_MODE),
+        new_data_part(shown, JSON_MODE),
+    ]
+    return Message(
+        message_id=message_id,
+        context_id=message.context_id,
+        role=Role.ROLE_AGENT,
+        parts=[part for part in parts if not modes or _accepted(part.media_type, modes)],
+    )
+
+
+def _review_text(shown: Json) -> str:
+    if "reviews" not in shown:
+        return f"{shown['id']} is answered."
+    lines = [
+        f"{one['id']} ({one['kind']}): {', '.join(one['choices'])}" for one in shown["reviews"]
+    ]
+    return "\n".join(lines) or "Nothing waits for a decision."
 
 
 def answer_of(message: Message) -> str | Sequence[Any]:

@@ -209,6 +209,8 @@ CONSOLIDATE_MEMORIES = Operation(
 )
 # The skill of the agent card is the operation that its tasks are.
 SKILL = CONSOLIDATE_MEMORIES.name
+# It lists reviews, or answers one, with a message and without a task.
+REVIEW_SKILL = "review_memories"
 CREATE_TASK = Operation(
     "create_task",
     Scope.CONSOLIDATE,

@@ -1,5 +1,5 @@
-"""`recall migrate`, `backup` and `restore-backup`, killed at each of their writes in turn: nothing
-is lost, the audit logs verify, and the same command again finishes.
+"""`recall migrate`, `backup`, `restore-backup` and `rebuild` are killed at each of their writes:
+nothing is lost, the audit logs verify, and the same command again finishes.
 
 Needs `strace`, which kills a process at the n-th call to the system: `make faults`.
 """
@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.support.cli import clean_environment
@@ -103,6 +104,25 @@ def _is_restored_or_not(place: Place) -> None:
     _verifies(place)
 
 
+def _is_rebuilt(place: Place) -> None:
+    said = place.recall("rebuild", "alice", "--diff")
+    assert said.code == 0, said.out
+    assert _believed(place) == ["I live in Lisbon."]
+    _verifies(place)
+
+
+def _is_rebuilt_or_not(place: Place) -> None:
+    """What is read is the old state or the new one."""
+    assert _believed(place) in ([], ["I live in Lisbon."])
+    _verifies(place)
+
+
+def _believed(place: Place) -> list[str]:
+    found = place.recall("list", "alice", "--json").json()
+    assert isinstance(found, dict)
+    return [one["text"] for one in found["memories"]]
+
+
 def _is_intact(path: Path) -> None:
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as raw:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -114,6 +134,7 @@ MAINTENANCE = {
     "restore-backup": Maintenance(("restore-backup", COPY), _is_restored_or_not, _is_restored),
     # Of PostgreSQL, which has put the tables back before.
     "restored": Maintenance(("restore-backup",), _is_restored_or_not, _is_restored),
+    "rebuild": Maintenance(("rebuild", "alice"), _is_rebuilt_or_not, _is_rebuilt),
 }
 CASES = [
     ("sqlite", "migrate"),
@@ -121,6 +142,8 @@ CASES = [
     ("sqlite", "backup"),
     ("sqlite", "restore-backup"),
     ("postgres", "restored"),
+    ("sqlite", "rebuild"),
+    ("postgres", "rebuild"),
 ]
 
 
@@ -135,6 +158,19 @@ def _used(place: Place) -> None:
 def _checkpointed(place: Place) -> None:
     said = place.recall("audit", "checkpoint", checkpoint_file=place.checkpoints)
     assert said.code == 0, said.err
+
+
+def _spoiled(place: Place) -> None:
+    """The memory of alice was given another state than its last event says, beside the server."""
+    spoil = "UPDATE memories SET status = 'forgotten', retired_at = recorded_at"
+    if place.url:
+        with psycopg.connect(place.url) as raw:
+            raw.execute("ALTER TABLE memories NO FORCE ROW LEVEL SECURITY")
+            raw.execute(f"{spoil} WHERE namespace = 'alice'")
+            raw.execute("ALTER TABLE memories FORCE ROW LEVEL SECURITY")
+        return
+    with closing(sqlite3.connect(place.file)) as raw, raw:
+        raw.execute(f"{spoil} WHERE namespace = 'alice'")
 
 
 def _used_on(place: Place) -> None:
@@ -162,6 +198,8 @@ def template(
     if engine == "sqlite":
         place = Place(folder)
         _used(place)
+        if name == "rebuild":
+            _spoiled(place)
         if name == "restore-backup":
             assert place.recall("backup", folder / COPY).code == 0
             _used_on(place)
@@ -170,6 +208,10 @@ def template(
     with postgres.database(migrated) as url:
         place = Place(folder, as_url(url))
         _used(place)
+        if name == "rebuild":
+            _spoiled(place)
+            yield Template(place, postgres)
+            return
         with postgres.database(name_of(url)) as backup:
             _used_on(place)
             yield Template(Place(folder, as_url(backup)), postgres)
