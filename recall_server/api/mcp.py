@@ -191,9 +191,9 @@ class McpServer:
             )
             await answer(scope, receive, send)
             return
-        name = _said_name(scope["recall.json"].get("params"))
-        if scope["recall.json"]["method"] == "initialize" and name is not None:
-            send = _with_session(name, send)
+        if scope["recall.json"]["method"] == "initialize":
+            name = _said_name(scope["recall.json"].get("params"))
+            send = _with_session(name, send) if name is not None else send
         await self.manager.handle_request(scope, receive, send)
 
     async def _list_tools(

@@ -57,7 +57,7 @@ async def changes(
 @with_target
 async def recheck(target: Target, *, as_json: AsJson = False) -> None:
     """Compare the believed memories with each other again, in the background."""
-    done = await target.ask(operations.recheck.RECHECK_MEMORIES)
+    done = await target.ask(operations.reviews.RECHECK_MEMORIES)
     said = f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
     print_done(done, said, as_json=as_json)
 

@@ -14,7 +14,7 @@ from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
 from recall_server.storage.driver import Driver, Engine
-from recall_server.storage.index.cache import Cache
+from recall_server.storage.index.documents import Cache
 from recall_server.storage.index.vectors import Vectors
 from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry

@@ -177,7 +177,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "vectors-outlive-erasure",
         "that a cache of vectors notices an erasure",
-        "recall_server.storage.index.cache:Cache.index",
+        "recall_server.storage.index.documents:Cache.index",
         Never("drop"),
         (
             "tests/security/test_erasure.py::test_the_vectors_of_an_erased_namespace_are_in_no_cache[sqlite]",

@@ -1,5 +1,5 @@
 """Reviews: everything that waits for a decision. The questions and disputes among them are also the
-conflicts, under their older names.
+conflicts, under their older names. A recheck finds what should be decided.
 """
 
 from collections.abc import Collection
@@ -108,6 +108,10 @@ def resolved(done: Answered, _: ResolveConflict | None = None) -> Json:
     }
 
 
+async def recheck(call: Call, _: NoArguments) -> Json:
+    return {"queued": True, "job_id": await call.services.recheck.begin(call.context)}
+
+
 LIST_REVIEWS = Operation(
     "list_reviews",
     Scope.CONSOLIDATE,
@@ -179,6 +183,18 @@ SET_POLICY = Operation(
     "Set how contradictions are settled if a request names no policy.",
     cli="recall conflicts policy",
 )
+RECHECK_MEMORIES = Operation(
+    "recheck_memories",
+    Scope.CONSOLIDATE,
+    "Compare the believed memories again: contradictions open disputes, and what nearly "
+    "repeats is stated as a duplicate.",
+    NoArguments,
+    recheck,
+    returns=("queued", "job_id"),
+    whole_namespace=True,
+    http=(Http("POST", "/v1/recheck", 202),),
+    cli="recall recheck",
+)
 
 OPERATIONS = (
     LIST_REVIEWS,
@@ -187,4 +203,5 @@ OPERATIONS = (
     RESOLVE_CONFLICT,
     GET_POLICY,
     SET_POLICY,
+    RECHECK_MEMORIES,
 )

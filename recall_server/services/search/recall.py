@@ -13,7 +13,7 @@ from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryT
 from recall_server.domain.memory_event import MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Resolution
-from recall_server.domain.query import Hit, ItemKind, Query, Step
+from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, quoted_once
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
@@ -23,7 +23,6 @@ from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.search import search
-from recall_server.services.search.hits import falling, quoted_once
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction

@@ -21,8 +21,10 @@ from recall_server.domain.query import (
     Scores,
     SearchMode,
     Step,
+    exchanged,
+    hit_of,
 )
-from recall_server.domain.search import calibration, currency, ranking
+from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
@@ -31,7 +33,6 @@ from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.rerankers import Passage, Reranker, RerankQuery
-from recall_server.services.search.hits import exchanged, hit_of
 from recall_server.storage.index.documents import Documents, Slots
 from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
@@ -346,7 +347,7 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     while True:
         wanted = _spread(fresh, query)
         if _is_current_first(query):
-            wanted = [*fresh.best[: currency.LOOKED_AT], *wanted]
+            wanted = [*fresh.best[: ranking.LOOKED_AT], *wanted]
         before, fresh = len(fresh.best), await load_items(tx, fresh, wanted)
         if len(fresh.best) < before:
             continue
@@ -405,15 +406,15 @@ def _is_current_first(query: Query) -> bool:
 
 
 def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """Return the candidates, the best of them in the order of `currency.later_first`. Candidates
+    """Return the candidates, the best of them in the order of `ranking.later_first`. Candidates
     that swap places swap their scores too.
     """
     best = list(found.best)
-    first = best[: currency.LOOKED_AT]
+    first = best[: ranking.LOOKED_AT]
     if not _is_current_first(query):
         return best
     items = [found.items[one.slot] for one in first]
-    order, gave_way = currency.later_first(query.text, items)
+    order, gave_way = ranking.later_first(query.text, items)
     for place, at in enumerate(order):
         later = gave_way.get(at)
         slot = None if later is None else first[later].slot

@@ -11,8 +11,7 @@ import numpy as np
 
 from recall_server.domain.search.ranking import best
 from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.index.cache import Cache
-from recall_server.storage.index.documents import Slots
+from recall_server.storage.index.documents import Cache, Slots
 from recall_server.storage.index.vector_cache import (
     Cosines,
     Flags,

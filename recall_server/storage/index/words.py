@@ -19,8 +19,7 @@ from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document, Row, moment
-from recall_server.storage.index.cache import Cache
-from recall_server.storage.index.documents import Documents, Slots, numbers_of
+from recall_server.storage.index.documents import Cache, Documents, Slots, numbers_of
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.limits import ITEM_BYTES
 
