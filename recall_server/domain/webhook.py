@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
+from recall_server.domain.memory import BELIEVED, Status
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.task import TaskState
 
@@ -16,6 +17,7 @@ class WebhookKind(StrEnum):
     MEMORY_ADDED = "memory.added"
     MEMORY_SUPERSEDED = "memory.superseded"
     MEMORY_FORGOTTEN = "memory.forgotten"
+    MEMORY_RESTORED = "memory.restored"
     CONFLICT_OPENED = "conflict.opened"
     CONFLICT_SETTLED = "conflict.settled"
     TASK_COMPLETED = "task.completed"
@@ -26,13 +28,54 @@ class WebhookKind(StrEnum):
     EXTRACTION_COMPLETED = "extraction.completed"
 
 
-OF_MEMORY: Mapping[EventKind, WebhookKind] = {
-    EventKind.ADDED: WebhookKind.MEMORY_ADDED,
+_OF_STATUS: Mapping[Status, WebhookKind] = {
+    **dict.fromkeys(BELIEVED, WebhookKind.MEMORY_RESTORED),
+    **dict.fromkeys((Status.SUPERSEDED, Status.CONSOLIDATED), WebhookKind.MEMORY_SUPERSEDED),
+}
+"""What a memory is told to have become; of other states that it is forgotten."""
+
+_OF_EVENT: Mapping[EventKind, WebhookKind] = {
     EventKind.SUPERSEDED: WebhookKind.MEMORY_SUPERSEDED,
     EventKind.CONSOLIDATED: WebhookKind.MEMORY_SUPERSEDED,
     EventKind.FORGOTTEN: WebhookKind.MEMORY_FORGOTTEN,
+    EventKind.EXPIRED: WebhookKind.MEMORY_FORGOTTEN,
+    EventKind.RESTORED: WebhookKind.MEMORY_RESTORED,
 }
-"""An import is told to nobody: what it takes in was told where it came from."""
+_OF_MEMORY: Mapping[EventKind, WebhookKind] = {
+    **_OF_EVENT,
+    EventKind.ADDED: WebhookKind.MEMORY_ADDED,
+    EventKind.DEPRECATED: WebhookKind.MEMORY_FORGOTTEN,
+    EventKind.QUARANTINED: WebhookKind.MEMORY_FORGOTTEN,
+}
+TOLD_OF_MEMORIES = frozenset({*_OF_MEMORY, EventKind.IMPORTED, EventKind.UNDONE})
+TOLD_OF_WORDS = frozenset({*_OF_EVENT, EventKind.UNDONE})
+"""The events that a webhook may be told of."""
+
+
+def told_of_memory(kind: EventKind, before: Status | None, after: Status) -> WebhookKind | None:
+    """What is told of an event of a memory, with the states before the event and after it."""
+    if kind is EventKind.IMPORTED:
+        return WebhookKind.MEMORY_ADDED if after in BELIEVED else None
+    if kind is not EventKind.UNDONE:
+        return _OF_MEMORY.get(kind)
+    now = _became(after)
+    return now if before is None or _became(before) is not now else None
+
+
+def told_of_words(kind: EventKind, *, hides: bool | None) -> WebhookKind | None:
+    """What is told of an event of a passage, which has no state: an undo `hides` it or shows it, or
+    does neither. A text that was added is not told of, but what was made of it.
+    """
+    if kind is not EventKind.UNDONE:
+        return _OF_EVENT.get(kind)
+    if hides is None:
+        return None
+    return WebhookKind.MEMORY_FORGOTTEN if hides else WebhookKind.MEMORY_RESTORED
+
+
+def _became(status: Status) -> WebhookKind:
+    return _OF_STATUS.get(status, WebhookKind.MEMORY_FORGOTTEN)
+
 
 OF_TASK: Mapping[TaskState, WebhookKind] = {
     TaskState.COMPLETED: WebhookKind.TASK_COMPLETED,

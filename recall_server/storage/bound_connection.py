@@ -208,12 +208,13 @@ ANY = 2**62
 
 class Noted(NamedTuple):
     """What an event tells besides its item, kind and reason. `dropped`: rows of position, episode,
-    start and end.
+    start and end. `hides`: of an undo, whether it hides words or shows them; None: neither.
     """
 
     at: datetime
     episode_id: str | None
     dropped: Sequence[tuple[int, str, int, int]] | None
+    hides: bool | None = None
 
 
 class Announced(NamedTuple):
@@ -258,9 +259,10 @@ class BoundConnection:
         episode_id: str | None = None,
         reason: str = "",
         dropped: Sequence[tuple[int, str, int, int]] | None = None,
+        hides: bool | None = None,
     ) -> None:
         """Have an event written with this transaction: once, however often it is noted."""
-        self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped)
+        self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped, hides)
 
     def note_due(self, at: datetime, *, pushes: bool) -> None:
         """Have workers look for a job of this namespace at a moment, once this is committed."""

@@ -216,9 +216,15 @@ class Episodes(BoundTable):
         """Undo `hide_words`."""
         await self._bound.send("remember_words", item_id=item_id)
 
-    async def undone(self, item_id: str, change_id: str, episode_id: str, now: datetime) -> None:
-        """Tell that a change of a text, turn or passage was taken back."""
-        self._bound.note(item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id)
+    async def undone(
+        self, item_id: str, change_id: str, episode_id: str, now: datetime, *, hides: bool | None
+    ) -> None:
+        """Tell that a change of a text, turn or passage was taken back, which `hides` its words or
+        shows them; None: neither.
+        """
+        self._bound.note(
+            item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id, hides=hides
+        )
 
     async def forgotten_at(self, passage_id: str) -> datetime | None:
         """When a passage was forgotten; None where it is not."""

@@ -1,12 +1,12 @@
 """The tables of webhooks: where the events of a namespace are sent, and those that wait."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from recall_server.domain.permissions import Bearer
-from recall_server.domain.webhook import OF_MEMORY, WebhookKind
-from recall_server.storage.bound_connection import Announced, BoundTable, Noted, NotedKey
+from recall_server.domain.webhook import WebhookKind
+from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables.jobs import PUSH
 
@@ -80,39 +80,16 @@ class Webhooks(BoundTable):
         """Have the webhooks told of it with this transaction: see `BoundConnection.tell`."""
         self._bound.tell(kind, item_id, at)
 
-    async def keep(
-        self,
-        noted: Mapping[NotedKey, Noted],
-        announced: Sequence[Announced],
-        count: int,
-        now: datetime,
-    ) -> None:
-        """Keep those of the events of this transaction that a webhook is told of, and queue what
-        sends them. They have the last `count` numbers, those of memories first.
-        """
-        kept = [
-            (place, OF_MEMORY[kind], item_id, one.at)
-            for place, ((item_id, kind, _), one) in enumerate(noted.items())
-            # A text has been added with its words; what is told of is what was made of it.
-            if kind in OF_MEMORY and (kind in _OF_PASSAGES or one.episode_id is None)
-        ]
-        kept += [
-            (place, one.kind, one.item_id, one.at)
-            for place, one in enumerate(announced, len(noted))
-        ]
-        if not kept:
+    async def keep(self, events: Sequence[WebhookEvent], now: datetime) -> None:
+        """Keep those of these events that a webhook is told of, and queue what sends them."""
+        if not events:
             return
-        await self._bound.send(
-            "keep_webhook_events",
-            count=count,
-            events=Document(
-                [
-                    [place, kind, item_id, at.isoformat(timespec="microseconds")]
-                    for place, kind, item_id, at in kept
-                ]
-            ),
-        )
-        kinds = sorted({kind for _, kind, _, _ in kept})
+        rows = [
+            [one.seq, one.kind, one.item_id, one.at.isoformat(timespec="microseconds")]
+            for one in events
+        ]
+        await self._bound.send("keep_webhook_events", events=Document(rows))
+        kinds = sorted({one.kind for one in events})
         if await self._bound.touched("promise_webhooks", kind=PUSH, kinds=kinds, now=now):
             self._bound.note_due(now, pushes=True)
 
@@ -149,9 +126,6 @@ class Webhooks(BoundTable):
     async def drop_sent(self) -> None:
         """Drop the events that no webhook is still to be told of."""
         await self._bound.send("drop_sent_webhook_events")
-
-
-_OF_PASSAGES = frozenset(kind for kind in OF_MEMORY if OF_MEMORY[kind] == "memory.forgotten")
 
 
 def _registration(row: Row) -> Registration:
