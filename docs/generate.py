@@ -257,7 +257,7 @@ def client_page(client: Client) -> str:
     on_macos = f" (macOS: `~/{client.path_macos}`)" if client.path_macos else ""
     hooks = (
         f"""
-It also gets hooks, in `~/{client.hooks}`: what is remembered stands before the model at each
+It also gets hooks, in `~/{client.hooks.path}`: what is remembered stands before the model at each
 prompt, and the conversation is handed in when it ends. See [Hooks](hooks.md).
 """
         if client.hooks

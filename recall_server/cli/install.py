@@ -26,7 +26,7 @@ def install(  # noqa: PLR0917  # options, each by its name
     ] = False,
 ) -> None:
     """Write the entry for this memory into the configuration of an MCP client, beside what is
-    there; for Claude Code its hooks too.
+    there; and its hooks, where it has some.
     """
     client = CLIENTS.get(name)
     if client is None:
