@@ -257,8 +257,8 @@ def client_page(client: Client) -> str:
     on_macos = f" (macOS: `~/{client.path_macos}`)" if client.path_macos else ""
     hooks = (
         f"""
-The command also adds hooks to `~/{client.hooks}`: they give the model what is remembered at each
-prompt, and store the conversation when it ends. See [Hooks](hooks.md).
+The command also adds hooks to `~/{client.hooks.path}`: they give the model what is remembered at
+each prompt, and store the conversation when it ends. See [Hooks](hooks.md).
 """
         if client.hooks
         else ""

@@ -19,7 +19,7 @@ from recall_server.cli.stdio import LocalDb, Token, TokenFile, Url
 from recall_server.domain.errors import RecallError
 from recall_server.local import folders, presence
 from recall_server.local.starting import Local, read_token
-from recall_server.local.transcripts import Transcript
+from recall_server.local.transcripts import MESSAGE_CHARS_MAX, Transcript
 
 ASKED_S = 0.3
 HANDED_IN_S = 5.0
@@ -76,12 +76,30 @@ def _answer(event: str, given: Mapping[str, Any], address: str, token: str) -> N
             sys.stdout.write(json.dumps(answer))
         return
     path, session = given.get("transcript_path"), sent.get("session_id", "")
+    if isinstance(given.get("prompt_response"), str):
+        _called(address, token, event, {**sent, **_turn(given)}, HANDED_IN_S)
+        return
     if not isinstance(path, str) or not session:
         return
     for part in Transcript(Path(path), session, _state(session)).parts():
         if part.messages:
             body = {**sent, "messages": part.messages, "idempotency_key": part.key}
             _called(address, token, event, body, HANDED_IN_S)
+
+
+def _turn(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A turn of a host that hands in what was said, as Gemini CLI does, and no transcript that
+    would say it once only.
+    """
+    said = (("user", given.get("prompt")), ("assistant", given["prompt_response"]))
+    messages = [
+        {"role": role, "content": text[:MESSAGE_CHARS_MAX]}
+        for role, text in said
+        if isinstance(text, str) and text.strip()
+    ]
+    named = [given.get("session_id"), given.get("timestamp"), messages]
+    digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
+    return {"messages": messages, "idempotency_key": f"hook:{digest}"}
 
 
 def _project(folder: Path) -> Path:

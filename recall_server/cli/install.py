@@ -28,7 +28,7 @@ def install(  # noqa: PLR0917  # options, each by its name
     ] = False,
 ) -> None:
     """Add this memory to the configuration of an MCP client, and keep what is
-    there; for Claude Code its hooks too.
+    there; also its hooks, if it has any.
     """
     client = CLIENTS.get(name)
     if client is None:

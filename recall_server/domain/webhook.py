@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
+from recall_server.domain.memory import BELIEVED, Status
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.task import TaskState
 
@@ -16,6 +17,7 @@ class WebhookKind(StrEnum):
     MEMORY_ADDED = "memory.added"
     MEMORY_SUPERSEDED = "memory.superseded"
     MEMORY_FORGOTTEN = "memory.forgotten"
+    MEMORY_RESTORED = "memory.restored"
     CONFLICT_OPENED = "conflict.opened"
     CONFLICT_SETTLED = "conflict.settled"
     TASK_COMPLETED = "task.completed"
@@ -26,15 +28,54 @@ class WebhookKind(StrEnum):
     EXTRACTION_COMPLETED = "extraction.completed"
 
 
-OF_MEMORY: Mapping[EventKind, WebhookKind] = {
-    EventKind.ADDED: WebhookKind.MEMORY_ADDED,
+_OF_STATUS: Mapping[Status, WebhookKind] = {
+    **dict.fromkeys(BELIEVED, WebhookKind.MEMORY_RESTORED),
+    **dict.fromkeys((Status.SUPERSEDED, Status.CONSOLIDATED), WebhookKind.MEMORY_SUPERSEDED),
+}
+"""What a memory is told to have become; of other states that it is forgotten."""
+
+_OF_EVENT: Mapping[EventKind, WebhookKind] = {
     EventKind.SUPERSEDED: WebhookKind.MEMORY_SUPERSEDED,
     EventKind.CONSOLIDATED: WebhookKind.MEMORY_SUPERSEDED,
     EventKind.FORGOTTEN: WebhookKind.MEMORY_FORGOTTEN,
+    EventKind.EXPIRED: WebhookKind.MEMORY_FORGOTTEN,
+    EventKind.RESTORED: WebhookKind.MEMORY_RESTORED,
 }
-"""The kinds of memory events that webhooks receive. Imported memories are left out: the server that
-they come from has reported them.
-"""
+_OF_MEMORY: Mapping[EventKind, WebhookKind] = {
+    **_OF_EVENT,
+    EventKind.ADDED: WebhookKind.MEMORY_ADDED,
+    EventKind.DEPRECATED: WebhookKind.MEMORY_FORGOTTEN,
+    EventKind.QUARANTINED: WebhookKind.MEMORY_FORGOTTEN,
+}
+MEMORY_EVENTS = frozenset({*_OF_MEMORY, EventKind.IMPORTED, EventKind.UNDONE})
+TEXT_EVENTS = frozenset({*_OF_EVENT, EventKind.UNDONE})
+"""The memory events that webhooks can receive."""
+
+
+def kind_for_memory(kind: EventKind, before: Status | None, after: Status) -> WebhookKind | None:
+    """Return the webhook event for a memory event, from the states before and after it."""
+    if kind is EventKind.IMPORTED:
+        return WebhookKind.MEMORY_ADDED if after in BELIEVED else None
+    if kind is not EventKind.UNDONE:
+        return _OF_MEMORY.get(kind)
+    now = _became(after)
+    return now if before is None or _became(before) is not now else None
+
+
+def kind_for_words(kind: EventKind, *, hides: bool | None) -> WebhookKind | None:
+    """Return the webhook event for an event of a passage, which has no state: an undo `hides` it,
+    shows it (False), or does neither (None). An added text sends none; its memories do.
+    """
+    if kind is not EventKind.UNDONE:
+        return _OF_EVENT.get(kind)
+    if hides is None:
+        return None
+    return WebhookKind.MEMORY_FORGOTTEN if hides else WebhookKind.MEMORY_RESTORED
+
+
+def _became(status: Status) -> WebhookKind:
+    return _OF_STATUS.get(status, WebhookKind.MEMORY_FORGOTTEN)
+
 
 OF_TASK: Mapping[TaskState, WebhookKind] = {
     TaskState.COMPLETED: WebhookKind.TASK_COMPLETED,

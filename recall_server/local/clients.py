@@ -14,22 +14,30 @@ Command = Sequence[str]
 Entry = dict[str, Any]
 
 NAME = "recall"
-HOOKS = {
-    "SessionStart": "session-start",
-    "UserPromptSubmit": "user-prompt-submit",
-    "PreCompact": "pre-compact",
-    "Stop": "stop",
-    "SessionEnd": "session-end",
-}
 # Seconds that a client waits for a hook; the commands themselves are far quicker.
 HOOK_S = 10
 
 
 @dataclass(frozen=True)
+class Hooks:
+    """The hooks of a client: its file, its names of the events that `recall hook` answers, and how
+    many of its time units make a second.
+    """
+
+    path: str
+    events: Mapping[str, str]
+    second: int = 1
+
+    def entry(self, command: Command, event: str, options: Command = ()) -> Entry:
+        """Return the hook of one event in the form of the client."""
+        words = shlex.join([*command, "hook", self.events[event], *options])
+        return {"hooks": [{"type": "command", "command": words, "timeout": HOOK_S * self.second}]}
+
+
+@dataclass(frozen=True)
 class Client:
     """Where a client configures its servers: a file below the user's home folder (`path_macos` if
-    it differs on macOS), the keys that lead to the servers, and the form of an entry. `hooks`: its
-    file of hooks.
+    it differs on macOS), the keys that lead to the servers, and the form of an entry.
     """
 
     name: str
@@ -38,7 +46,7 @@ class Client:
     keys: tuple[str, ...]
     entry: Callable[[Command], Entry]
     path_macos: str | None = None
-    hooks: str | None = None
+    hooks: Hooks | None = None
     after: str = "Restart it."
 
     def file(self, home: Path) -> Path:
@@ -75,7 +83,16 @@ CLIENTS: Mapping[str, Client] = {
             ".claude.json",
             _SERVERS,
             _typed,
-            hooks=".claude/settings.json",
+            hooks=Hooks(
+                ".claude/settings.json",
+                {
+                    "SessionStart": "session-start",
+                    "UserPromptSubmit": "user-prompt-submit",
+                    "PreCompact": "pre-compact",
+                    "Stop": "stop",
+                    "SessionEnd": "session-end",
+                },
+            ),
             after="Begin a new session; `/mcp` shows it, and `/hooks` its hooks.",
         ),
         Client(
@@ -87,7 +104,23 @@ CLIENTS: Mapping[str, Client] = {
             "Library/Application Support/Claude/claude_desktop_config.json",
             after="Quit Claude Desktop and open it again.",
         ),
-        Client("codex", "Codex", ".codex/config.toml", ("mcp_servers",), _plain),
+        Client(
+            "codex",
+            "Codex",
+            ".codex/config.toml",
+            ("mcp_servers",),
+            _plain,
+            hooks=Hooks(
+                ".codex/hooks.json",
+                {
+                    "SessionStart": "session-start",
+                    "UserPromptSubmit": "user-prompt-submit",
+                    "PreCompact": "pre-compact",
+                    "Stop": "stop",
+                },
+            ),
+            after="Begin a new session; Codex runs its hooks when you have trusted them: `/hooks`.",
+        ),
         Client("cursor", "Cursor", ".cursor/mcp.json", _SERVERS, _plain),
         Client(
             "vscode",
@@ -100,7 +133,22 @@ CLIENTS: Mapping[str, Client] = {
         ),
         Client("windsurf", "Windsurf", ".codeium/windsurf/mcp_config.json", _SERVERS, _plain),
         Client("zed", "Zed", ".config/zed/settings.json", ("context_servers",), _custom),
-        Client("gemini", "Gemini CLI", ".gemini/settings.json", _SERVERS, _plain),
+        Client(
+            "gemini",
+            "Gemini CLI",
+            ".gemini/settings.json",
+            _SERVERS,
+            _plain,
+            hooks=Hooks(
+                ".gemini/settings.json",
+                {
+                    "SessionStart": "session-start",
+                    "BeforeAgent": "user-prompt-submit",
+                    "AfterAgent": "stop",
+                },
+                second=1_000,
+            ),
+        ),
         Client("opencode", "opencode", ".config/opencode/opencode.json", ("mcp",), _local),
     )
 }
@@ -113,12 +161,6 @@ def ours(entry: object) -> bool:
     command, args = entry.get("command"), entry.get("args", [])
     words = [*(command if isinstance(command, list) else [command]), *args]
     return "stdio" in words and any("recall" in str(word) for word in words)
-
-
-def hook(command: Command, event: str, options: Command = ()) -> Entry:
-    """Return the hook of one event in the form of Claude Code."""
-    words = shlex.join([*command, "hook", HOOKS[event], *options])
-    return {"hooks": [{"type": "command", "command": words, "timeout": HOOK_S}]}
 
 
 def our_hook(entry: object) -> bool:

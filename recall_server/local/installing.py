@@ -13,7 +13,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from recall_server.domain.errors import Invalid
 from recall_server.local import clients
-from recall_server.local.clients import NAME, Client, Command
+from recall_server.local.clients import NAME, Client, Command, Hooks
 from recall_server.local.folders import write_private
 
 BACKUP = ".before-recall"
@@ -71,12 +71,7 @@ def added(client: Client, home: Path, command: Command, options: Command = ()) -
         if servers.get(NAME) != entry:
             servers[NAME] = entry
 
-    changes = [_change(client.file(home), add, ".".join((*client.keys, NAME)), toml=client.toml)]
-    if client.hooks is not None:
-        changes.append(
-            _change(home / client.hooks, lambda it: _add_hooks(it, command, options), "hooks")
-        )
-    return changes
+    return _changes(client, home, add, lambda it, hooks: _add_hooks(it, hooks, command, options))
 
 
 def removed(client: Client, home: Path) -> list[Change]:
@@ -91,16 +86,36 @@ def removed(client: Client, home: Path) -> list[Change]:
             del servers[NAME]
             _prune(document, client.keys)
 
-    changes = [_change(client.file(home), remove, ".".join((*client.keys, NAME)), toml=client.toml)]
-    if client.hooks is not None:
-        changes.append(_change(home / client.hooks, _remove_hooks, "hooks"))
-    return changes
+    return _changes(client, home, remove, _remove_hooks)
 
 
-def _add_hooks(document: Document, command: Command, options: Command) -> None:
+def _changes(
+    client: Client,
+    home: Path,
+    server: Callable[[Document], None],
+    hooks: Callable[[Document, Hooks], None],
+) -> list[Change]:
+    """The change of the servers of a client and that of its hooks: one, where they share a file."""
+    path, what, of = client.file(home), ".".join((*client.keys, NAME)), client.hooks
+    if of is None:
+        return [_change(path, server, what, toml=client.toml)]
+    if home / of.path != path:
+        return [
+            _change(path, server, what, toml=client.toml),
+            _change(home / of.path, lambda it: hooks(it, of), "hooks"),
+        ]
+
+    def both(document: Document) -> None:
+        server(document)
+        hooks(document, of)
+
+    return [_change(path, both, f"{what} with hooks")]
+
+
+def _add_hooks(document: Document, of: Hooks, command: Command, options: Command) -> None:
     hooks = _table(document, ("hooks",))
-    for event in clients.HOOKS:
-        wanted = clients.hook(command, event, options)
+    for event in of.events:
+        wanted = of.entry(command, event, options)
         entries = hooks.setdefault(event, [])
         if not isinstance(entries, list):
             raise Invalid(f"hooks.{event} is no list. Correct the file, then run this again.")
@@ -108,11 +123,11 @@ def _add_hooks(document: Document, command: Command, options: Command) -> None:
             entries[:] = [*(one for one in entries if not clients.our_hook(one)), wanted]
 
 
-def _remove_hooks(document: Document) -> None:
+def _remove_hooks(document: Document, of: Hooks) -> None:
     hooks = document.get("hooks")
     if not isinstance(hooks, MutableMapping):
         return
-    for event in clients.HOOKS:
+    for event in of.events:
         entries = hooks.get(event)
         if isinstance(entries, list) and any(map(clients.our_hook, entries)):
             entries[:] = [one for one in entries if not clients.our_hook(one)]

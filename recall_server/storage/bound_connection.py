@@ -234,12 +234,14 @@ ANY = 2**62
 
 class Noted(NamedTuple):
     """The rest of an event besides its item, kind and reason. `dropped`: citations that were
-    removed, as rows of position, episode, start and end.
+    removed, as rows of position, episode, start and end. `hides`: True if an undo hides words,
+    False if it shows them, None if it does neither.
     """
 
     at: datetime
     episode_id: str | None
     dropped: Sequence[tuple[int, str, int, int]] | None
+    hides: bool | None = None
 
 
 class Announced(NamedTuple):
@@ -284,9 +286,10 @@ class BoundConnection:
         episode_id: str | None = None,
         reason: str = "",
         dropped: Sequence[tuple[int, str, int, int]] | None = None,
+        hides: bool | None = None,
     ) -> None:
         """Have an event written with this transaction, once, however often it is noted."""
-        self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped)
+        self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped, hides)
 
     def note_due(self, at: datetime, *, pushes: bool) -> None:
         """Have workers look for a job of this namespace at a moment, after the commit."""

@@ -57,6 +57,36 @@ async def test_a_session_is_handed_in_once_and_the_next_one_is_told_of_it(
     assert {one["container"] for one in found} == {"harbour"}
 
 
+@on_sqlite
+async def test_a_turn_that_the_host_hands_in_itself_is_stored_once(
+    running: Running, fresh_home: Home
+) -> None:
+    token = fresh_home.folder / "token"
+    token.write_text(await running.token())
+    options = ("--url", running.url, "--token-file", str(token))
+    # As Gemini CLI sends it, whose transcript repeats its lines.
+    transcript = fresh_home.folder / "session.jsonl"
+    transcript.write_text(json.dumps({"type": "user", "content": "I live in Porto."}) + "\n")
+    given = {
+        "session_id": "s1",
+        "timestamp": "2026-03-01T09:00:00Z",
+        "transcript_path": str(transcript),
+        "prompt": "I live in Porto.",
+        "prompt_response": "Noted.",
+    }
+
+    assert [await hook(fresh_home, "stop", *options, **given) for _ in range(2)] == ["", ""]
+    given |= {"timestamp": "2026-03-01T09:01:00Z", "prompt": "I like tea.", "prompt_response": ""}
+    assert await hook(fresh_home, "stop", *options, **given) == ""
+    await running.extract()
+
+    async with running.http(await running.token()) as http:
+        texts = [one["text"] for one in (await http.get("/v1/texts")).json()["texts"]]
+    [turn] = [one for one in texts if "Porto" in one]
+    assert len(texts) == 2
+    assert "Noted." in turn
+
+
 async def test_it_is_silent_where_no_server_answers(fresh_home: Home) -> None:
     address = f"http://127.0.0.1:{free_port()}"
     fresh_home.environment["RECALL_TOKEN"] = "rcl_any"

@@ -1,6 +1,7 @@
 """`recall install` on files as the clients write them: merged, idempotent, and taken out again."""
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import tomlkit
 
-from recall_server.local.clients import CLIENTS, HOOKS, Client
+from recall_server.local.clients import CLIENTS, Client
 from tests.support.cli import Said, recall, refused
 
 pytest_plugins = ("tests.support.cli",)
@@ -22,9 +23,6 @@ THERE: dict[str, str] = {
     )
     for name, client in CLIENTS.items()
 } | {"codex": '# mine\nmodel = "o9"\n\n[mcp_servers.other]\ncommand = "x" # stays\n'}
-HOOKS_THERE = json.dumps(
-    {"model": "opus", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}}
-)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +72,9 @@ def test_a_new_file_is_for_its_owner_and_goes_again(client: Client, home: Path) 
     said = install(client)
     path = client.file(home)
 
-    assert f"Wrote {'.'.join((*client.keys, 'recall'))} in {path}." in said.out
+    assert re.search(
+        rf"Wrote {re.escape('.'.join((*client.keys, 'recall')))}.* in {path}\.", said.out
+    )
     assert words(entry(client, home))[-1] == "stdio"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     install(client, "--remove")
@@ -93,6 +93,8 @@ def test_what_is_there_stays_and_comes_back_as_it_was(client: Client, home: Path
     assert str(backup) in said.out
     assert backup.read_text() == THERE[client.name]
     assert merged[client.keys[0]].pop("recall")
+    if client.hooks is not None and home / client.hooks.path == path:
+        assert merged.pop("hooks")
     assert merged == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     install(client, "--remove")
@@ -175,21 +177,40 @@ def test_a_link_to_the_file_stays_a_link(home: Path) -> None:
     assert "recall" in read(real)["mcpServers"]
 
 
-def test_claude_code_gets_hooks_beside_those_there(home: Path) -> None:
-    client = CLIENTS["claude-code"]
-    settings = write(home / ".claude" / "settings.json", HOOKS_THERE)
+# What each host calls the end of a turn, and how long it waits: by its own documentation.
+ENDS = {
+    "claude-code": (".claude/settings.json", "Stop", 10),
+    "codex": (".codex/hooks.json", "Stop", 10),
+    "gemini": (".gemini/settings.json", "AfterAgent", 10_000),
+}
 
+
+def hooks_there(event: str) -> str:
+    theirs = {"hooks": [{"type": "command", "command": "say done"}]}
+    return json.dumps({"model": "opus", "hooks": {event: [theirs]}})
+
+
+@pytest.mark.parametrize("name", [name for name, one in CLIENTS.items() if one.hooks])
+def test_a_client_gets_hooks_beside_those_there(home: Path, name: str) -> None:
+    client, (path, event, timeout) = CLIENTS[name], ENDS[name]
+    settings = write(home / path, hooks_there(event))
+    assert client.hooks is not None
+
+    dry = install(client, "--dry-run")
+    assert settings.read_text() == hooks_there(event)
     install(client)
     hooks = read(settings)["hooks"]
     again = install(client)
 
-    assert set(hooks) == set(HOOKS)
-    theirs, ours = (one["hooks"][0]["command"] for one in hooks["Stop"])
-    assert theirs == "say done"
-    assert ours.endswith(" hook stop")
+    assert str(settings) in dry.out
+    assert set(hooks) == set(client.hooks.events)
+    theirs, ours = (one["hooks"][0] for one in hooks[event])
+    assert theirs["command"] == "say done"
+    assert ours["command"].endswith(" hook stop")
+    assert (ours["type"], ours["timeout"]) == ("command", timeout)
     assert "hooks is already in" in again.out
     install(client, "--remove")
-    assert read(settings) == json.loads(HOOKS_THERE)
+    assert read(settings) == json.loads(hooks_there(event))
 
 
 def test_an_unknown_client_is_refused_with_the_names_of_those_there_are() -> None:

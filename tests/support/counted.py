@@ -20,6 +20,8 @@ class Counts:
         self.read: Counter[bool] = Counter()
         self.fetches: Counter[bool] = Counter()
         self.most = 0
+        self.written: list[str] = []
+        """The statements whose rows nobody needs."""
 
 
 class _Counting:
@@ -34,6 +36,10 @@ class _Counting:
         self._counts.fetches[self._write] += 1
         self._counts.most = max(self._counts.most, len(rows))
         return rows
+
+    async def send(self, sql: str, params: Params) -> None:
+        self._counts.written.append(sql)
+        await self._connection.send(sql, params)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -110,7 +110,9 @@ def test_the_bundle_is_of_this_version_and_names_the_tools_of_a_new_token() -> N
 
 def test_the_plugin_has_the_server_and_the_hooks_that_install_writes() -> None:
     entry = clients.CLIENTS["claude-desktop"].entry([*COMMAND, "stdio"])
-    hooks = {event: [clients.hook(COMMAND, event)] for event in clients.HOOKS}
+    of = clients.CLIENTS["claude-code"].hooks
+    assert of is not None
+    hooks = {event: [of.entry(COMMAND, event)] for event in of.events}
 
     assert read("plugin/.mcp.json") == {"mcpServers": {"recall": entry}}
     assert read("plugin/hooks/hooks.json") == {"hooks": hooks}

@@ -303,10 +303,13 @@ class _Reverting:
         memories = {i: events for i, events in of_change.items() if events[0].state is not None}
         texts = {i: events[0] for i, events in of_change.items() if events[0].state is None}
         await self._memories(memories)
-        await self._words(list(memories), texts)
+        differ = await self._words(list(memories), texts)
         for item_id, event in texts.items():
             assert event.episode_id is not None
-            await self.tx.episodes.undone(item_id, self.change_id, event.episode_id, self.now)
+            hides = differ.get(item_id)
+            await self.tx.episodes.undone(
+                item_id, self.change_id, event.episode_id, self.now, hides=hides
+            )
 
     async def _memories(self, memories: Mapping[str, Sequence[MemoryEvent]]) -> None:
         states: dict[str, MemoryState | None] = {}
@@ -336,9 +339,12 @@ class _Reverting:
         await indexing.hide(self.tx, found - findable)
         await indexing.show(self.tx, findable - found)
 
-    async def _words(self, memories: Sequence[str], texts: Mapping[str, MemoryEvent]) -> None:
+    async def _words(
+        self, memories: Sequence[str], texts: Mapping[str, MemoryEvent]
+    ) -> Mapping[str, bool]:
         """Show or hide the words of memories, texts and passages as before the change, and restore
-        the decisions about turns in quarantine.
+        the decisions about turns in quarantine. Return the items whose words are now hidden (True)
+        or shown (False).
         """
         differ = {
             item_id: before
@@ -371,6 +377,7 @@ class _Reverting:
         self.effect.expired.update(
             one for one, event in texts.items() if event.kind is EventKind.EXPIRED
         )
+        return differ
 
     async def _cited(self, memories: Sequence[str]) -> dict[str, list[Citation]]:
         found: dict[str, list[Citation]] = {}

@@ -71,6 +71,7 @@ async def _memory(
         "operation": happened.operation,
         "by": happened.accessor,
         **({"text_id": happened.episode_id} if happened.episode_id else {}),
+        **({"status": happened.state.status} if happened.state else {}),
         **({"superseded_by": superseded_by} if superseded_by else {}),
         **({"text": text} if (text := texts.get(event.item_id)) else {}),
     }

@@ -2,6 +2,8 @@
 -- Locks the row of the namespace, so that the numbers are in the order of the changes.
 UPDATE namespaces SET last_event = last_event + :count, stored_bytes = stored_bytes + :bytes
 WHERE namespace = :namespace
+RETURNING last_event, EXISTS (
+  SELECT 1 FROM webhooks w WHERE w.namespace = :namespace AND w.state = 'active') AS has_webhooks
 
 -- query: add_events
 -- any scope: of what the transaction has changed
@@ -122,6 +124,16 @@ WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
 
 -- query: event_numbered
 SELECT * FROM memory_events WHERE namespace = :namespace AND seq = :seq
+
+-- query: statuses_since
+-- The states of memories that the events behind :seq left, and those before them.
+SELECT e.seq, e.status, (
+  SELECT b.status FROM memory_events b
+  WHERE b.namespace = :namespace AND b.item_id = e.item_id AND b.seq < e.seq
+  ORDER BY b.seq DESC LIMIT 1) AS status_before
+FROM memory_events e
+WHERE e.namespace = :namespace AND e.seq > :seq AND e.status IS NOT NULL
+ORDER BY e.seq
 
 -- query: page_of_events
 SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before

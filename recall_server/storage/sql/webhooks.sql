@@ -20,21 +20,20 @@ DELETE FROM webhooks WHERE namespace = :namespace AND id = :id RETURNING id
 DELETE FROM webhooks WHERE namespace = :namespace AND accessor IN (:tokens...) RETURNING id
 
 -- query: keep_webhook_events
--- Stores those of the events numbered by number_events that a webhook wants.
+-- Stores those of these events that a webhook wants.
 -- in: sqlite
 INSERT INTO webhook_events (namespace, seq, kind, item_id, at)
-SELECT n.namespace, n.last_event - :count + 1 + (e.value ->> 0), e.value ->> 1, e.value ->> 2,
-  e.value ->> 3
-FROM namespaces n CROSS JOIN json_each(:events) e
-WHERE n.namespace = :namespace AND EXISTS (
+SELECT :namespace, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3
+FROM json_each(:events) e
+WHERE EXISTS (
   SELECT 1 FROM webhooks w, json_each(w.kinds) k
   WHERE w.namespace = :namespace AND w.state = 'active' AND k.value = e.value ->> 1)
 -- in: postgres
 INSERT INTO webhook_events (namespace, seq, kind, item_id, at)
-SELECT n.namespace, n.last_event - :count + 1 + CAST(e.value ->> 0 AS bigint), e.value ->> 1,
-  e.value ->> 2, CAST(e.value ->> 3 AS timestamptz)
-FROM namespaces n CROSS JOIN jsonb_array_elements(:events) AS e (value)
-WHERE n.namespace = :namespace AND EXISTS (
+SELECT :namespace, CAST(e.value ->> 0 AS bigint), e.value ->> 1, e.value ->> 2,
+  CAST(e.value ->> 3 AS timestamptz)
+FROM jsonb_array_elements(:events) AS e (value)
+WHERE EXISTS (
   SELECT 1 FROM webhooks w
   WHERE w.namespace = :namespace AND w.state = 'active' AND w.kinds ? (e.value ->> 1))
 

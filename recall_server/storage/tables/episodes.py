@@ -218,9 +218,15 @@ class Episodes(BoundTable):
         if item_ids:
             await self._bound.send("remember_words", item_ids=list(item_ids))
 
-    async def undone(self, item_id: str, change_id: str, episode_id: str, now: datetime) -> None:
-        """Note that a change of a text, turn or passage was undone."""
-        self._bound.note(item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id)
+    async def undone(
+        self, item_id: str, change_id: str, episode_id: str, now: datetime, *, hides: bool | None
+    ) -> None:
+        """Note that a change of a text, turn or passage was undone. `hides`: True if that hides its
+        words, False if it shows them, None if it does neither.
+        """
+        self._bound.note(
+            item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id, hides=hides
+        )
 
     async def forgotten_at(self, passage_id: str) -> datetime | None:
         """Return when a passage was forgotten; None if it is not."""

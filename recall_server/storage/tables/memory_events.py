@@ -8,12 +8,19 @@ from datetime import datetime
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Citation, Span
+from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind, MemoryEvent
+from recall_server.domain.webhook import (
+    MEMORY_EVENTS,
+    TEXT_EVENTS,
+    kind_for_memory,
+    kind_for_words,
+)
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment
 from recall_server.storage.tables.limits import EVENT_BYTES, take_quota
 from recall_server.storage.tables.memories import state_of
-from recall_server.storage.tables.webhooks import Webhooks
+from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
 
 # Serializing more events than this delays other callers noticeably.
 INLINE_MAX = 200
@@ -33,7 +40,7 @@ class MemoryEvents(BoundTable):
         count = len(noted) + len(announced)
         size = len(noted) * EVENT_BYTES
         bounded = not AGAIN.isdisjoint(kind for _, kind, _ in noted)
-        await self._bound.send("number_events", count=count, bytes=0 if bounded else size)
+        last = await self._number(count, 0 if bounded else size)
         if bounded:
             await take_quota(self._bound, size)
         if noted:
@@ -50,7 +57,43 @@ class MemoryEvents(BoundTable):
                 if len(noted) > INLINE_MAX
                 else _document(noted),
             )
-        await Webhooks(self._bound).keep(noted, list(announced), count, self._bound.now())
+        if last is not None:
+            kept = await self._for_webhooks(last - count)
+            await Webhooks(self._bound).keep(kept, self._bound.now())
+
+    async def _number(self, count: int, size: int) -> int | None:
+        """Number the events of this transaction: the last number, where a webhook may be told of
+        any; else None.
+        """
+        given = {"count": count, "bytes": size}
+        if not self._bound.announced and not any(
+            kind in (TEXT_EVENTS if one.episode_id else MEMORY_EVENTS)
+            for (_, kind, _), one in self._bound.noted.items()
+        ):
+            await self._bound.send("number_events", **given)
+            return None
+        rows = await self._bound.fetch("number_events", **given)
+        return int(rows[0]["last_event"]) if rows and rows[0]["has_webhooks"] else None
+
+    async def _for_webhooks(self, before: int) -> list[WebhookEvent]:
+        """What webhooks may be told of this transaction, whose events are numbered behind
+        `before`: those of memories and passages first.
+        """
+        noted, announced = self._bound.noted, self._bound.announced
+        rows = await self._bound.fetch("statuses_since", seq=before) if noted else []
+        statuses = {row["seq"]: row for row in rows}
+        found = []
+        for seq, ((item_id, kind, _), one) in enumerate(noted.items(), before + 1):
+            if (row := statuses.get(seq)) is not None:
+                was = row["status_before"] and Status(row["status_before"])
+                named = kind_for_memory(kind, was, Status(row["status"]))
+            else:
+                named = kind_for_words(kind, hides=one.hides)
+            if named is not None:
+                found.append(WebhookEvent(seq, named, item_id, one.at))
+        first = before + len(noted) + 1
+        found += [WebhookEvent(seq, *one) for seq, one in enumerate(announced, first)]
+        return found
 
     async def numbered(self, seq: int) -> MemoryEvent | None:
         """Return the event of this number."""

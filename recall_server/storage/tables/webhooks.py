@@ -1,12 +1,12 @@
 """The tables of webhooks: where the events of a namespace are sent, and the events that wait."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from recall_server.domain.permissions import Bearer
-from recall_server.domain.webhook import OF_MEMORY, WebhookKind
-from recall_server.storage.bound_connection import Announced, BoundTable, Noted, NotedKey
+from recall_server.domain.webhook import WebhookKind
+from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables.jobs import PUSH
 
@@ -83,39 +83,16 @@ class Webhooks(BoundTable):
         """Notify the webhooks if this transaction commits: see `BoundConnection.tell`."""
         self._bound.tell(kind, item_id, at)
 
-    async def keep(
-        self,
-        noted: Mapping[NotedKey, Noted],
-        announced: Sequence[Announced],
-        count: int,
-        now: datetime,
-    ) -> None:
-        """Store those events of this transaction that a webhook wants, and queue the jobs that send
-        them. The events have the last `count` numbers, those of memories first.
-        """
-        kept = [
-            (place, OF_MEMORY[kind], item_id, one.at)
-            for place, ((item_id, kind, _), one) in enumerate(noted.items())
-            # That a text was added is no event for webhooks; the memories made from it are.
-            if kind in OF_MEMORY and (kind in _OF_PASSAGES or one.episode_id is None)
-        ]
-        kept += [
-            (place, one.kind, one.item_id, one.at)
-            for place, one in enumerate(announced, len(noted))
-        ]
-        if not kept:
+    async def keep(self, events: Sequence[WebhookEvent], now: datetime) -> None:
+        """Store those of these events that a webhook wants, and queue the jobs that send them."""
+        if not events:
             return
-        await self._bound.send(
-            "keep_webhook_events",
-            count=count,
-            events=Document(
-                [
-                    [place, kind, item_id, at.isoformat(timespec="microseconds")]
-                    for place, kind, item_id, at in kept
-                ]
-            ),
-        )
-        kinds = sorted({kind for _, kind, _, _ in kept})
+        rows = [
+            [one.seq, one.kind, one.item_id, one.at.isoformat(timespec="microseconds")]
+            for one in events
+        ]
+        await self._bound.send("keep_webhook_events", events=Document(rows))
+        kinds = sorted({one.kind for one in events})
         if await self._bound.touched("promise_webhooks", kind=PUSH, kinds=kinds, now=now):
             self._bound.note_due(now, pushes=True)
 
@@ -152,9 +129,6 @@ class Webhooks(BoundTable):
     async def drop_sent(self) -> None:
         """Delete the events that no webhook waits for."""
         await self._bound.send("drop_sent_webhook_events")
-
-
-_OF_PASSAGES = frozenset(kind for kind in OF_MEMORY if OF_MEMORY[kind] == "memory.forgotten")
 
 
 def _registration(row: Row) -> Registration:

@@ -169,8 +169,8 @@ def _spoiled(place: Place) -> None:
             raw.execute(f"{spoil} WHERE namespace = 'alice'")
             raw.execute("ALTER TABLE memories FORCE ROW LEVEL SECURITY")
         return
-    with closing(sqlite3.connect(place.file)) as raw, raw:
-        raw.execute(f"{spoil} WHERE namespace = 'alice'")
+    with closing(sqlite3.connect(place.file)) as file, file:
+        file.execute(f"{spoil} WHERE namespace = 'alice'")
 
 
 def _used_on(place: Place) -> None:

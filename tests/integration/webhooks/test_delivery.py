@@ -10,10 +10,12 @@ from recall_server.services.webhooks.delivery import PAUSES, TRIES_MAX
 from tests.support.a2a_bindings import Wire
 from tests.support.a2a_clients import LISBON, PORTO
 from tests.support.conversation import ALICE, contradicted
+from tests.support.counted import counted
 from tests.support.models import Manner, Reply
 from tests.support.receivers import OK, Receiver
 from tests.support.runtime import Clock
 from tests.support.server import Running, Serve
+from tests.support.transfer import BOB, taken_in
 from tests.support.webhooks import (
     allowing,
     kinds,
@@ -23,6 +25,8 @@ from tests.support.webhooks import (
     told,
     verified,
 )
+
+OF_MEMORIES = [f"memory.{one}" for one in ("added", "superseded", "forgotten", "restored")]
 
 
 async def test_what_happens_to_memories_is_told_in_order_and_without_words(
@@ -80,6 +84,117 @@ async def test_a_webhook_is_told_of_its_kinds_only_and_of_what_came_after_it(
 
     assert (before, kinds(receiver)) == ([], ["memory.added", "memory.added"])
     assert kept == []
+
+
+async def test_what_is_taken_back_and_brought_back_is_told(
+    serve: Serve, receiver: Receiver, clock: Clock
+) -> None:
+    async with serve(**allowing(receiver)) as running, running.http(await running.token()) as http:
+        await register(http, receiver.url, *OF_MEMORIES)
+        await store(running, http, "User: I live in Porto.")
+        clock.pass_(timedelta(hours=1))
+        second = await store(running, http, "User: I live in Lisbon now.")
+        (lisbon,) = (await http.get("/v1/memories")).json()["memories"]
+        porto = told(receiver)[0]["data"]["id"]
+        receiver.requests.clear()
+        undo = (await http.post(f"/v1/changes/{second['job_id']}/undo")).json()
+        await http.post(f"/v1/changes/{undo['change_id']}/undo")
+        await http.delete(f"/v1/memories/{lisbon['id']}")
+        await http.post(f"/v1/memories/{lisbon['id']}/restore")
+        await running.extract()
+
+    found = [(one["type"], one["data"]["id"], one["data"].get("status")) for one in told(receiver)]
+    text = told(receiver)[2]["data"]["text_id"]
+    assert found == [
+        ("memory.forgotten", lisbon["id"], "forgotten"),
+        ("memory.restored", porto, "active"),
+        ("memory.forgotten", text, None),
+        ("memory.restored", lisbon["id"], "active"),
+        ("memory.superseded", porto, "superseded"),
+        ("memory.restored", text, None),
+        ("memory.forgotten", lisbon["id"], "forgotten"),
+        ("memory.restored", lisbon["id"], "active"),
+    ]
+
+
+async def test_an_undo_that_leaves_a_memory_believed_tells_nothing_of_it(
+    serve: Serve, receiver: Receiver
+) -> None:
+    async with serve(**allowing(receiver)) as running, running.http(await running.token()) as http:
+        await register(http, receiver.url, *OF_MEMORIES)
+        await store(running, http, "User: I live in Porto.")
+        again = await store(running, http, "User: I live in Porto.\nUser: I play chess.")
+        receiver.requests.clear()
+        undo = await http.post(f"/v1/changes/{again['job_id']}/undo")
+        assert len(undo.json()["memory_ids"] + undo.json()["forgotten_ids"]) == 2, undo.text
+        await running.extract()
+
+    of_memories = [one for one in told(receiver) if "status" in one["data"]]
+    assert [(one["type"], one["data"]["id"]) for one in of_memories] == [
+        ("memory.forgotten", *undo.json()["forgotten_ids"])
+    ]
+
+
+async def test_a_memory_whose_time_is_over_is_told_as_forgotten(
+    serve: Serve, receiver: Receiver, clock: Clock
+) -> None:
+    async with serve(**allowing(receiver)) as running, running.http(await running.token()) as http:
+        await register(http, receiver.url, *OF_MEMORIES)
+        ends = (clock() + timedelta(hours=1)).isoformat()
+        given = {"text": "User: I live in Porto.", "expires_at": ends}
+        assert (await http.post("/v1/memories", json=given)).status_code == 202
+        await running.extract()
+        added = kinds(receiver)
+        receiver.requests.clear()
+        clock.pass_(timedelta(hours=2))
+        await running.extract()
+
+    assert added == ["memory.added"]
+    assert [(one["type"], one["data"].get("status")) for one in told(receiver)] == [
+        ("memory.forgotten", "expired"),
+        ("memory.forgotten", None),
+    ]
+
+
+async def test_an_import_tells_what_is_believed_by_it(
+    serve: Serve, receiver: Receiver, clock: Clock
+) -> None:
+    async with serve(**allowing(receiver)) as running:
+        async with running.http(await running.token()) as http:
+            await store(running, http, "User: I live in Porto.")
+            clock.pass_(timedelta(hours=1))
+            await store(running, http, "User: I live in Lisbon now.")
+            (lisbon,) = (await http.get("/v1/memories")).json()["memories"]
+            file = (await http.get("/v1/export")).content
+        async with running.http(await running.token("bob")) as http:
+            await register(http, receiver.url, *OF_MEMORIES)
+            await taken_in(running.application, file, BOB)
+            await running.extract()
+
+    assert [(one["type"], one["data"]["id"], one["namespace"]) for one in told(receiver)] == [
+        ("memory.added", lisbon["id"], "bob")
+    ]
+
+
+async def test_a_namespace_without_webhooks_pays_no_statement_for_them(
+    serve: Serve, receiver: Receiver
+) -> None:
+    """The control: with one, its events are kept and queued."""
+    async with serve(**allowing(receiver)) as running, running.http(await running.token()) as http:
+        await store(running, http, "User: I live in Porto.")
+        sent: list[str] = []
+        for url in (None, receiver.url):
+            if url:
+                await register(http, url, "memory.forgotten")
+            (one,) = (await http.get("/v1/memories")).json()["memories"]
+            with counted(running.application) as counts:
+                await http.delete(f"/v1/memories/{one['id']}")
+            sent.append(" ".join(counts.written))
+            await http.post(f"/v1/memories/{one['id']}/restore")
+
+    without, with_one = sent
+    assert "INSERT INTO webhook_events" not in without
+    assert "INSERT INTO webhook_events" in with_one
 
 
 async def test_words_are_told_where_they_are_asked_for(serve: Serve, receiver: Receiver) -> None:
