@@ -25,7 +25,7 @@ log = structlog.get_logger()
 READY_S = 0.8
 
 
-@dataclass
+@dataclass(repr=False)  # it would spell out every setting and service
 class Application:
     """All parts of a running server or worker. While `stopping`, `/ready` says no."""
 

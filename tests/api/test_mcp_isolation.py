@@ -12,10 +12,11 @@ from mcp.client.client import ConnectMode
 
 from recall_server.services.auth.access import new_token
 from tests.support.engines import on_sqlite
+from tests.support.length import at_full_length, has_full_length
 from tests.support.mcp_clients import ERAS, data, request, told
 from tests.support.server import Json, Running
 
-ROUNDS = 8
+ROUNDS = at_full_length(8, otherwise=4)
 OWNERS = ("alice", "bob")
 
 
@@ -37,6 +38,7 @@ async def _tenant(running: Running, name: str) -> Secrets:
     return Secrets(token, word, memory["id"])
 
 
+@has_full_length
 @pytest.mark.slow
 async def test_two_tokens_at_once_never_see_each_others_memories(running: Running) -> None:
     tenants = [await _tenant(running, name) for name in OWNERS]

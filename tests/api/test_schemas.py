@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.length import at_full_length, has_full_length
 from tests.support.processes import Server, new_token
 
 CHECKS = (
@@ -20,9 +21,12 @@ CHECKS = (
 )
 # They end the token that asks.
 LEFT_OUT = r"/v1/erasure|/reset|/mem0/(v1/)?memories/?$"
-WITHIN_S = 120
+# Of each route.
+EXAMPLES = at_full_length(5, otherwise=2)
+WITHIN_S = 300
 
 
+@has_full_length
 @pytest.mark.slow
 async def test_no_route_answers_otherwise_than_the_document_says(tmp_path: Path) -> None:
     database = tmp_path / "recall.db"
@@ -36,7 +40,7 @@ async def test_no_route_answers_otherwise_than_the_document_says(tmp_path: Path)
             *("--header", f"Authorization: Bearer {token}"),
             *("--checks", ",".join(CHECKS)),
             *("--exclude-path-regex", LEFT_OUT),
-            *("--phases", "fuzzing", "--max-examples", "5"),
+            *("--phases", "fuzzing", "--max-examples", str(EXAMPLES)),
             *("--generation-deterministic", "--continue-on-failure", "--no-color"),
             cwd=tmp_path,
             env={**os.environ, "COLUMNS": "100"},

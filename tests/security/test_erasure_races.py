@@ -15,8 +15,8 @@ from tests.support.erasure import NOTHING, erase_all, rows, select
 from tests.support.length import at_full_length, has_full_length
 
 SEED = 20260301
-ROUNDS = at_full_length(200, otherwise=60)
-ATTEMPTS = at_full_length(80, otherwise=40)
+ROUNDS = at_full_length(200, otherwise=40)
+ATTEMPTS = at_full_length(80, otherwise=30)
 
 
 class Slow:

@@ -360,6 +360,10 @@ async def test_a_call_that_is_taken_back_for_a_deadlock_is_done_once_more_inside
     """Somebody, who keeps to no order, takes first the row and then the namespace: only because the
     call is taken back.
     """
+    name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+    with psycopg.connect(database, autocommit=True) as raw:
+        # Who waits looks for a deadlock once, so late that somebody waits by then, too.
+        raw.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '3s'")
     async with (
         serve() as running,
         await psycopg.AsyncConnection.connect(database) as somebody,

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from recall_server.api.operations import OPERATIONS, tasks
+from tests.support.length import at_full_length, has_full_length
 from tests.support.runtime import Clock
 from tests.support.scope_worlds import LIMITS, Limit, answers, furnished, reads, steps
 from tests.support.server import Running
@@ -25,6 +26,8 @@ TELLING = {
         "export_namespace",
     ),
 }
+# The condition of a query is the same text for each limit; the requests take some ten seconds.
+ON_POSTGRES = LIMITS[:: at_full_length(1, otherwise=2)]
 
 
 def test_every_operation_of_the_registry_is_asked() -> None:
@@ -32,7 +35,17 @@ def test_every_operation_of_the_registry_is_asked() -> None:
         assert {step.operation for step in steps(limit)} == ASKED
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+@has_full_length
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("database", "limit"),
+    [
+        pytest.param(engine, limit, id=f"{engine}-{limit.name}")
+        for engine, limits in (("sqlite", LIMITS), ("postgres", ON_POSTGRES))
+        for limit in limits
+    ],
+    indirect=["database"],
+)
 async def test_a_limited_token_gets_the_same_bytes_whatever_lies_beyond(
     running: Running, clock: Clock, limit: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

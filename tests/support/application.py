@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
@@ -15,13 +16,25 @@ from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock, RandomBytes
 
 
+class _Given(Settings):
+    """What a test gives, and nothing of the environment: to look there takes a tenth of a test."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *_others: PydanticBaseSettingsSource,
+        **_by_name: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
 def settings_for(database: Path | str, **given: object) -> Settings:
     where: dict[str, object] = {"db_path": database}
     if isinstance(database, str):
         where = {"db_url": database, "key_file": KEY_FILE}
-    settings = Settings(**{"extractor": "rules", "purge_interval_s": 0, **where, **given})
-    # A file is meant even where the developer's environment names a Postgres.
-    return settings if isinstance(database, str) else settings.model_copy(update={"db_url": None})
+    return _Given(**{"extractor": "rules", "purge_interval_s": 0, **where, **given})
 
 
 Open = Callable[..., AbstractAsyncContextManager[Application]]

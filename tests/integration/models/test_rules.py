@@ -912,24 +912,28 @@ HOSTILE = (
 )  # fmt: skip
 
 
+# As much as the longest passage that it is handed, four times.
+REPEATED_CHARS = 16_000
+
+
 @pytest.mark.parametrize("unit", HOSTILE.split("|"))
 def test_hostile_repetition_takes_time_in_proportion(unit: str) -> None:
-    text = (unit * 60_000)[:60_000] if unit else "|" * 60_000
-    began = time.thread_time()
+    text = (unit * REPEATED_CHARS)[:REPEATED_CHARS] if unit else "|" * REPEATED_CHARS
+    began = time.process_time()  # it reads in another thread
 
     whole = Passage(text, parse_turns(text, SAID_AT)[:200], "general", SAID_AT)
     extracted = asyncio.run(RulesExtractor().extract(whole))
 
     assert extracted.extractor == "rules/2"
-    assert time.thread_time() - began < 6
+    assert time.process_time() - began < 3
 
 
 def test_a_crowd_of_speakers_takes_no_time() -> None:
     text = "".join(f"[13:56] Speaker{n}: I live in Rome, Speaker{n + 1}!\n" for n in range(2_000))
-    began = time.thread_time()
+    began = time.process_time()
 
     assert extract(text)
-    assert time.thread_time() - began < 4
+    assert time.process_time() - began < 6
 
 
 async def test_a_long_passage_does_not_keep_the_others_waiting() -> None:

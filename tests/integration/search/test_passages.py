@@ -15,6 +15,7 @@ from recall_server.domain.query import Hit, ItemKind, Query
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
+from tests.support.length import at_full_length, has_full_length
 from tests.support.runtime import Clock
 
 MANUAL = """# House manual
@@ -33,6 +34,9 @@ MARCUS = """Marcus:
 - city: Bonn
 - allergy: hazelnuts
 - prefers answers short"""
+
+
+STEPS = at_full_length(30, otherwise=15)
 
 
 def citing(words: str, text: str, statement: str, fact: Fact | None = None) -> Candidate:
@@ -235,6 +239,7 @@ SENTENCES = (
 )
 
 
+@has_full_length
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_every_sentence_that_is_not_forgotten_is_a_hit_for_its_own_words(
@@ -246,7 +251,7 @@ async def test_every_sentence_that_is_not_forgotten_is_a_hit_for_its_own_words(
         recall = application.services.recall
         forgotten: dict[str, str] = {}
         said: set[str] = set()
-        for _ in range(30):
+        for _ in range(STEPS):
             match chance.randrange(4):
                 case 0 | 1:
                     some = chance.sample(SENTENCES, k=chance.randint(1, 4))
