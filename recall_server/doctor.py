@@ -8,13 +8,16 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
+from dotenv import dotenv_values
 
 from recall_server.application import Application
-from recall_server.config import LOOPBACK, Settings
+from recall_server.config import ENV_FILE, LOOPBACK, Settings, is_secret, variable_of
 from recall_server.domain.errors import Unsafe
 from recall_server.services import stats
 from recall_server.storage.inspection import (
@@ -27,9 +30,12 @@ from recall_server.storage.inspection import (
     mb,
     space_findings,
 )
-from recall_server.unknown_settings import unknown_settings
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
+
+# Variables for clients and of the test suite, which are no settings of the server.
+_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
+_OF_TESTS = "RECALL_TEST_"
 
 _OTHERS = 0o066
 FULL_WARN_DAYS = 30.0
@@ -252,3 +258,32 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         if wide
         else None,
     )
+
+
+@dataclass(frozen=True)
+class UnknownSetting:
+    """A variable that looks like a setting but is not; `meant` is the most similar setting."""
+
+    name: str
+    meant: str | None
+
+
+def unknown_settings() -> list[UnknownSetting]:
+    """Return the variables of the environment and of `.env` that begin with RECALL_ but have no
+    effect.
+    """
+    fields = Settings.model_fields.items()
+    variables = {variable_of(name, field) for name, field in fields}
+    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
+    known = _OF_CLIENTS | variables | files
+    names = sorted(
+        name
+        for name in {**os.environ, **dotenv_values(ENV_FILE)}
+        if name.upper().startswith("RECALL_")
+        and name.upper() not in known
+        and not name.upper().startswith(_OF_TESTS)
+    )
+    return [
+        UnknownSetting(name, next(iter(get_close_matches(name.upper(), known, n=1)), None))
+        for name in names
+    ]

@@ -27,6 +27,7 @@ from recall_server.cli.erase import (
     verify_receipt,
 )
 from recall_server.cli.install import install
+from recall_server.cli.maintenance import reembed
 from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
@@ -45,7 +46,6 @@ from recall_server.cli.shared import (
 )
 from recall_server.cli.target import NamespaceFirst
 from recall_server.cli.timeline import timeline
-from recall_server.cli.vectors import reembed
 from recall_server.cli.webhooks import app as webhooks
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError

@@ -206,7 +206,7 @@ async def list_quarantine(
 ) -> None:
     """List turns in quarantine with their words and the reasons, newest first."""
     found = await target.ask(
-        operations.quarantine.LIST_QUARANTINE, state=state, limit=limit, offset=offset
+        operations.reviews.LIST_QUARANTINE, state=state, limit=limit, offset=offset
     )
     suspects = found["suspects"]
     if as_json:
@@ -227,7 +227,7 @@ async def list_quarantine(
 @with_target
 async def release(target: Target, *, item_id: Listed, as_json: AsJson = False) -> None:
     """Index the turn, and extract memories from it."""
-    done = await target.ask(operations.quarantine.RELEASE_QUARANTINED, id=item_id)
+    done = await target.ask(operations.reviews.RELEASE_QUARANTINED, id=item_id)
     print_done(done, f"Released {item_id}.", as_json=as_json)
 
 
@@ -235,5 +235,5 @@ async def release(target: Target, *, item_id: Listed, as_json: AsJson = False) -
 @with_target
 async def reject(target: Target, *, item_id: Listed, as_json: AsJson = False) -> None:
     """Keep the turn hidden for good."""
-    done = await target.ask(operations.quarantine.REJECT_QUARANTINED, id=item_id)
+    done = await target.ask(operations.reviews.REJECT_QUARANTINED, id=item_id)
     print_done(done, f"Rejected {item_id}.", as_json=as_json)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from recall_server.doctor import examine, refuse_unsafe
+from recall_server.doctor import examine, refuse_unsafe, unknown_settings
 from recall_server.storage.inspection import Level
-from recall_server.unknown_settings import unknown_settings
 from tests.support.application import Open
 
 

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from recall_server.config import Settings
+from recall_server.doctor import unknown_settings
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.storage import driver_for
-from recall_server.unknown_settings import unknown_settings
 from tests.support.cli import recall, refused, spawned
 from tests.support.engines import Postgres, on_postgres
 from tests.support.processes import free_port

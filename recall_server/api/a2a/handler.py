@@ -6,11 +6,12 @@ weeks, survive a restart, and be watched or answered through another replica.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event as A2AEvent
@@ -42,10 +43,11 @@ from a2a.utils.errors import A2AError, TaskNotCancelableError, UnsupportedOperat
 from a2a.utils.task import validate_history_length, validate_page_size
 from starlette.middleware import Middleware
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.a2a import old_push, wire
+from recall_server.api.a2a import wire
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.a2a.errors import (
     answered,
@@ -58,8 +60,7 @@ from recall_server.api.a2a.errors import (
     unreadable,
     version_of,
 )
-from recall_server.api.a2a.numbers import WholeNumbers
-from recall_server.api.a2a.wire import answer_of, checked, request_of
+from recall_server.api.a2a.wire import answer_of, checked, request_of, with_whole_numbers
 from recall_server.api.arguments import Arguments, checked_id
 from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.middleware.limits import StreamLimit, Streams, turn_of
@@ -335,7 +336,7 @@ class A2AHandler(RequestHandler):
 
         async def work(entry: AuditEntry) -> PushConfig:
             push, on_behalf, task_id = self._services.push, caller.context(entry), _task_id(params)
-            if params.id == task_id:  # as `old_push` has it: that of the task
+            if params.id == task_id:  # 0.3 names none: see `_answered_03`
                 page = await push.page(on_behalf, task_id, limit=1, cursor="")
                 if page.configs:
                     return page.configs[0]
@@ -485,7 +486,7 @@ def routes(
             check_call(body, version_of(request))
         except A2AError as error:
             return rpc_error(body, error)
-        return await old_push.answered(rpc, request, body)
+        return await _answered_03(rpc, request, body)
 
     limited = [Middleware(WholeNumbers), Middleware(StreamLimit, streams)]
     return [
@@ -493,3 +494,67 @@ def routes(
         Route(f"{JSONRPC_PATH}/", post, methods=["POST"], middleware=limited),
         Mount(REST_PATH, Router(rest, redirect_slashes=False), middleware=limited),
     ]
+
+
+_GET_03 = "tasks/pushNotificationConfig/get"
+_DELETE_03 = "tasks/pushNotificationConfig/delete"
+_CONFIG_ID_03 = "pushNotificationConfigId"
+
+
+async def _answered_03(rpc: JsonRpcDispatcher, request: Request, body: Any) -> Response:
+    """The answer of the SDK, with what clients of A2A 0.3 need: they ask for the push configuration
+    of a task without naming one, and take no answer without a result.
+    """
+    method = body.get("method") if isinstance(body, dict) else None
+    params = body.get("params") if method == _GET_03 else None
+    if isinstance(params, dict) and params.get(_CONFIG_ID_03) is None and "id" in params:
+        named = {**body, "params": {**params, _CONFIG_ID_03: params["id"]}}
+        request = Request(request.scope, _receiving(json.dumps(named).encode()))
+    response: Response = await rpc.handle_requests(request)
+    if method == _DELETE_03:
+        said = json.loads(bytes(response.body))
+        if not {"result", "error"} & said.keys():
+            return JSONResponse({**said, "result": None})
+    return response
+
+
+def _receiving(body: bytes) -> Any:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+class WholeNumbers:
+    """Pure ASGI. An answer in one piece has its length stated anew; of a stream each event comes
+    whole.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: Message | None = None
+
+        async def rewritten(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            if message["type"] == "http.response.body":
+                body = with_whole_numbers(message.get("body", b""))
+                if start is not None:
+                    await send(_measured(start, len(body)))
+                    start = None
+                message = {**message, "body": body}
+            await send(message)
+
+        await self._app(scope, receive, rewritten)
+
+
+def _measured(start: Message, length: int) -> Message:
+    headers = [
+        (name, str(length).encode() if name == b"content-length" else value)
+        for name, value in start["headers"]
+    ]
+    return {**start, "headers": headers}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from recall_server.api import presenters
 from recall_server.api.a2a.card import CONTRADICTIONS
-from recall_server.api.a2a.numbers import with_whole_numbers
 from recall_server.api.arguments import checked_id, schema_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations.reviews import AnswerReview, ListReviews
@@ -380,3 +380,15 @@ def _accepted(mode: str, modes: Sequence[str]) -> bool:
 def producible(modes: Sequence[str]) -> bool:
     """Whether an answer can be given in one of the accepted output `modes`."""
     return not modes or _accepted(JSON_MODE, modes) or _accepted(TEXT_MODE, modes)
+
+
+# Protobuf knows only floats in data and writes 6.0, which typed clients do not take for an integer.
+# A text is passed over whole, so that nothing within one is taken for a number.
+_TEXT_OR_WHOLE = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?[0-9]{1,15})\.0(?=[,}\]\s])')
+
+
+def with_whole_numbers(body: bytes) -> bytes:
+    """JSON, or an event of a stream of JSON, with 6 for 6.0."""
+    if b".0" not in body:
+        return body
+    return _TEXT_OR_WHOLE.sub(lambda found: found[1] or found[0], body)

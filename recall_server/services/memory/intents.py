@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Citation, Episode, Source
+from recall_server.domain.episode import Citation, Episode, Source, Span, episode_of
 from recall_server.domain.errors import (
     Invalid,
     LimitReached,
@@ -29,9 +29,9 @@ from recall_server.domain.text.cleaning import clean_text, not_too_long, storabl
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
-from recall_server.services.memory.evidence import located, stands
 from recall_server.services.memory.ingest import Ingest, Submission
 from recall_server.services.memory.passages import (
     TEXT_CHARS_MAX,
@@ -39,6 +39,7 @@ from recall_server.services.memory.passages import (
     passages,
     validate_candidates,
     verbatim,
+    visible_text,
     with_turns,
 )
 from recall_server.services.memory.reconcile import Corrected
@@ -466,3 +467,40 @@ async def _believed(tx: Transaction, memory: Memory | None, intent: Intent) -> M
     if current is None or current.status not in BELIEVED:
         raise MemorySuperseded
     raise MemorySuperseded(f"This memory was superseded. {current.id} holds now: correct that one.")
+
+
+# Fewer characters occur anywhere and prove nothing.
+EVIDENCE_CHARS_MIN = 12
+
+
+async def located(tx: Transaction, words: str) -> Citation | None:
+    """Return the citation of exactly these words in a text in the access scope of `tx`; None if
+    none of the most similar texts has them.
+    """
+    words = words.strip()
+    if len(words) < EVIDENCE_CHARS_MIN:
+        return None
+    found = await similar_items(tx, words)
+    memories = await tx.memories.get([one for one in found if one.startswith("mem_")])
+    texts = [
+        memories[one].citation.episode_id if one in memories else episode_of(one)
+        for one in found
+        if one in memories or not one.startswith("mem_")
+    ]
+    for episode_id in dict.fromkeys(texts):
+        if (citation := await _within(tx, episode_id, words)) is not None:
+            return citation
+    return None
+
+
+async def stands(tx: Transaction, citation: Citation) -> bool:
+    """True if these words can still be cited."""
+    return await _within(tx, citation.episode_id, citation.quote) is not None
+
+
+async def _within(tx: Transaction, episode_id: str, words: str) -> Citation | None:
+    if not await tx.episodes.page(limit=1, id_=episode_id):
+        return None  # outside of the access scope, or hidden entirely
+    episode = await tx.episodes.get(episode_id)
+    at = visible_text(episode).find(words) if episode else -1
+    return Citation(episode_id, Span(at, at + len(words)), words) if at >= 0 else None

@@ -12,10 +12,9 @@ import pytest
 
 from recall_server.api import reports
 from recall_server.application import Application
-from recall_server.domain import openings
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.errors import NotFound, NotRestorable, Stale
-from recall_server.domain.intents import Intent, intended, statement
+from recall_server.domain.intents import LANGUAGES, Intent, intended, statement
 from recall_server.domain.memory import BELIEVED, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Choice, Dispute, Forget, Plan, Policy, Settle, Supersede
@@ -74,7 +73,7 @@ def test_auto_is_decided_by_the_first_words(text: str, intent: Intent) -> None:
 
 
 def test_the_openings_know_the_languages_of_extraction() -> None:
-    assert set(openings.LANGUAGES) == set(language.LANGUAGES)
+    assert set(LANGUAGES) == set(language.LANGUAGES)
 
 
 @pytest.mark.parametrize("seed", range(2))
