@@ -1,25 +1,25 @@
-"""Whole numbers as such: protobuf knows only floats in data, and writes 6.0, which typed clients do
-not take for an integer.
+"""Write whole numbers without a fraction. Protobuf knows only floats in data, and writes 6.0, which
+typed clients do not accept as an integer.
 """
 
 import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A text is passed over whole, so that nothing within one is taken for a number.
+# A text is matched as a whole, so that nothing in it is taken for a number.
 _TEXT_OR_WHOLE = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?[0-9]{1,15})\.0(?=[,}\]\s])')
 
 
 def with_whole_numbers(body: bytes) -> bytes:
-    """JSON, or an event of a stream of JSON, with 6 for 6.0."""
+    """Return JSON, or an event of a stream of JSON, with 6 for 6.0."""
     if b".0" not in body:
         return body
     return _TEXT_OR_WHOLE.sub(lambda found: found[1] or found[0], body)
 
 
 class WholeNumbers:
-    """Pure ASGI. An answer in one piece has its length stated anew; of a stream each event comes
-    whole.
+    """Pure ASGI. The length of an answer in one piece is set again; each event of a stream comes as
+    a whole.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,6 +1,5 @@
-"""Push notifications in the words of A2A 0.3, where the SDK's own layer for it is stricter than its
-clients: they ask for the configuration of a task without naming one, and take no answer without a
-result.
+"""Push notifications of A2A 0.3. The SDK's own layer for it is stricter than its clients: they ask
+for the configuration of a task without naming one, and accept no answer without a result.
 """
 
 import json
@@ -17,7 +16,7 @@ NAME = "pushNotificationConfigId"
 
 
 async def answered(rpc: JsonRpcDispatcher, request: Request, body: Any) -> Response:
-    """The answer of the SDK, with what 0.3 has in it."""
+    """Return the answer of the SDK, with the parts that 0.3 requires."""
     method = body.get("method") if isinstance(body, dict) else None
     params = body.get("params") if method == GET else None
     if isinstance(params, dict) and params.get(NAME) is None and "id" in params:
