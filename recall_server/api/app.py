@@ -1,6 +1,6 @@
-"""The protocols that an application is served over, put together behind one chain of middleware.
+"""Put the protocols of an application together, behind one chain of middleware.
 
-Apart from `bootstrap.py`, so that a command that does not serve does not load their SDKs.
+It is apart from `bootstrap.py`, so that a command that does not serve does not load their SDKs.
 """
 
 import asyncio
@@ -67,8 +67,8 @@ def create_app(
     operations: Sequence[Operation] = OPERATIONS,
     rates: Rates | None = None,
 ) -> ASGIApp:
-    """The protocols of an application behind the middleware; `rates` are as the settings say,
-    unless given.
+    """Return the protocols of an application behind the middleware. The settings give the `rates`
+    if the caller does not.
     """
     settings, services = application.settings, application.services
     calls = Calls(services, settings.deadline_s)
@@ -107,7 +107,7 @@ def create_app(
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
     if settings.mem0:
         endpoints += [Endpoint(calls, one, route) for one, route in mem0.routes()]
-    # Clients add a slash, and a redirect would lose their header.
+    # Some clients add a slash, and a redirect would lose their header.
     protocols = [
         Route("/mcp", mcp),
         Route("/mcp/", mcp),
@@ -165,7 +165,7 @@ def _behind_middleware(
     rates: Rates,
     open_under: tuple[str, ...],
 ) -> ASGIApp:
-    """The app behind what a request has to pass, here from the inside out."""
+    """Return `app` inside its middleware, which is listed from the innermost to the outermost."""
     settings, access = application.settings, application.services.access
     app = EscapeControlCharacters(app)
     app = CallsAtOnce(app, application.store.turns, wait_s=settings.turn_wait_s, refusal=refusal)
@@ -202,7 +202,7 @@ def _behind_middleware(
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Work that goes on for as long as the block lasts."""
+    """Run `work` for as long as the block lasts."""
     task = asyncio.create_task(work)
     try:
         yield

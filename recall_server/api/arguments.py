@@ -18,15 +18,15 @@ class Arguments(BaseModel):
     """Arguments of one operation: exact types, finite numbers, and no unknown names.
 
     `null` and `""` mean that an optional argument is not given, and a whole float, such as 3.0, is
-    an integer: clients and models that fill in a schema send them. Texts are plain `str` with ""
-    for "none": the MCP SDK would parse other strings as JSON.
+    an integer, since clients and models that fill in a schema send these. Texts are plain `str`
+    with "" for "none": the MCP SDK would parse other strings as JSON.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
-    # Whether an error repeats the name of an unknown argument, where it looks like one.
+    # True if an error repeats the name of an unknown argument that looks like a name.
     repeats_names: ClassVar[bool] = True
-    # Where an empty text is a mistake, since leaving the argument out would mean more than it says.
+    # The arguments for which an empty text is refused, since leaving them out would mean more.
     empty_is_given: ClassVar[frozenset[str]] = frozenset()
     _optional: ClassVar[frozenset[str]]
     _integers: ClassVar[frozenset[str]]
@@ -41,8 +41,8 @@ class Arguments(BaseModel):
 
     @classmethod
     def parse(cls, given: Any, operation: str, *, as_text: bool = False) -> Self:
-        """The arguments `given` to `operation`, checked; `as_text` where each is a text, as in a
-        query. Raises `Invalid`, naming each fault and what is allowed.
+        """Return the checked arguments `given` to `operation`; with `as_text` each is a text, as in
+        a query. Raises `Invalid`, which names each fault and the allowed values.
         """
         try:
             return cls.model_validate(cls._given(given), strict=False if as_text else None)
@@ -56,13 +56,13 @@ class Arguments(BaseModel):
 
     @classmethod
     def _given(cls, arguments: Any) -> Any:
-        """`arguments` without those that are not given, and with integers for whole floats."""
+        """Return the given `arguments`, with integers for whole floats."""
         if not isinstance(arguments, dict):
             return arguments
         given: dict[str, Any] = {}
         for name, value in arguments.items():
             if value is None and name in cls._optional:
-                # Where None is a value of the argument, it is its default too.
+                # If None is a value of the argument, it is its default too.
                 if cls.model_fields[name].default is None:
                     given[name] = value
             elif value == "" and name in cls._optional - cls.empty_is_given:
@@ -80,18 +80,18 @@ class Arguments(BaseModel):
             return f"Send a JSON object. It may have {known}."
         field = str(place[0])
         if len(place) > 1:
-            # Names further down may be those of what was sent.
+            # Names further down may come from what the client sent.
             inner = f"{field}[{place[1]}]" if isinstance(place[1], int) else field
             return f"{inner}: {'A field in it is not known' if kind == 'extra_forbidden' else why}."
         if kind != "extra_forbidden":
             return f"{field}: {why}."
-        # Only what could be the name of an argument is worth repeating, and safe to.
+        # Only a possible name of an argument is worth repeating, and safe to repeat.
         named = f"'{field}'" if cls.repeats_names and _NAME.fullmatch(field) else "An argument"
         return f"{named} is not known to {operation}, which takes {known}."
 
 
 class NoArguments(Arguments):
-    """Of an operation that takes none."""
+    """The arguments of an operation that takes none."""
 
 
 _OBJECT = {"type": "object"}
@@ -99,7 +99,9 @@ _OBJECT = {"type": "object"}
 
 @cache
 def schema_of(model: type[Arguments]) -> dict[str, Any]:
-    """The schema of arguments without what costs a client tokens and tells it nothing."""
+    """Return the schema of arguments without the parts that cost a client tokens and tell it
+    nothing.
+    """
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
 
@@ -109,15 +111,15 @@ def schema_of(model: type[Arguments]) -> dict[str, Any]:
         if not isinstance(node, dict):
             return node
         if "$ref" in node:
-            # The docstring of a class is for readers of the code, and what an object has stands
-            # in the description of the argument.
+            # The docstring of a class is for readers of the code. The description of the argument
+            # says which fields an object has.
             named = definitions[node["$ref"].rsplit("/", 1)[1]]
             if named["type"] == "object":
                 return {key: node[key] for key in ("description",) if key in node} | _OBJECT
             node = {**named, "description": "", **node}
             del node["$ref"]
         if "anyOf" in node:
-            # "or null" is what leaving an optional argument out means anyway.
+            # "or null" means the same as leaving an optional argument out.
             options = [part for part in node["anyOf"] if part != {"type": "null"}]
             rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
             node = {**rest, **strip(options[0])}
@@ -125,9 +127,9 @@ def schema_of(model: type[Arguments]) -> dict[str, Any]:
             key: strip(value)
             for key, value in node.items()
             if value != INT64_MAX
-            # An argument that is not known is refused with the names of those that are.
+            # An unknown argument is refused, and the error names the known ones.
             and key != "additionalProperties"
-            # "", 0 and false are what leaving an argument out means anyway.
+            # "", 0 and false mean the same as leaving an argument out.
             and (key != "default" or value)
             if (not (key == "title" and isinstance(value, str)) and key != "description")
             or (key == "description" and value and "type" in node and "properties" not in node)
@@ -137,7 +139,7 @@ def schema_of(model: type[Arguments]) -> dict[str, Any]:
 
 
 def checked_id(value: str, name: str) -> str:
-    """An id of the client's, if it can be kept everywhere. Raises `Invalid`."""
+    """Return an id of the client's. Raises `Invalid` if it cannot be kept everywhere."""
     if len(value) > ID_CHARS_MAX or not (value.isprintable() or not value):
         raise Invalid(f"{name} must be at most {ID_CHARS_MAX} printable characters.")
     return value

@@ -16,8 +16,8 @@ from recall_server.api.problems import problem
 from recall_server.domain.errors import Busy, LimitReached, RecallError
 from recall_server.services.limits.rates import network_of
 
-# Of one connection, before others get their turn: who sends a byte in each chunk has the parser
-# work longest, 6 us a byte.
+# The bytes read from one connection before others get their turn. A client that sends one byte in
+# each chunk costs the parser the most work, 6 us a byte.
 READ_BYTES_MAX = 16_384
 
 
@@ -29,7 +29,7 @@ class RequestTooSlow(LimitReached):
 
 @dataclass(frozen=True)
 class ConnectionTimeouts:
-    """Seconds for a client to send its headers, to send its body, and to read on."""
+    """The seconds that a client has to send its headers, to send its body, and to read on."""
 
     header_s: float
     body_s: float
@@ -37,8 +37,8 @@ class ConnectionTimeouts:
 
 
 class Connections:
-    """The open connections, by address. Where there is no place, an address gets one from another
-    that has more by two or more: of a connection that has no whole request.
+    """The open connections, by address. If there is no capacity left, an address with at least two
+    fewer connections takes one from another address: one without a whole request.
     """
 
     def __init__(self, most: int) -> None:
@@ -47,7 +47,7 @@ class Connections:
         self._of: dict[str, dict[TimedProtocol, None]] = {}
 
     def add(self, one: "TimedProtocol", address: str) -> bool:
-        """Whether there is a place for it."""
+        """Add a connection. Return False if there is no capacity for it."""
         if self._total >= self._most and not self._made_place(address):
             return False
         self._of.setdefault(address, {})[one] = None
@@ -55,7 +55,7 @@ class Connections:
         return True
 
     def remove(self, one: "TimedProtocol", address: str) -> None:
-        """It may have been removed before."""
+        """Remove a connection, unless it was removed before."""
         theirs = self._of.get(address, {})
         if one in theirs:
             del theirs[one]
@@ -79,7 +79,7 @@ class Connections:
 
 
 class TimedProtocol(H11Protocol):
-    """One connection. A new one too many is refused, so that those there are go on unharmed."""
+    """One connection. It is refused if there are too many, so that the open ones go on."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class TimedProtocol(H11Protocol):
         super().resume_writing()
 
     def _wait(self) -> None:
-        """Begin to count when the client has begun, anew for each part of a request."""
+        """Start the timeout when the client has begun a request, and again for each part of it."""
         awaited = self._part()
         if awaited == self._awaited:
             return
@@ -145,31 +145,31 @@ class TimedProtocol(H11Protocol):
 
     @property
     def owes_request(self) -> bool:
-        """Whether the client has begun, and sent no whole request."""
+        """True if the client has begun a request and not sent all of it."""
         return self._part() is not None
 
     @property
     def rests(self) -> bool:
-        """Whether every request of the client is answered."""
+        """True if every request of the client is answered."""
         return self._cycle is None or self._cycle.response_complete
 
     @property
     def _cycle(self) -> RequestResponseCycle | None:
-        """The newest request; uvicorn keeps silent about there being none yet."""
+        """The newest request, or None, which the type of uvicorn leaves out."""
         return self.cycle
 
     def _part(self) -> tuple[str, int] | None:
-        """The part of a request that the client still owes, and of which request."""
+        """Return the part of a request that the client still owes, and the id of the request."""
         state = self.conn.their_state
         if state is h11.SEND_BODY:
             return "body", id(self.cycle)
-        # Between two requests it is uvicorn that counts.
+        # Between two requests uvicorn counts the time.
         if state is h11.IDLE and (self._cycle is None or self.conn.trailing_data[0]):
             return "head", id(self.cycle)
         return None
 
     def give_up(self, error: RecallError) -> None:
-        """Close the connection of a client without a whole request, and say why where it can be."""
+        """Close the connection of a client without a whole request, and say why if possible."""
         if self.transport.is_closing():
             return
         if not self.owes_request:
@@ -204,21 +204,21 @@ class TimedProtocol(H11Protocol):
             self._unread = None
 
 
-# As asyncio has it: it tries again a second later.
+# The errors after which asyncio tries again a second later.
 _SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener(socket.socket):
-    """Says once that it cannot accept, and then that no connection waits to be accepted.
+    """A socket that reports once that it cannot accept, and then that no connection waits.
 
-    asyncio goes on asking after the first, 2,048 times, and logs each; those who are connected
-    already would wait for seconds (https://github.com/python/cpython/issues/151615).
+    After the first such error asyncio would try 2,048 times and log each error, while connected
+    clients wait for seconds (https://github.com/python/cpython/issues/151615).
     """
 
     _short = False
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises `OSError`, `BlockingIOError` among them."""
+        """Accept a connection. Raises `OSError`, `BlockingIOError` among them."""
         if self._short:
             self._short = False
             raise BlockingIOError

@@ -40,7 +40,7 @@ from recall_server.domain.security.screening import screen
 
 
 class Tool:
-    """One operation as a tool, or an alias of one; what clients see of it is made once."""
+    """One operation as a tool, or an alias of one; the form that clients see is made once."""
 
     def __init__(self, operation: Operation, offered: Mcp, alias: str | None = None) -> None:
         self.operation = operation
@@ -53,7 +53,7 @@ class Tool:
 
 
 def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
-    """The operations that are offered as tools. Raises `Invalid` if the text of one tries to
+    """Return the operations that are offered as tools. Raises `Invalid` if the text of one tries to
     give orders to a model: then the server does not start.
     """
     tools = tuple(Tool(one, one.mcp) for one in operations if one.mcp is not None)
@@ -64,7 +64,7 @@ def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
 
 
 def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
-    """The tools that are called by the names of other servers, and not listed."""
+    """Return the tools with the names of other servers, which are not listed."""
     return tuple(
         Tool(one, one.mcp, alias) for one in operations if one.mcp for alias in one.mcp.aliases
     )
@@ -73,7 +73,7 @@ def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
 def listed_of(
     tools: Sequence[Tool], aliases: Sequence[Tool], toolsets: Collection[str]
 ) -> tuple[Tool, ...]:
-    """The listed tools: those without a toolset, and those of the given toolsets."""
+    """Return the listed tools: those without a toolset, and those of the given toolsets."""
     chosen = [one for one in (*tools, *aliases) if one.toolset in toolsets]
     return (*(one for one in tools if not one.toolset), *chosen)
 
@@ -81,15 +81,17 @@ def listed_of(
 def _described(
     operation: Operation, offered: Mcp, name: str, arguments: type[Arguments]
 ) -> mcp.types.Tool:
-    """The tool as clients see it; all hints are stated, as their defaults assume the worst."""
+    """Return the tool as clients see it. All hints are stated, since their defaults assume the
+    worst.
+    """
     returns = operation.returns if offered.returns is None else offered.returns
     return mcp.types.Tool(
         name=name,
         title=offered.title,
         description=offered.description,
         input_schema=_listed(arguments, offered.unlisted),
-        # Of the envelope what differs between tools; errors have code and message instead. Left out
-        # where it says no more than that: it costs every client more than the rest.
+        # Only the parts of the envelope that differ between tools; errors have code and message
+        # instead. The rest would cost every client more than these.
         output_schema={
             "type": "object",
             "properties": {
@@ -109,9 +111,7 @@ def _described(
 
 
 def _listed(model: type[Arguments], unlisted: frozenset[str]) -> Json:
-    """The schema as the list of tools has it: nobody has to be told that less than nothing is too
-    little.
-    """
+    """Return the schema without bounds that every model assumes, such as a minimum of zero."""
     schema = schema_of(model)
     listed = {
         name: {key: value for key, value in one.items() if (key, value) != ("minimum", 0)}
@@ -158,8 +158,7 @@ class McpServer:
             on_call_tool=self._call_tool,
         )
         server.middleware.append(_with_envelope)
-        # Stateless: nothing of one request can be met by another, from whichever client.
-        # Host, Origin and size were checked for every protocol.
+        # The server is stateless, so no request can meet data of another, whichever client sent it.
         self.manager = StreamableHTTPSessionManager(
             server,
             json_response=True,
@@ -180,7 +179,7 @@ class McpServer:
             await problem(NotAcceptable())(scope, receive, send)
             return
         if not _is_message(scope["recall.json"]):
-            # The SDK would answer with what pydantic says of it, input and all.
+            # The SDK would answer with the error of pydantic, which repeats the input.
             answer = JSONResponse(
                 {
                     "jsonrpc": "2.0",
@@ -199,7 +198,7 @@ class McpServer:
     async def _list_tools(
         self, context: Context, _: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """The tools that the token may call."""
+        """Return the tools that the token may call."""
         assert context.request is not None
         rights = caller_of(context.request.scope).rights
         return ListToolsResult(
@@ -239,9 +238,9 @@ async def _unknown(_: AuditEntry) -> None:
 
 
 def _takes_json(scope: Scope) -> bool:
-    """Whether the client takes JSON, or does not say. The SDK refuses a request that does not name
-    both JSON and event streams, although it answers with JSON alone: it is shown that the client
-    takes both.
+    """Return True if the client accepts JSON, or sends no Accept header. The SDK refuses a request
+    that does not name both JSON and event streams, although it answers with JSON alone, so the SDK
+    is told that the client accepts both.
     """
     headers = [(name, value) for name, value in scope["headers"] if name != b"accept"]
     accepted = b",".join(value for name, value in scope["headers"] if name == b"accept").lower()
@@ -265,14 +264,14 @@ def _is_message(value: Any) -> bool:
 def _result(
     request: Request, envelope: dict[str, Any], *, is_error: bool = False
 ) -> CallToolResult:
-    """The result of a call, to which `_with_envelope` adds the envelope."""
+    """Return the result of a call, to which `_with_envelope` adds the envelope."""
     request.scope[_ENVELOPE] = envelope
     return CallToolResult(content=[], structured_content={}, is_error=is_error)
 
 
 async def _with_envelope(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Add the envelope of a tool call to its result behind the SDK, which would validate and copy
-    all of it twice. The SDK leaves out `structuredContent` where the client's version has none.
+    """Add the envelope of a tool call to its result after the SDK, which would validate and copy
+    all of it twice. The SDK leaves out `structuredContent` if the client's version has none.
     """
     result = await call_next(ctx)
     envelope = ctx.request.scope.get(_ENVELOPE) if ctx.request is not None else None
@@ -284,8 +283,8 @@ async def _with_envelope(ctx: ServerRequestContext[Any, Any], call_next: CallNex
 
 
 def _client_name(context: Context) -> str | None:
-    """The name of the client, which is sent with each request of the newer era; in the older one
-    the id of its session has it.
+    """Return the name of the client. A client of the newer era sends it with each request; for one
+    of the older era, the id of the session contains it.
     """
     name = _name_in((context.meta or {}).get("io.modelcontextprotocol/clientInfo"))
     if name is None and context.request is not None:
@@ -294,7 +293,7 @@ def _client_name(context: Context) -> str | None:
 
 
 def _said_name(params: Any) -> str | None:
-    """The name that a client gives with `initialize`."""
+    """Return the name that a client gives with `initialize`."""
     return _name_in(params.get("clientInfo")) if isinstance(params, dict) else None
 
 
@@ -311,8 +310,9 @@ _SESSION_CHARS_MAX = 1_024
 
 
 def _with_session(name: str, send: Send) -> Send:
-    """Give a client of the older era a session id that has its name. All else of a session is the
-    client's own: the server keeps nothing of it, so any process may answer, also after a restart.
+    """Give a client of the older era a session id that contains its name. Everything else of a
+    session is the client's own: the server keeps nothing of it, so any process may answer, also
+    after a restart.
     """
     session = f"{urlsafe_b64encode(name.encode()).decode().rstrip('=')}.{token_hex(16)}"
 
@@ -325,7 +325,7 @@ def _with_session(name: str, send: Send) -> Send:
 
 
 def _name_of_session(session: str) -> str | None:
-    """The name that is in a session id of ours; None in another."""
+    """Return the name in a session id of this server, or None for another id."""
     coded = session[:_SESSION_CHARS_MAX].partition(".")[0]
     try:
         return _printable(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()[:128])

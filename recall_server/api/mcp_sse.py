@@ -26,11 +26,11 @@ from recall_server.api.problems import MethodNotAllowed, problem
 from recall_server.domain.errors import NotFound
 
 MESSAGES_PATH = "/mcp/messages"
-# Answers that a client has not read: one more ends its stream.
+# The unread answers that a client may have: one more ends its stream.
 UNREAD_MAX = 32
-# Proxies end connections on which nothing comes.
+# The seconds after which something is sent, since proxies end silent connections.
 PING_S = 15
-# How soon a stream ends when the process stops.
+# The seconds after which a stream ends when the process stops.
 LOOK_S = 1.0
 
 _VERSION = "mcp-protocol-version"
@@ -54,8 +54,8 @@ class _Stream:
 
 
 class SseServer:
-    """The streams of this process. `base` is the address by which a request reached us, `closed`
-    whether the process stops.
+    """The streams of this process. `base` is the address by which a request reached us; `closed`
+    says that the process stops.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SseServer:
         if stream is None or stream.ended or stream.owner != mine:
             return problem(NotFound(f"This stream is not open. Open one with GET {SSE_PATH}."))
         body = await request.body()
-        # Its place among the calls at once is kept until it is answered.
+        # Keep its slot among the calls at once until it is answered.
         turn_of(request.scope).outlasts = True
         return Response(
             status_code=202, background=BackgroundTask(self._answer, request, stream, body)
@@ -113,7 +113,7 @@ class SseServer:
         answer = forwarded.answer
         if answer is None:
             return
-        if "jsonrpc" not in answer:  # a problem: clients of this transport know no such answer
+        if "jsonrpc" not in answer:  # clients of this transport do not know problems
             about = message.get("id") if isinstance(message, dict) else None
             error = {"code": _INVALID_REQUEST, "message": str(answer.get("detail", ""))}
             forwarded.body = json.dumps({"jsonrpc": "2.0", "id": about, "error": error}).encode()
@@ -134,13 +134,13 @@ class _Forwarded:
 
     @property
     def answer(self) -> Json | None:
-        """None if the message was a notification."""
+        """The answer, or None if the message was a notification."""
         found = json.loads(self.body) if self.body else None
         return found if isinstance(found, dict) else None
 
     async def receive(self) -> Message:
         if self._request is None:
-            await asyncio.Event().wait()  # nobody hangs up: the client waits at its stream
+            await asyncio.Event().wait()  # the client does not hang up: it waits at its stream
         message, self._request = self._request, None
         assert message is not None
         return message
@@ -155,7 +155,7 @@ class _Forwarded:
 
 
 class _Events:
-    """The answer that goes on until the client hangs up, or it is over."""
+    """The answer, which goes on until the client hangs up or the stream ends."""
 
     def __init__(
         self, stream: _Stream, over: Callable[[], bool], ended: Callable[[], object]
@@ -201,7 +201,7 @@ def _event(name: str, data: bytes) -> bytes:
 
 
 def _as_mcp(scope: Scope, remembered: dict[str, str]) -> Scope:
-    """The scope of the same message at `/mcp`."""
+    """Return the scope of the same message at `/mcp`."""
     headers = {name: value for name, value in scope["headers"] if name != b"accept"}
     for name, value in remembered.items():
         headers.setdefault(name.encode(), value.encode("latin-1"))

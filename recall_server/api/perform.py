@@ -27,7 +27,7 @@ from recall_server.tracing import tracer
 
 log = structlog.get_logger()
 
-# One for each time that a call in a deadlock is tried again.
+# The pauses before a call in a deadlock is tried again, one for each try.
 DEADLOCK_PAUSES_S = (0.1, 0.5)
 
 T = TypeVar("T")
@@ -50,8 +50,8 @@ class Calls:
         present: Presenter,
         client: str | None = None,
     ) -> Any:
-        """The data of the answer to a call of a registered operation. `read` gives its arguments or
-        raises. Raises `RecallError` and nothing else.
+        """Return the data of the answer to a call of a registered operation. `read` returns its
+        arguments or raises. Raises `RecallError` and nothing else.
         """
         arguments: Arguments | None = None
         fault: Exception | None = None
@@ -151,9 +151,9 @@ class Calls:
         _empty(entry)
         self._ended(entry)
         if entry.written:
-            return  # what failed is the wait for what it has begun
+            return  # only the wait for the work failed
         if isinstance(error, AuditUnavailable):
-            return  # nothing can be recorded; the log has said why, once
+            return  # nothing can be recorded; the log says why, once
         try:
             async with asyncio.timeout(self.deadline_s):
                 await self.services.audit.note(entry)
@@ -178,13 +178,13 @@ async def _undisturbed(work: Callable[[AuditEntry], Awaitable[T]], entry: AuditE
 
 
 def _empty(entry: AuditEntry) -> None:
-    """Forget what an attempt that has changed nothing has noted."""
+    """Clear the entry after an attempt that has changed nothing."""
     for noted in (entry.ids, entry.counts, entry.details):
         noted.clear()
 
 
 def _attributes(entry: AuditEntry) -> dict[str, str]:
-    """By the semantic conventions for tools of MCP, and ours."""
+    """Return the attributes of the semantic conventions for tools of MCP, and our own."""
     named = {"recall.protocol": entry.protocol, "recall.request_id": entry.request_id}
     if entry.protocol == "mcp":
         named |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": entry.operation}
@@ -192,7 +192,7 @@ def _attributes(entry: AuditEntry) -> dict[str, str]:
 
 
 def _log(entry: AuditEntry, namespace: str) -> None:
-    """`namespace`: the digest of its name."""
+    """Log an operation; `namespace` is the digest of the name."""
     log.info(
         "operation",
         protocol=entry.protocol,

@@ -44,8 +44,8 @@ def failed(error: RecallError) -> Json:
 
 
 def compact(value: Json) -> str:
-    """JSON as text that a model reads: what acts or hides stands in it as an escape, and a client
-    that parses it has the exact data.
+    """Return JSON as text that a model reads. Characters that act on a terminal or hide are
+    escaped, and a client that parses the text has the exact data.
     """
     return plain_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
@@ -133,7 +133,7 @@ def memory(one: Memory) -> Json:
 
 
 def text(one: Episode, words: str) -> Json:
-    """A text as it was handed in, with `words` as far as they can be read."""
+    """Return a stored text, with `words` as far as they can be read."""
     return {
         "id": one.id,
         "text": words,
@@ -198,7 +198,7 @@ def relation(one: Relation) -> Json:
 
 
 def with_relations(one: Memory, found: History) -> Json:
-    """A memory with what was decided about it, if no rule could, and its relations."""
+    """Return a memory with the decisions about it, if no rule could decide, and its relations."""
     return (
         memory(one)
         | disputed(one, found.disputed)
@@ -212,7 +212,7 @@ def with_relations(one: Memory, found: History) -> Json:
 
 
 def history(found: History) -> Json:
-    """Each memory with its relations, and what became of it."""
+    """Return each memory with its relations and its events."""
     return {
         "memories": [
             with_relations(m, found)
@@ -260,8 +260,8 @@ def interval(one: Interval) -> Json:
 
 
 def merged(task: Task) -> Json:
-    """The result of a merge in the fields of 0.1.0: a source is "deleted" where it gave way; it
-    stays in the history.
+    """Return the result of a merge in the fields of 0.1.0: a "deleted" source gave way, and stays
+    in the history.
     """
     outcome = task.outcome or Outcome(dry_run=task.request.dry_run)
     return {
@@ -326,7 +326,7 @@ def counts(one: Counts) -> Json:
 
 
 def rights(one: Rights) -> Json:
-    """Scopes and limits; null: none."""
+    """Return scopes and limits; null means no limit."""
     access_scope = one.access_scope
     return {
         "scopes": sorted(one.scopes),
@@ -347,7 +347,7 @@ def whoami(one: Caller) -> Json:
 
 
 def token(one: TokenInfo) -> Json:
-    """All that may be shown of a token."""
+    """Return all that may be shown of a token."""
     return {
         "accessor": one.accessor,
         "namespace": one.namespace,
@@ -411,14 +411,14 @@ def suspect(one: Suspect) -> Json:
 
 
 def moment(at: datetime | None) -> str | None:
-    """To the second: what is finer tells a reader nothing, and costs a model tokens."""
+    """Return a time to the second: fractions tell a reader nothing, and cost a model tokens."""
     if at is None:
         return None
     return at.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def asked(status: Status) -> str:
-    """The questions in prose."""
+    """Return the questions in prose."""
     count = len(status.questions)
     lines = [f"{status.note}\n" if status.note else ""]
     lines.append(f"{count} contradiction{'s need' if count > 1 else ' needs'} an answer.")
@@ -452,7 +452,7 @@ def question(one: Question) -> Json:
 
 
 def conflict(one: Review) -> Json:
-    """A contradiction that waits, with the task that asks about it, if one does."""
+    """Return a contradiction that waits, with the task that asks about it, if one does."""
     assert one.question is not None
     return {
         **question(one.question),
@@ -480,7 +480,7 @@ def review(one: Review) -> Json:
 
 
 def proposed(one: Proposed) -> Json:
-    """What somebody proposes to add (and what it would replace) or to forget."""
+    """Return what somebody proposes to add (and what it would replace) or to forget."""
     return {
         "proposes": str(one.proposal.kind),
         "proposed_by": one.proposal.made_by,
@@ -517,7 +517,7 @@ def _side(memory: Memory) -> Json:
 
 
 def strength(memory: Memory) -> float:
-    """The support of a statement, in [0, 1]: as if each time it was stated had been an
+    """Return the support of a statement, in [0, 1], as if each time that it was stated had been an
     independent witness of its confidence.
     """
     return 1.0 - (1.0 - memory.confidence) ** (1 + memory.reinforcements)

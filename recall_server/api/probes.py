@@ -1,7 +1,7 @@
-"""Health checks, on the port of the protocols and on one of their own, for what looks after a
-process: they need no token, and may come by any name.
+"""Health checks for supervisors of a process, on the port of the protocols and on one of their own.
+They need no token, and answer to any host name.
 
-Loads no protocol: a worker has them too.
+This module loads no protocol, since a worker has health checks too.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from recall_server.domain.errors import Invalid, NotFound, RecallError
 HEALTH_PATH = "/health"
 READY_PATH = "/ready"
 METRICS_PATH = "/metrics"
-# What others ask where a proxy or a client of another memory server has it so.
+# The paths that proxies and clients of other memory servers ask for.
 OTHER_HEALTH_PATHS = ("/api/health", "/api/v1/health")
 PROBES = frozenset({HEALTH_PATH, READY_PATH, *OTHER_HEALTH_PATHS})
 """Never refused: else anybody behind the same proxy could have a supervisor restart the server."""
@@ -34,8 +34,8 @@ _CLIENTS_MAX = 32
 
 
 def answers(application: Application) -> Mapping[str, Answer]:
-    """What each path answers: `/health` while the process lives, `/ready` while it can serve, with
-    the names of what an operator has to see to.
+    """Return the answer of each path: `/health` while the process lives, `/ready` while it can
+    serve, with the names of warnings for the operator.
     """
 
     async def health() -> Response:
@@ -54,7 +54,7 @@ def answers(application: Application) -> Mapping[str, Answer]:
 
 
 def with_metrics(application: Application) -> Mapping[str, Answer]:
-    """`answers`, and the metrics, which are for the operator's network only."""
+    """Return `answers` and the metrics, which are for the operator's network only."""
 
     async def metrics() -> Response:
         found = await application.services.metrics.exposed(
@@ -67,8 +67,8 @@ def with_metrics(application: Application) -> Mapping[str, Answer]:
 
 @asynccontextmanager
 async def probing(settings: Settings, given: Mapping[str, Answer]) -> AsyncIterator[int | None]:
-    """Answer on the port of the probes for the duration of the block; yields the port. Raises
-    `Invalid` where it cannot listen there.
+    """Answer on the port of the probes for the duration of the block, and yield the port. Raises
+    `Invalid` if it cannot listen there.
     """
     if settings.probe_port is None:
         yield None

@@ -29,7 +29,7 @@ _STATUS = (
 )
 
 
-# Codes whose kind does not tell the status.
+# The codes whose kind does not give the status.
 _STATUS_OF_CODE = {
     "HOST_NOT_ALLOWED": HTTPStatus.MISDIRECTED_REQUEST,
     "UNSUPPORTED_MEDIA": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -69,13 +69,13 @@ def status_of(kind: type[RecallError]) -> HTTPStatus:
 
 
 def title_of(kind: type[RecallError]) -> str:
-    """The first sentence of what an error says by default."""
+    """Return the first sentence of the default message of an error."""
     return " ".join((kind.__doc__ or "").split()).split(". ")[0].removesuffix(".") + "."
 
 
 def problem(error: RecallError, headers: dict[str, str] | None = None) -> Problem:
-    """`type` leads to the code on the page of this server; `instance` is the id of the request in
-    the audit log, where it got that far.
+    """Return an error as a problem. `type` leads to the code on the page of this server; `instance`
+    is the id of the request in the audit log, if the request has one.
     """
     kind = type(error)
     status = status_of(kind)

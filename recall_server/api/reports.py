@@ -1,4 +1,4 @@
-"""What was decided about a submission, as JSON."""
+"""The report of a submission, as JSON."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from recall_server.services.memory.intents import Report
 
 Json = dict[str, Any]
 
-# Of what a plan does the first that it does is what came of a submission.
+# The first of these changes that a plan contains is the outcome of the submission.
 _OUTCOMES = (
     (Propose, "proposed", "It waits until somebody accepts it: see the reviews."),
     (Forget, "forgotten", "It is not found any more. Restoring it takes that back."),
@@ -37,7 +37,9 @@ _NO_MATCH = "No memory matches these words well enough. Send a memory_id, or mor
 
 
 def report(one: Report) -> Json:
-    """What was decided about a submission, by which rule, against what, and what else came near."""
+    """Return what was decided about a submission, by which rule, against which memories, and which
+    others came near.
+    """
     changes = one.plan.changes
     found = next(
         ((name, why) for kind, name, why in _OUTCOMES if any(isinstance(c, kind) for c in changes)),
@@ -72,7 +74,7 @@ def report(one: Report) -> Json:
 
 
 def _change(change: Change, report: Report) -> Json:
-    """A change with the words that it is about. A dry run's new memory has no id yet."""
+    """Return a change with the words of its memory. A dry run's new memory has no id yet."""
     known = {
         memory.id: memory.text
         for ruling in report.plan.rulings

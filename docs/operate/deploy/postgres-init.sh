@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run once by the image of PostgreSQL on an empty volume: an ordinary user that owns the database and
-# may make the roles of recall-server, and one for backups.
+# The image of PostgreSQL runs this once, on an empty volume. It makes an ordinary user that owns the
+# database and may make the roles of recall-server, and a user for backups.
 set -eu
 psql --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" \
   --set password="$(cat /run/secrets/db_password)" <<'SQL'

@@ -1,4 +1,4 @@
-"""The A2A card: who this server is, where to find it, what it can do; signed if there is a key.
+"""The A2A card: what this server is, where it is, and what it can do; signed if there is a key.
 
 `agent-card.json` is the card of a server that runs by the defaults. What is served is that file
 with the real address filled in, and only if it tells the truth about this server.
@@ -35,7 +35,7 @@ from recall_server.api.operations import tasks
 from recall_server.domain.errors import Invalid
 from recall_server.integrations.crypto.keys import Jwk, thumbprint
 
-# OpenSSL writes the curve in a block of its own beside the key, and people add certificates.
+# OpenSSL writes the curve in another block beside the key, and people add certificates.
 _PRIVATE = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 
 
@@ -60,7 +60,7 @@ class CardKey:
 
 
 def card_keys(path: Path) -> tuple[CardKey, ...]:
-    """All keys of the file, in its order. Raises `Invalid` where one of them cannot be used."""
+    """Return all keys of the file, in its order. Raises `Invalid` if one of them cannot be used."""
     try:
         blocks = [match[0] for match in _PRIVATE.finditer(path.read_bytes())]
     except OSError as error:
@@ -68,7 +68,7 @@ def card_keys(path: Path) -> tuple[CardKey, ...]:
     if not blocks:
         raise _unusable(path, "holds no private key in PEM")
     keys = [_key(path, block) for block in blocks]
-    # A key that stands twice signs once.
+    # A key that occurs twice signs once.
     return tuple({key.kid: key for key in keys}.values())
 
 
@@ -113,7 +113,7 @@ _CACHED = f"public, max-age={MAX_AGE_S}"
 
 # The address in the file: that of `recall serve` without settings.
 _DEFAULT_BASE = "http://127.0.0.1:8000"
-# The one to prefer first.
+# The preferred one comes first.
 _INTERFACES = [
     (_DEFAULT_BASE + JSONRPC_PATH, "JSONRPC", "1.0"),
     (_DEFAULT_BASE + REST_PATH, "HTTP+JSON", "1.0"),
@@ -137,7 +137,8 @@ class Card:
         self._also = also
         self._keys = keys
         self._public_url = public_url
-        # Once, not on each request: a signature costs time, and those of ES256 never repeat.
+        # Sign once, not on each request: a signature costs time, and signatures of ES256 never
+        # repeat.
         self._public = self._signed(public_url) if public_url else None
 
     @classmethod
@@ -150,10 +151,9 @@ class Card:
         extensions: Mapping[str, Json],
         also: Sequence[Jwk] = (),
     ) -> "Card":
-        """The shipped card, held against what this server does: the ids of its skills, and its
+        """Load the shipped card, and check it against this server: the ids of its skills, and its
         extensions with the parameters to publish; `also` are keys to publish that sign other
-        things. Raises `Invalid` where the card is not valid or
-        not true, or where the key cannot be used.
+        things. Raises `Invalid` if the card is not valid or not true, or if the key cannot be used.
         """
         if key_file is not None and public_url is None:
             raise Invalid(
@@ -170,20 +170,20 @@ class Card:
         return cls(card, public_url, keys, also)
 
     def routes(self) -> list[Route]:
-        """Both need no token; the keys are there only where there is one."""
+        """Return the routes of the card and, if there is a key, of the keys. They need no token."""
         found = [Route(CARD_PATH, self._serve_card)]
         if self._keys or self._also:
             found.append(Route(JWKS_PATH, self._serve_keys))
         return found
 
     def base(self, scope: Scope) -> str:
-        """The address to name in the answer to a request: the public one, else the request's own,
-        whose host was checked.
+        """Return the address to name in the answer to a request: the public one, or else that of
+        the request, whose host was checked.
         """
         return self._public_url or f"{scope['scheme']}://{Headers(scope=scope)['host']}"
 
     def for_address(self, base: str) -> AgentCard:
-        """The card with the addresses under `base`."""
+        """Return the card with the addresses under `base`."""
         if self._public is not None and base == self._public_url:
             return self._public
         return self._addressed(base)
@@ -202,10 +202,10 @@ class Card:
         return card
 
     async def _serve_card(self, request: Request) -> Response:
-        """With an ETag of our own: the SDK's stands for the card without its signatures, so a
+        """Serve the card with an ETag of our own. That of the SDK ignores the signatures, so a
         client would keep those of a key that is no longer published.
         """
-        # With the fields that clients of 0.3 look for.
+        # Includes the fields that clients of 0.3 look for.
         shown = agent_card_to_dict(self.for_address(self.base(request.scope)))
         etag = self._etag(shown)
         headers = {"ETag": etag, "Cache-Control": _CACHED}
@@ -214,7 +214,7 @@ class Card:
         return JSONResponse(shown, headers=headers)
 
     def _etag(self, shown: Json) -> str:
-        """Weak, and the same on every replica, though each signs for itself."""
+        """Return a weak tag, which is the same on every replica, though each signs for itself."""
         signed_by = [key.kid for key in self._keys]
         content = {**shown, "signatures": signed_by}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -231,7 +231,7 @@ class Card:
 def _parsed(path: Path) -> AgentCard:
     card = AgentCard()
     try:
-        # It refuses fields that the type does not have.
+        # The parser refuses fields that the type does not have.
         json_format.ParseDict(json.loads(path.read_text("utf-8")), card)
         validate_proto_required_fields(card)
     except (ValueError, json_format.ParseError) as error:
@@ -243,7 +243,7 @@ def _parsed(path: Path) -> AgentCard:
 
 
 def _check(card: AgentCard, *, skills: Collection[str], extensions: Collection[str]) -> None:
-    """Raise `Invalid` where the card says anything else than what this server is."""
+    """Raise `Invalid` if the card differs from what this server is."""
     claims = {
         "version": (card.version, __version__),
         "supportedInterfaces": (
@@ -274,8 +274,8 @@ def _check(card: AgentCard, *, skills: Collection[str], extensions: Collection[s
 
 
 def _check_covered(card: AgentCard) -> None:
-    """Raise `Invalid` on values that a signature would not cover, which any proxy could add or take
-    away: A2A signs the card without what is empty (specification 8.4.1).
+    """Raise `Invalid` on values that a signature would not cover, so that any proxy could add or
+    remove them: A2A signs the card without empty values (specification 8.4.1).
     """
     for path, value in _leaves(json_format.MessageToDict(card), ""):
         if value is None or value in ("", {}, []):
@@ -295,6 +295,6 @@ def _untrue(what: str) -> Invalid:
 
 
 def _names(headers: list[str], etag: str) -> bool:
-    """Whether If-None-Match names this tag, by the weak comparison (RFC 9110, 8.8.3.2)."""
+    """Return True if If-None-Match names this tag, by the weak comparison (RFC 9110, 8.8.3.2)."""
     named = [one.strip().removeprefix("W/") for header in headers for one in header.split(",")]
     return "*" in named or etag.removeprefix("W/") in named

@@ -1,5 +1,5 @@
-"""Errors as A2A spells them, on each binding. They hold sentences of ours: neither what was sent
-nor what broke inside.
+"""Errors in the form of A2A, on each binding. They contain only our own sentences: neither values
+that were sent nor details of internal errors.
 """
 
 import functools
@@ -74,8 +74,8 @@ T = TypeVar("T")
 
 
 class PermissionDeniedError(A2AError):
-    """The caller's token may not do that. A2A leaves its spelling to the server (specification
-    3.3.2); the SDK has none.
+    """The caller's token may not do that. A2A leaves the form of this error to the server
+    (specification 3.3.2), and the SDK has none.
     """
 
     message = "Permission denied"
@@ -90,7 +90,7 @@ A2A_ERROR_REASONS[PermissionDeniedError] = "PERMISSION_DENIED"
 
 
 def translated(error: RecallError) -> A2AError:
-    """The error as A2A spells it; our code stands in its details."""
+    """Return the error in the form of A2A; our code is in its details."""
     data = {"code": error.code}
     if isinstance(error, TaskNotFound | PushConfigNotFound):
         return TaskNotFoundError(error.message, data)
@@ -106,13 +106,13 @@ def translated(error: RecallError) -> A2AError:
 
 
 def invalid(field: str, why: str) -> InvalidParamsError:
-    """An error about one field, in a sentence and for programs."""
+    """Return an error about one field, in a sentence and for programs."""
     return InvalidParamsError(f"{field}: {why}", {"errors": [{"field": field, "message": why}]})
 
 
 @contextmanager
 def _as_a2a_errors() -> Iterator[None]:
-    """The SDK shows a client the text of an exception, so it gets none but those of A2A."""
+    """Raise only errors of A2A, since the SDK shows a client the text of any exception."""
     try:
         yield
     except A2AError:
@@ -128,7 +128,7 @@ def _as_a2a_errors() -> Iterator[None]:
 def answered(
     method: Callable[P, Coroutine[Any, Any, T]],
 ) -> Callable[P, Coroutine[Any, Any, T]]:
-    """A method of A2A: required fields are there, and what it raises is an error of A2A."""
+    """Wrap a method of A2A: check its required fields, and raise only errors of A2A."""
     checked = validate_request_params(method)
 
     @functools.wraps(method)
@@ -141,7 +141,7 @@ def answered(
 
 
 def streamed(method: Callable[P, AsyncGenerator[T]]) -> Callable[P, AsyncGenerator[T]]:
-    """As `answered`, for a method that yields."""
+    """Wrap a method that yields, as `answered` does."""
     checked = validate_request_params(method)
 
     @functools.wraps(method)
@@ -155,23 +155,25 @@ def streamed(method: Callable[P, AsyncGenerator[T]]) -> Callable[P, AsyncGenerat
 
 
 def rpc_error(body: Any, error: A2AError) -> JSONResponse:
-    """The answer of JSON-RPC to a request that is not taken."""
+    """Return the answer of JSON-RPC to a request that is refused."""
     request_id = body.get("id") if isinstance(body, dict) else None
     return JSONResponse(build_error_response(request_id if is_id(request_id) else None, error))
 
 
 def is_id(value: Any) -> bool:
-    """Whether JSON-RPC allows it as the id of a request."""
+    """Return True if JSON-RPC allows the value as the id of a request."""
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def unreadable(message: str) -> JSONResponse:
-    """The answer of JSON-RPC to what is no JSON."""
+    """Return the answer of JSON-RPC to a body that is not JSON."""
     return JSONResponse(build_error_response(None, JSONParseError(message=message)))
 
 
 def refusal(scope: Scope, error: RecallError) -> JSONResponse:
-    """The answer to a request that middleware refuses, as the binding at its path spells errors."""
+    """Return the answer to a request that middleware refuses, in the form of the binding at its
+    path.
+    """
     plain = problem(error)
     path = scope["path"]
     if path in (JSONRPC_PATH, f"{JSONRPC_PATH}/") and isinstance(
@@ -187,21 +189,21 @@ def refusal(scope: Scope, error: RecallError) -> JSONResponse:
     return plain
 
 
-# After the routes: it and they import each other.
+# This comes after the import of the routes, since the two modules import each other.
 
 OLD = "0.3"
-# Of a request, and enough for the longest answer that is taken. The SDK reads each value several
-# times over, a tenth of a millisecond in all, while no other request is served.
+# The values that a request may have: enough for the longest answer that is taken. The SDK reads
+# each value several times, a tenth of a millisecond in all, while no other request is served.
 VALUES_MAX = 4_000
 _VERSION = re.compile(r"(0\.3|1\.0)(?:\.[0-9]{1,3})?", re.ASCII)
 _FIELD = re.compile(r"Failed to parse (\w+) field: ")
 _PLACE = re.compile(rf"(?:{_FIELD.pattern})+")
 _PACKAGE = SendMessageRequest.DESCRIPTOR.file.package
 _ENVELOPE = {"jsonrpc", "id", "method", "params"}
-# The errors of a parser where a value is of another type, too large, or nested too deeply.
+# The errors of a parser if a value has another type, is too large, or is nested too deeply.
 _MISREAD = (JsonFormatError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
 
-# By the SDK's names of its REST endpoints: what they read of a body, or of a query.
+# The message that each REST endpoint, by its name in the SDK, reads from a body or a query.
 _REST: dict[str, type[Message]] = {
     "on_message_send": SendMessageRequest,
     "on_message_send_stream": SendMessageRequest,
@@ -210,7 +212,7 @@ _REST: dict[str, type[Message]] = {
     "list_tasks": ListTasksRequest,
     "list_push_notifications": ListTaskPushNotificationConfigsRequest,
 }
-# Where reading a request of 0.3 can fail after its shape was found good.
+# The methods of 0.3 whose requests can be unreadable although their shape was found valid.
 _FROM_OLD: dict[str, Callable[[Any], Any]] = {
     "message/send": conversions.to_core_send_message_request,
     "message/stream": conversions.to_core_send_message_request,
@@ -237,7 +239,7 @@ def check_new_enough(version: str) -> None:
 
 
 def check_call(body: Any, version: str) -> None:
-    """Raise on what is no JSON-RPC request, or has no parameters of its method."""
+    """Raise if the body is not a JSON-RPC request, or lacks parameters of its method."""
     if isinstance(body, list):
         raise InvalidRequestError("Batches are not taken. Send one request at a time.")
     _check_size(body)
@@ -290,7 +292,7 @@ def _check_new(value: Any, model: type[Message]) -> None:
     if model is ListTasksRequest:
         _check_state(value.get("status"))
     for field in model.DESCRIPTOR.fields:
-        # The SDK reads the letters of a text as names of fields that it does not know.
+        # The SDK would read the letters of a text as names of unknown fields.
         inner = field.message_type is not None and field.message_type.file.package == _PACKAGE
         if inner and not isinstance(value.get(field.json_name), dict | None):
             raise invalid(field.json_name, "it must be an object.")
@@ -310,7 +312,8 @@ def _read(read: Callable[[], Any]) -> None:
     try:
         read()
     except _MISREAD as error:
-        # It begins with names of fields, which are the protocol's; the rest, a client has sent.
+        # The message begins with names of fields of the protocol; the rest may repeat what was
+        # sent.
         place = _PLACE.match(str(error))
         field = ".".join(_FIELD.findall(place[0])) if place else ""
         raise invalid(field or "params", "it is not of its type, or too large.") from None

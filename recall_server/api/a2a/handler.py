@@ -1,7 +1,7 @@
 """A2A: the SDK's request handler interface over our tasks, and its routes.
 
-The SDK speaks the bindings (JSON-RPC, REST, v0.3); tasks are rows of ours, worked on by whichever
-process claims their job. So nothing is kept in this process between two calls: a task may pause for
+The SDK speaks the bindings (JSON-RPC, REST, v0.3); tasks are our rows, and any process that claims
+their job works on them. So this process keeps nothing between two calls: a task may pause for
 weeks, survive a restart, and be watched or answered through another replica.
 """
 
@@ -104,8 +104,8 @@ T = TypeVar("T")
 
 
 class A2AHandler(RequestHandler):
-    """Every method: the caller is in the context, as authentication found out; the tasks of others
-    are not found. `card_for` gives the card of this server at an address.
+    """The methods of A2A. Authentication has put the caller into the context; the tasks of others
+    are not found. `card_for` returns the card of this server at an address.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class A2AHandler(RequestHandler):
             context, tasks.SEND_MESSAGE, self._taken(caller, params)
         )
         if not params.configuration.return_immediately:
-            context.state[TURN].end()  # a call that waits takes no place of one that works
+            context.state[TURN].end()  # a call that waits takes no slot of one that works
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
                     task = await self._services.tasks.wait_until_idle(on_behalf, task)
@@ -187,8 +187,8 @@ class A2AHandler(RequestHandler):
     def _taken(
         self, caller: Caller, params: SendMessageRequest
     ) -> Callable[[AuditEntry], Awaitable[tuple[Context, Task]]]:
-        """The message as a new task, or as the answer to what one asks; the task is watched in the
-        same context.
+        """Take the message as a new task, or as the answer to the questions of a task. The task is
+        watched in the same context.
         """
         push = params.configuration.task_push_notification_config
 
@@ -297,7 +297,7 @@ class A2AHandler(RequestHandler):
         if task.status.state.final:
             raise TaskEnded
         yield await wire.task(task)
-        # Open while the task waits for an answer: it ends with the task.
+        # The stream stays open while the task waits for an answer, and ends with the task.
         async with aclosing(self._services.tasks.watch(on_behalf, task.id, task.events)) as events:
             async for event in events:
                 yield await asyncio.to_thread(wire.update, event)
@@ -367,7 +367,7 @@ class A2AHandler(RequestHandler):
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        """Deleting what is not there is no error (specification 3.1.10: idempotent)."""
+        """Deleting an unknown configuration is no error (specification 3.1.10: idempotent)."""
         caller = _caller(context, params.tenant)
 
         async def work(entry: AuditEntry) -> bool:
@@ -381,7 +381,7 @@ class A2AHandler(RequestHandler):
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
-        """The card, with the skills that the token may use."""
+        """Return the card, with the skills that the token may use."""
         rights = _caller(context, params.tenant).rights
         card = self._card_for(context.state[BASE])
         if tasks.CONSOLIDATE_MEMORIES.allowed(rights):
@@ -406,7 +406,7 @@ class A2AHandler(RequestHandler):
 
 
 def _caller(context: ServerCallContext, tenant: str = "") -> Caller:
-    """The caller. The SDK puts the `tenant` of a path into the context; that of a body stands in
+    """Return the caller. The SDK puts the `tenant` of a path into the context; that of a body is in
     the parameters.
     """
     caller = context.state[CALLER]
@@ -440,7 +440,7 @@ def _modes(params: SendMessageRequest) -> list[str]:
 
 
 class CallContext(DefaultServerCallContextBuilder):
-    """The context of the SDK's handlers: the caller that authentication admitted."""
+    """Puts the caller that authentication admitted into the context of the SDK's handlers."""
 
     def __init__(self, base: Callable[[Scope], str]) -> None:
         self._base = base
@@ -458,7 +458,7 @@ class CallContext(DefaultServerCallContextBuilder):
 
 
 class RestCallContext(CallContext):
-    """The same, for requests that have not been checked yet."""
+    """The same, for requests that were not checked yet."""
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
@@ -470,8 +470,8 @@ class RestCallContext(CallContext):
 def routes(
     handler: A2AHandler, create_task: Endpoint, base: Callable[[Scope], str], streams: Streams
 ) -> list[BaseRoute]:
-    """JSON-RPC and the plain body of `create_task` share a path: the key "jsonrpc" tells them
-    apart. `base` is the address by which a request reached the server.
+    """Return the routes of A2A. JSON-RPC and the plain body of `create_task` share a path: the key
+    "jsonrpc" tells them apart. `base` is the address by which a request reached the server.
     """
     rpc = JsonRpcDispatcher(handler, context_builder=CallContext(base), enable_v0_3_compat=True)
     rest = create_rest_routes(handler, context_builder=RestCallContext(base))

@@ -1,4 +1,4 @@
-"""Tasks as A2A spells them: the schema of the skill, messages in, tasks and events out."""
+"""Tasks in the form of A2A: the schema of the skill, messages in, tasks and events out."""
 
 import asyncio
 import json
@@ -107,12 +107,12 @@ EXTENSIONS: dict[str, Json] = {
 """The parameters that the card publishes for each extension."""
 
 
-# Protobuf reads 100, and takes three for each level of JSON.
+# Protobuf reads 100 levels, and uses three for each level of JSON.
 LEVELS_MAX = 20
 
 
 def checked(message: Message) -> Message:
-    """A message of which every part can be read, and all of it kept. Raises `Invalid`."""
+    """Return a message if every part can be read and all of it kept. Raises `Invalid` if not."""
     if message.role != Role.ROLE_USER:
         raise Invalid("The role of a message to an agent is ROLE_USER.")
     for name in ("message_id", "task_id", "context_id"):
@@ -149,10 +149,10 @@ def _storable(value: Any, levels: int = LEVELS_MAX) -> None:
 
 
 def request_of(message: Message) -> Request:
-    """The request in a new message: its data part, with the texts beside it as the text.
+    """Return the request in a new message: its data part, with the texts beside it as the text.
 
-    A text alone is a transcript to be ingested; `topic`, `policy` and the like may stand in the
-    metadata of the message. Raises `Invalid`.
+    A text alone is a transcript to ingest; `topic`, `policy` and the like may be in the metadata of
+    the message. Raises `Invalid`.
     """
     texts, data = get_text_parts(message.parts), get_data_parts(message.parts)
     given = _metadata(message)
@@ -204,17 +204,17 @@ def _review_text(shown: Json) -> str:
 
 
 def answer_of(message: Message) -> str | Sequence[Any]:
-    """The answer in a message: the resolutions of its data part, or else its text."""
+    """Return the answer in a message: the resolutions of its data part, or else its text."""
     for one in get_data_parts(message.parts):
         if isinstance(one, Mapping) and isinstance(one.get("resolutions"), list):
             found: list[Any] = one["resolutions"]
             return found
-        return [one]  # not what was asked for: it is said which part is wrong
+        return [one]  # not the form that was asked for: the error says which part is wrong
     return "\n".join(get_text_parts(message.parts))
 
 
 def said(message: Message, task_id: str, context_id: str) -> Said:
-    """A client's message as it is kept: what the skill reads of it, and no more."""
+    """Return a client's message as it is kept: the parts that the skill reads, and no more."""
     kept = Message(
         message_id=message.message_id,
         role=message.role,
@@ -236,7 +236,7 @@ def _metadata(message: Message) -> Json:
 
 
 def _read_of(given: Json) -> Json:
-    """Of the metadata of a message those that are arguments of the skill."""
+    """Return the metadata of a message that are arguments of the skill."""
     return {key: value for key, value in given.items() if key in Consolidation.model_fields}
 
 
@@ -251,8 +251,8 @@ STATES = {
 JSON_MODE, TEXT_MODE = "application/json", "text/plain"
 
 
-# The newest messages of a task that are shown to a client who names no number: what a server gives
-# then is its choice (specification 3.2.4).
+# The number of newest messages of a task that are shown to a client that names no number: the
+# server chooses then (specification 3.2.4).
 HISTORY_DEFAULT = 20
 
 
@@ -263,8 +263,8 @@ async def task(
     artifacts: bool = True,
     modes: Sequence[str] = (),
 ) -> A2ATask:
-    """The task as a task, with as much of its history as `config` wants; in a thread where it is
-    large. Its parts are limited to the output `modes` that were accepted, if any.
+    """Return the task in the form of A2A, with as much of its history as `config` wants; a large
+    one is made in a thread. Its parts are limited to the output `modes` that were accepted, if any.
     """
     wanted = config is not None and config.HasField("history_length")
     length = config.history_length if config is not None and wanted else HISTORY_DEFAULT
@@ -287,7 +287,7 @@ def _task(task: Task, length: int, artifacts: bool, modes: Sequence[str]) -> A2A
 def update(
     event: Event, modes: Sequence[str] = ()
 ) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
-    """An event of a task, for clients that watch it."""
+    """Return an event of a task, for clients that watch it."""
     if event.outcome is not None:
         return TaskArtifactUpdateEvent(
             task_id=event.task_id,
@@ -304,7 +304,7 @@ def update(
 
 
 def pushed(event: Event) -> bytes:
-    """An event of a task, as a receiver of pushes gets it."""
+    """Return an event of a task, as a receiver of pushes gets it."""
     response = to_stream_response(update(event))
     text = plain_json(json.dumps(MessageToDict(response), ensure_ascii=False))
     return with_whole_numbers(text.encode())
@@ -349,8 +349,8 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
 
 
 def asked_message(task: Task) -> Said:
-    """What a paused task asks, for its history, with the id that its status has: the questions
-    once, and from then on the note about the last answer.
+    """Return the message of a paused task for its history, with the id that its status has: the
+    questions once, and from then on the note about the last answer.
     """
     status = task.status
     if status.note:
@@ -361,7 +361,7 @@ def asked_message(task: Task) -> Said:
 
 def artifact(task_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
     parts = [
-        # The text first: frameworks show their model the first part.
+        # The text comes first: frameworks show their model the first part.
         new_text_part(visible(presenters.summary(outcome)), TEXT_MODE),
         new_data_part(presenters.result(outcome), JSON_MODE),
     ]
@@ -378,7 +378,7 @@ def _accepted(mode: str, modes: Sequence[str]) -> bool:
 
 
 def producible(modes: Sequence[str]) -> bool:
-    """Whether an answer can be given in one of the accepted output `modes`."""
+    """Return True if an answer can be given in one of the accepted output `modes`."""
     return not modes or _accepted(JSON_MODE, modes) or _accepted(TEXT_MODE, modes)
 
 

@@ -30,13 +30,13 @@ from recall_server.domain.errors import Invalid, NotFound, RecallError
 
 log = structlog.get_logger()
 
-# The snapshot is kept open meanwhile; Postgres gives up on one that is idle for a minute.
+# The snapshot stays open during the download; Postgres ends one that is idle for a minute.
 STALL_S = 30.0
 
 
 class DownloadResponse(StreamingResponse):
-    """Pieces as a file. A reader that takes nothing for `STALL_S` seconds loses the connection; a
-    file without its last line is not whole.
+    """Pieces as a file. A reader that reads nothing for `STALL_S` seconds loses the connection; a
+    file without its last line is not complete.
     """
 
     def __init__(self, download: Download) -> None:
@@ -60,7 +60,8 @@ class DownloadResponse(StreamingResponse):
                 async for piece in self._pieces:
                     await self._send_piece(send, piece)
             except (RecallError, TimeoutError) as error:
-                # The status is sent; the missing end of the body is what tells the reader.
+                # The status was sent; only the missing end of the body shows the reader the
+                # failure.
                 log.warning("export_broken_off", reason=type(error).__name__)
                 return
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -125,8 +126,8 @@ class Endpoint:
         return await self.route.holder(self._calls.services, self._read(scope))
 
     def _read(self, scope: Scope) -> Arguments:
-        """The arguments of a request. Raises `Invalid` if one is in the wrong place, since a
-        dry_run there must not be passed over.
+        """Return the arguments of a request. Raises `Invalid` if one is in the wrong place, since a
+        dry_run there must not be ignored.
         """
         from_query = not self.route.takes_body
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -144,7 +145,7 @@ class Endpoint:
         return self.arguments.parse(given, self._name, as_text=from_query)
 
     def _from_query(self, query: Sequence[tuple[str, str]]) -> dict[str, str | list[str]]:
-        """The arguments in a query, in which only a list is named more than once."""
+        """Return the arguments in a query, in which only a list may be named more than once."""
         lists: dict[str, list[str]] = {name: [] for name in self._lists}
         single = [(name, value) for name, value in query if name not in lists]
         for name, value in query:
@@ -155,7 +156,7 @@ class Endpoint:
         return {**dict(single), **{name: values for name, values in lists.items() if values}}
 
     def _with_places(self, given: Any, scope: Scope) -> Any:
-        """`given`, with what stands in the path and the headers."""
+        """Return `given` with the arguments in the path and the headers."""
         if not isinstance(given, dict):
             return given
         headers = Headers(scope=scope)
@@ -180,7 +181,7 @@ async def not_found(_: Request, __: Exception) -> Problem:
 
 
 async def method_not_allowed(request: Request, error: Exception) -> Problem:
-    """Names all methods of the path: each route has one, and knows of no other."""
+    """Return the answer that names all methods of the path, since each route knows only its own."""
     known = (error.headers or {}).get("Allow", "") if isinstance(error, HTTPException) else ""
     allowed = {one for one in known.split(", ") if one}
     for route in request.app.routes:

@@ -1,6 +1,6 @@
 """The routes of mem0's servers under `/mem0`, for programs that know no other: its REST server, and
 the hosted one that its client speaks to. Each is another form of an operation of the registry; they
-are served where `RECALL_MEM0` says so.
+are served if `RECALL_MEM0` says so.
 
 A `user_id` is a container. `agent_id`, `run_id` and `app_id` are metadata of the text.
 """
@@ -31,7 +31,7 @@ from recall_server.services.search.recall import Found, History, Page
 PREFIX = "/mem0"
 LIMIT_MAX = 50
 _LABELS = ("agent_id", "run_id", "app_id")
-# Of the hosted server; they choose how it works or spells an answer.
+# Arguments of the hosted server that choose how it works or how it formats an answer.
 _IGNORED = frozenset({"version", "output_format", "async_mode", "rerank", "enable_graph", "source"})
 
 
@@ -48,11 +48,13 @@ class Mem0Arguments(Arguments):
         return super()._given(arguments)
 
     def labels(self) -> dict[str, Any]:
-        """The metadata that these arguments name."""
+        """Return the metadata that these arguments name."""
         return {name: getattr(self, name) for name in _LABELS if getattr(self, name)}
 
     def own(self, scope: AccessScope, user_id: str) -> str:
-        """The container of a user. Raises `OutsideAccessScope` if the token has no access to it."""
+        """Return the container of a user. Raises `OutsideAccessScope` if the token has no access to
+        it.
+        """
         if user_id and scope.containers is not None and user_id not in scope.containers:
             raise OutsideAccessScope
         return user_id
@@ -78,7 +80,7 @@ class Add(Mem0Arguments):
 
 
 class Filters(Mem0Arguments, memories.InTime):
-    """What narrows a list or a search: names by themselves, or in `filters`, with AND at most."""
+    """The filters of a list or a search: names by themselves, or in `filters`, with at most AND."""
 
     filters: dict[str, Any] = Field({})
 
@@ -93,7 +95,7 @@ class Filters(Mem0Arguments, memories.InTime):
 
 class List(Filters):
     limit: int = Field(LIMIT_MAX, ge=1, le=LIMIT_MAX)
-    # As the handler of the operation reads them.
+    # In the form that the handler of the operation reads.
     offset: ClassVar[int] = 0
     type: ClassVar[str] = ""
     topic: ClassVar[str] = ""
@@ -124,7 +126,7 @@ class Forget(One):
 
 
 class Update(One):
-    """The text alone can be changed, which the older clients send as `data`."""
+    """Only the text can be changed, which older clients send as `data`."""
 
     text: str = ""
     data: str = ""
@@ -140,7 +142,7 @@ class Update(One):
 
 
 class DeleteAll(Mem0Arguments):
-    """All of one user: nobody's is taken for everybody's."""
+    """All memories of one user: no user does not mean every user."""
 
     confirm: ClassVar[str] = ""
     memory_id: ClassVar[str | None] = None
@@ -172,7 +174,7 @@ def _flat(filters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _memory(shown: Json) -> Json:
-    """A memory, or what a search found, as mem0 has it."""
+    """Return a memory or a hit of a search in the form of mem0."""
     metadata = shown.get("metadata") or {}
     return {
         "id": shown["id"],
@@ -207,7 +209,7 @@ def _found(answer: Found, given: Search) -> Json:
 
 
 def _changes(found: History, given: One) -> list[Json]:
-    """The history of a memory, one entry for each change."""
+    """Return the history of a memory, one entry for each change."""
     changes: list[Json] = []
     before: Memory | None = None
     for one in found.chain:
@@ -230,13 +232,13 @@ def _changes(found: History, given: One) -> list[Json]:
 
 
 def _ping(caller: Caller, _: Arguments) -> Json:
-    """mem0's client insists on an organisation and a project."""
+    """Answer with an organisation and a project, which mem0's client requires."""
     ids = {"org_id": caller.namespace, "project_id": caller.namespace}
     return {"status": "ok", **ids, "user_email": None}
 
 
 def _updated(report: Report, _: Update) -> Json:
-    """A new version has an id of its own."""
+    """Return the updated memory; the new version has an id of its own."""
     shown = reports.report(report)
     return {"message": shown["message"], "changes": shown["changes"]}
 
@@ -246,7 +248,9 @@ def _said(message: str) -> Any:
 
 
 def routes() -> Iterator[tuple[Operation, Http]]:
-    """Each path of the REST server, and that of the hosted one, which ends with a slash."""
+    """Return the routes of each path of the REST server, and of the hosted one, which ends with a
+    slash.
+    """
 
     def both(
         operation: Operation, method: str, path: str, hosted: str, **given: Any
@@ -299,8 +303,8 @@ def routes() -> Iterator[tuple[Operation, Http]]:
 
 
 class KeysAsTokens:
-    """Middleware: a key as mem0's clients show it (`Authorization: Token KEY`, or `X-API-Key`) is a
-    bearer token below its prefix.
+    """Middleware: takes a key as mem0's clients send it (`Authorization: Token KEY`, or
+    `X-API-Key`) as a bearer token, below the prefix of their paths.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -40,7 +40,7 @@ _PROBLEM: Json = {
 
 
 def document(endpoints: Sequence[Endpoint], public_url: str | None) -> Json:
-    """`public_url` is named as the server, if it is set."""
+    """Return the document; it names `public_url` as the server, if that is set."""
     schemas: Json = {"Problem": _PROBLEM}
     paths: dict[str, Json] = {}
     ids: set[str] = set()
@@ -112,7 +112,7 @@ def _described(endpoint: Endpoint, schemas: Json) -> Json:
 
 
 def _schema_of(model: type[Arguments], schemas: Json) -> Json:
-    """The schema of arguments; what it refers to goes to `schemas`."""
+    """Return the schema of arguments; the schemas that it refers to are added to `schemas`."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     for name, definition in schema.pop("$defs", {}).items():
         # The docstring of a class is for readers of the code.
@@ -146,7 +146,7 @@ def _places(endpoint: Endpoint, schema: Json) -> tuple[list[Json], Json]:
 def _answer(endpoint: Endpoint) -> Json:
     operation, route = endpoint.operation, endpoint.route
     returns = operation.returns if route.returns is None else route.returns
-    schema: Json = {}  # JSON of another form, or of any
+    schema: Json = {}  # JSON of another form, or of any form
     if route.media_type:
         schema = {"type": "string"}
     elif returns:
@@ -177,7 +177,9 @@ _HEADERS = {
 def routes(
     endpoints: Sequence[Endpoint], operations: Iterable[Operation], public_url: str | None
 ) -> list[Route]:
-    """The document and the page: each is made when it is first asked for, and needs no token."""
+    """Return the routes of the document and the page: each is made when it is first asked for, and
+    needs no token.
+    """
 
     @cache
     def described() -> Response:

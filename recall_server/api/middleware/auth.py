@@ -1,4 +1,4 @@
-"""Bearer tokens: without a good one a request goes no further. Pure ASGI, for all protocols."""
+"""Bearer tokens: a request without a valid one goes no further. Pure ASGI, for all protocols."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
@@ -36,8 +36,8 @@ _MAX_AGE_S = 300
 
 
 class Challenges:
-    """`base` is the address by which a request reached us. Without issuers there is no
-    metadata.
+    """The challenges of answers to refused requests. `base` is the address by which a request
+    reached us. Without issuers there is no metadata.
     """
 
     def __init__(self, issuers: Sequence[Issuer], base: Callable[[Scope], str]) -> None:
@@ -65,7 +65,7 @@ class Challenges:
         return {"WWW-Authenticate": self._spelled(scope, parts)}
 
     def lacking(self, scope: Scope, needed: Needed) -> str:
-        """The challenge if the token lacks a scope."""
+        """Return the challenge for a token that lacks a scope."""
         names = " ".join(self._names_for(needed)) or needed
         return self._spelled(
             scope, ['realm="recall"', 'error="insufficient_scope"', f'scope="{names}"']
@@ -78,7 +78,7 @@ class Challenges:
         return "Bearer " + ", ".join(parts)
 
     def _names_for(self, scope: Needed) -> list[str]:
-        """The scope of each issuer that gives this one, and least besides."""
+        """Return the scope of each issuer that grants this one, and the least besides it."""
         return sorted({name for one in self._issuers if (name := one.name_for(scope)) is not None})
 
     async def _metadata(self, request: Request) -> JSONResponse:
@@ -117,8 +117,8 @@ class BearerAuth:
         probes: frozenset[str] = frozenset(),
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`open_paths` need no token, nor does what is under one of `open_under`; calls of `probes`
-        are not counted towards a limit. `refused` counts what is not let in.
+        """`open_paths` need no token, nor does a path under one of `open_under`; calls of `probes`
+        do not count towards a limit. `refused` counts refused requests.
         """
         self._refused = refused
         self._app = app
@@ -167,7 +167,7 @@ class BearerAuth:
         scopes = sorted(info.rights.scopes)
         user = AuthenticatedUser(
             AccessToken(
-                token=info.accessor,  # where it is logged, no secret is
+                token=info.accessor,  # logs then hold no secret
                 client_id=info.accessor,
                 scopes=list(scopes),
                 subject=info.namespace,
@@ -178,9 +178,9 @@ class BearerAuth:
         scope["auth"] = AuthCredentials(list(scopes))
 
         async def marked(message: Message) -> None:
-            """No cache on the way may give an answer to another client (RFC 9111, 5.2.2.5). Where
-            the token lacked a scope, each protocol says so in its own words, and this in HTTP's,
-            with the scope that is needed (RFC 6750, 3.1).
+            """Mark an answer so that no cache gives it to another client (RFC 9111, 5.2.2.5). If
+            the token lacked a scope, each protocol says so in its own form, and this adds the
+            challenge of HTTP with the scope that is needed (RFC 6750, 3.1).
             """
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -198,7 +198,7 @@ class BearerAuth:
             auth_context_var.reset(reset)
 
     async def _refusal(self, scope: Scope, error: RecallError, *, shown: bool) -> Response:
-        """The answer to a request that is not let in; `shown`: with a token."""
+        """Return the answer to a refused request; `shown` says that it had a token."""
         answer = problem(error, self._challenges.headers(scope, error, shown=shown))
         if answer.status_code == HTTPStatus.UNAUTHORIZED:
             return await self._throttle.bad_token(scope) or answer
@@ -206,8 +206,8 @@ class BearerAuth:
 
 
 def _bearer(scope: Scope) -> str | None:
-    """The token; None without an Authorization header, "" if the header cannot hold a token. Raises
-    on more than one header.
+    """Return the token; None without an Authorization header, "" if the header cannot hold a token.
+    Raises on more than one header.
     """
     shown = None
     for name, value in scope["headers"]:

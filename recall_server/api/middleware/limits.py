@@ -49,13 +49,13 @@ class Turn:
 
 
 def turn_of(scope: Scope) -> Turn:
-    """The turn of the request at hand."""
+    """Return the turn of this request."""
     turn: Turn = scope[_TURN]
     return turn
 
 
 class CallsPerMinute:
-    """Refuses with 429 the calls that are too many in a minute."""
+    """Refuses with 429 the calls over the limit of a minute."""
 
     def __init__(self, app: ASGIApp, rates: Rates, refusal: Refusal) -> None:
         self._app = app
@@ -123,7 +123,7 @@ class CallsAtOnce:
 async def refused(
     refusal: Refusal, error: RecallError, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Answer a request that is refused, and say when to come again."""
+    """Answer a refused request, and say when to try again."""
     await _answer(refusal, error, scope)(scope, receive, send)
 
 
@@ -134,8 +134,8 @@ def _answer(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
 
 
 class AddressThrottle:
-    """Answers 429 to an address from which too many calls came without a good token. One with a
-    good token is let in from there as ever: no client can lock out another.
+    """Answers 429 to an address from which too many calls came without a valid token. A call with a
+    valid token from there is still accepted: no client can lock out another.
     """
 
     def __init__(self, rates: Rates, refusal: Refusal) -> None:
@@ -163,7 +163,7 @@ class AddressThrottle:
 
 
 def again(error: RecallError) -> dict[str, str]:
-    """The headers that say when to try again."""
+    """Return the headers that say when to try again."""
     if isinstance(error, RateLimited):
         seconds = str(math.ceil(error.retry_after_s))
         return {
@@ -178,7 +178,7 @@ def again(error: RecallError) -> dict[str, str]:
 LOOK_S = 1.0
 # MCP is served without streams, except for clients of its first transport.
 SSE_PATH = "/mcp/sse"
-# Of A2A 1.0 and 0.3.
+# The methods of A2A 1.0 and 0.3.
 _METHODS = frozenset(
     {"SendStreamingMessage", "SubscribeToTask", "message/stream", "tasks/resubscribe"}
 )
@@ -195,8 +195,8 @@ class _Watched:
 
 
 class Streams:
-    """The open streams of this process. Refuses one too many with 429, and ends those whose token
-    is no longer valid: it looks every `look_s` for each token with streams, and before each event.
+    """The open streams of this process. Refuses one too many with 429, and ends streams whose token
+    is no longer valid: it checks each token with streams every `look_s`, and before each event.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Streams:
 
     @asynccontextmanager
     async def _watching(self, caller: Caller) -> AsyncIterator[asyncio.Event]:
-        """Count one more stream; the event is set when its token does not stand any longer."""
+        """Count one more stream; the event is set when its token is no longer valid."""
         token = caller.token
         assert token is not None
         self._open[caller.namespace] += 1
@@ -269,7 +269,7 @@ class Streams:
                 log.info("streams_ended", accessor=token.accessor)
                 over.set()
         except RecallError as error:
-            # A stream reads the same database: without it, no event is sent.
+            # A stream reads the same database: no event is sent without the database.
             log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
 
 
@@ -285,7 +285,7 @@ class StreamLimit:
 
 
 def opens_stream(scope: Scope) -> bool:
-    """Whether the request asks for an answer without an end."""
+    """Return True if the request asks for an answer without an end."""
     path: str = scope["path"].rstrip("/")
     if path == SSE_PATH:
         return True
@@ -321,7 +321,7 @@ async def _until(
     async def send_until_over(message: Message) -> None:
         nonlocal started, complete
         if started:
-            # The token may have ended since the last look, and must then learn nothing more.
+            # The token may have ended since the last check; it must then get nothing more.
             await look()
             if over.is_set():
                 return

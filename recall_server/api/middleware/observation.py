@@ -1,6 +1,5 @@
-"""What an operator sees of a request: its id in the answer and in every line of the log, the
-address that it came from, and a span that goes on with the caller's trace. Pure ASGI, before all
-others.
+"""What an operator sees of a request: its id in the answer and in every line of the log, its client
+address, and a span that continues the caller's trace. Pure ASGI, before all other middleware.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,8 +18,8 @@ UNKNOWN_PATH = "unknown"
 
 
 class Observation:
-    """`new_id` makes the id of a request; what a caller sends as one is not believed. Of its path
-    the log has what stands in `paths` up to the first parameter: the rest may be anything.
+    """`new_id` makes the id of a request; an id that a caller sends is ignored. The log has the
+    path as far as `paths` names it, up to the first parameter: the rest may be anything.
     """
 
     def __init__(self, app: ASGIApp, new_id: Callable[[], str], paths: Iterable[str]) -> None:

@@ -1,5 +1,5 @@
-"""Origin, limits and form of a request: its head before any other part of the server reads it, its
-body once the token is known.
+"""Origin, limits and form of a request: the head is checked before any other part of the server
+reads it, the body once the token is known.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ JSON_KINDS = ("application/json", "application/a2a+json")
 HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 100
 URL_BYTES_MAX = 8_192
-# A limit of a body: a parser in C blocks the event loop until it is done.
+# A limit on the values of a body: a parser in C blocks the event loop until it has finished.
 JSON_VALUES_MAX = 100_000
-# A longer body is checked in a thread, beside the event loop.
+# A longer body is checked in a thread, outside of the event loop.
 INLINE_UP_TO_BYTES = 32_768
 OUT_OF_MEMORY_AGAIN_S = 1
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
@@ -91,8 +91,8 @@ class OutOfMemory(Busy):
 
 
 class RequestValidation:
-    """Host and Origin (DNS rebinding), and size of the head. Pure ASGI. `refusal` makes the answer
-    to a request that is not let in.
+    """Checks Host and Origin (DNS rebinding), and the size of the head. Pure ASGI. `refusal` makes
+    the answer to a refused request.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class RequestValidation:
                 raise OriginNotAllowed
         lengths = headers.get(b"content-length", [])
         if lengths and b"transfer-encoding" in headers:
-            # Two lengths, two readings: a proxy may take the rest for the next request.
+            # With two lengths, a proxy may take the rest for the next request.
             raise Invalid("The request has Content-Length and Transfer-Encoding. Send one.")
         for length in lengths:
             if int(length) > self._body_bytes_max:
@@ -165,8 +165,8 @@ class RequestValidation:
 
 
 class RequestBody:
-    """Size, encoding and depth of the body of a POST or a PATCH, which is read here at once. Pure
-    ASGI, behind what finds the caller: without a token nothing is read.
+    """Checks size, encoding and depth of the body of a POST or a PATCH, which it reads at once.
+    Pure ASGI, behind the middleware that finds the caller: without a token nothing is read.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class RequestBody:
         unread = True
 
         async def replayed() -> Message:
-            """`receive` as if the body had not been read."""
+            """Receive as if the body had not been read."""
             nonlocal unread
             if unread:
                 unread = False
@@ -206,8 +206,8 @@ class RequestBody:
         await self._app(scope, replayed, send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body, checked; None if the client has gone before its end: half a request is no
-        request.
+        """Return the checked body; None if the client has gone before its end, since half a request
+        is no request.
         """
         parts: list[bytes] = []
         size = 0
@@ -225,7 +225,7 @@ class RequestBody:
             more = message.get("more_body", False)
         body = b"".join(parts)
         if not body:
-            return body  # the path says it all, as to cancel a task
+            return body  # the path is enough, as for cancelling a task
         _check_kind(scope)
         if len(body) > INLINE_UP_TO_BYTES:
             check = asyncio.to_thread(check_json, body, self._json_depth_max)
@@ -236,8 +236,8 @@ class RequestBody:
 
 
 def _closed_unless_read(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """The same, of a request whose body may be of any length: who answers without having read it
-    ends the connection.
+    """Send the answer to a request whose body may have any length; an answer before the end of the
+    body closes the connection.
     """
     more = True
 
@@ -273,16 +273,16 @@ def _check_kind(scope: Scope) -> None:
 
 
 def check_json(body: bytes, depth_max: int) -> Any:
-    """Raise `MalformedBody` on what parsers disagree on or break over: other encodings than UTF-8,
-    a byte order mark, a name that stands twice in an object, numbers that are none, and nesting
-    deeper than `depth_max`, or of more parts than a call has.
+    """Raise `MalformedBody` on JSON that parsers read differently or fail on: other encodings than
+    UTF-8, a byte order mark, a name that occurs twice in an object, invalid numbers, nesting deeper
+    than `depth_max`, or more values than a call has.
     """
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         raise MalformedBody("The body is not UTF-8. Send it in UTF-8.") from None
     opened = body.count(b"[") + body.count(b"{")
-    # So few can be neither too deep nor too many, in a string or not.
+    # So few brackets can be neither too deep nor too many, even if all count.
     if opened > depth_max or opened + body.count(b",") > JSON_VALUES_MAX:
         _check_structure(body, depth_max)
     try:
@@ -310,8 +310,8 @@ def _check_structure(body: bytes, depth_max: int) -> None:
             strings += 1
         if depth > depth_max:
             raise MalformedBody(f"The body is nested deeper than {depth_max}. Send it flatter.")
-        # Each value has at most its name and itself: of what is no JSON no more is read than of
-        # what is.
+        # Each value has at most two tokens, its name and itself: no more is read of a body that is
+        # not JSON than of the largest JSON.
         if depth < 0 or strings > 2 * JSON_VALUES_MAX:
             raise MalformedBody
         if values > JSON_VALUES_MAX:
@@ -340,7 +340,7 @@ _JSON = (
 
 
 class EscapeControlCharacters:
-    """Pure ASGI, around all protocols."""
+    """Escapes control characters in answers of all protocols. Pure ASGI."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -350,8 +350,8 @@ class EscapeControlCharacters:
 
 
 class _Answer:
-    """One answer on its way out. Each event of a stream comes in one chunk and is sent at once; an
-    answer that states its length waits until the length is known.
+    """One answer that is being sent. Each event of a stream comes in one chunk and is sent at once;
+    an answer with a stated length waits until the new length is known.
     """
 
     def __init__(self, send: Send) -> None:
@@ -414,8 +414,9 @@ _READ = (
 
 
 class CrossOrigin:
-    """Lets the web pages of allowed origins read answers (CORS). Outermost, so that refusals can be
-    read too; requests of other origins go on as they are, and `RequestValidation` refuses them.
+    """Lets the web pages of allowed origins read answers (CORS). It is outermost, so that they can
+    read refusals too; requests of other origins go on unchanged, and `RequestValidation` refuses
+    them.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
