@@ -37,6 +37,7 @@ def open_app(database: Path | str, clock: Clock) -> Open:
         *,
         extractor: object = None,
         embedder: object = None,
+        judge: object = None,
         erasure_limits: Limits = DEFAULT_LIMITS,
         **given: object,
     ) -> AsyncIterator[Application]:
@@ -44,6 +45,7 @@ def open_app(database: Path | str, clock: Clock) -> Open:
             settings_for(database, **given),
             extractor=extractor,  # type: ignore[arg-type]
             embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]
+            judge=judge,  # type: ignore[arg-type]
             now=clock,
             random_bytes=random_bytes,
             erasure_limits=erasure_limits,

@@ -16,10 +16,10 @@ from tests.support.whole_walk import ALL_RIGHTS
 
 
 async def submit(
-    application: Application, text: str, memory_id: str = "", **wished: bool
+    application: Application, text: str, memory_id: str = "", *, review: bool = False
 ) -> Report:
     intent = Intent.CORRECT if memory_id else Intent.REMEMBER
-    wish = Wish(intent, Submission(text, "life"), memory_id, **wished)
+    wish = Wish(intent, Submission(text, "life"), memory_id, review=review)
     return await application.services.intents.submit(context(application), wish)
 
 
