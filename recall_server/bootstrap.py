@@ -49,6 +49,7 @@ from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedd
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
+from recall_server.services.memory.judgements import JUDGE
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.undo import Changes
@@ -59,6 +60,7 @@ from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.ending import END, Ending
+from recall_server.services.tasks.judging import Judging
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.proposals import Proposals
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
@@ -130,8 +132,10 @@ async def open_application(
             _log_name(key),
             Sealer([one.get_secret_value() for one in settings.secret_key]),
         )
-        model_keys = ModelKeys(store, now, EXTRACT, metrics.used)
-        rules = settings.model_fallback == "rules"
+        model_keys, rules = (
+            ModelKeys(store, now, EXTRACT, metrics.used),
+            settings.model_fallback == "rules",
+        )
         keyed, chosen_judge = (
             KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None),
             _keyed(stack, judge or factories.judge(settings), model_keys, metrics, waits=not rules),
@@ -153,10 +157,11 @@ async def open_application(
             verification, factories.checkpoint_places(settings), settings.checkpoint_s
         )
         stack.push_async_callback(checkpoints.close)
-        digests, redaction, budget = (
+        budget = Budget(store, now, settings.model_tokens_per_day)
+        digests, redaction, judging = (
             Digests(key.derive("erased")),
             factories.redaction(settings),
-            Budget(store, now, settings.model_tokens_per_day),
+            Judging(store, runtime, budget, chosen_judge, settings.judge_confidence),
         )
         ingest = Ingest(
             store,
@@ -168,6 +173,7 @@ async def open_application(
             digests,
             redaction,
             budget,
+            judging.judges,
         )
         embedding, receipts = Embedding(store, runtime, vectors), Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
@@ -228,7 +234,7 @@ async def open_application(
         )
         ending, recheck, intents = (
             Ending(store, runtime, transitions, open_answers),
-            Recheck(store, runtime),
+            Recheck(store, runtime, judging.judges),
             Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None),
         )
         delegation = Delegation(store, runtime, key, audience, ending.end)
@@ -250,6 +256,7 @@ async def open_application(
                 PUSH_END: push.end,
                 PURGE: purge.work,
                 RECHECK: recheck.work,
+                JUDGE: judging.work,
             },
             runtime,
             audit.begin_job,

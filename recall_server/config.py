@@ -142,6 +142,13 @@ class Settings(BaseSettings):
         None,
         description="the language model that judges contradictions; else that of RECALL_MODEL",
     )
+    judge_confidence: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="how sure the language model must be to settle a dispute, such as 0.8; unset: "
+        "it settles none",
+    )
     model_fallback: Literal["none", "rules"] = Field(
         "none",
         description="what makes memories while the key of the language model is rejected; none: "

@@ -50,6 +50,7 @@ def open_app(database: Path | str, clock: Clock) -> Open:
         *,
         extractor: object = None,
         embedder: object = None,
+        judge: object = None,
         erasure_limits: Limits = DEFAULT_LIMITS,
         **given: object,
     ) -> AsyncIterator[Application]:
@@ -57,6 +58,7 @@ def open_app(database: Path | str, clock: Clock) -> Open:
             settings_for(database, **given),
             extractor=extractor,  # type: ignore[arg-type]
             embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]
+            judge=judge,  # type: ignore[arg-type]
             now=clock,
             random_bytes=random_bytes,
             erasure_limits=erasure_limits,

@@ -329,6 +329,14 @@ class _Reverting:
             if state and state.status is Status.DISPUTED:
                 for closed_at in moments:
                     await self.tx.disputes.reopen(memory_id, closed_at)
+        # Both sides may stay believed, so no side that is gone ends the dispute.
+        settled = [
+            memory_id
+            for memory_id, state in states.items()
+            if state and state.status is not Status.DISPUTED and _disputed(memories[memory_id])
+        ]
+        if settled:
+            await self.tx.disputes.withdraw_of(settled, self.now)
         standing = [one for one, state in states.items() if state]
         for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
             if closed_at in {one.at for one in memories[memory_id]}:
@@ -385,6 +393,12 @@ class _Reverting:
             cited = Citation(row["episode_id"], span(row))
             found.setdefault(row["memory_id"], []).append(cited)
         return found
+
+
+def _disputed(events: Sequence[MemoryEvent]) -> bool:
+    """Return whether a change left a memory disputed."""
+    state = events[-1].state
+    return state is not None and state.status is Status.DISPUTED
 
 
 async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:

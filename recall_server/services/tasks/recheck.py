@@ -17,6 +17,7 @@ from recall_server.domain.similarity import near_duplicates
 from recall_server.domain.task import Job
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
+from recall_server.services.memory.judgements import promise_judgements
 from recall_server.storage.store import Store, Transaction
 
 RECHECK = "recheck"
@@ -30,6 +31,7 @@ class Recheck:
 
     store: Store
     runtime: Runtime
+    judges: bool
 
     async def begin(self, context: Context) -> str:
         """Queue the first page. Return the id of its job, which is the change id of all pages."""
@@ -54,6 +56,8 @@ class Recheck:
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             await commit.apply(tx, plan, now)
+            if self.judges:
+                await promise_judgements(tx, self.runtime, plan, job.accessor)
             await tx.jobs.finish(job, now)
             if len(page) == PAGE_MEMORIES:
                 payload = {"run_id": job.payload["run_id"], "after": page[-1].id}

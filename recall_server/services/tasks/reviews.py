@@ -1,13 +1,12 @@
 """Reviews: everything that waits for somebody's decision, in one list; each is answered once."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import NotFound, NotWaiting
-from recall_server.domain.memory import BELIEVED, Memory
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Add, Choice, Question
 from recall_server.domain.proposal import is_proposal
@@ -17,12 +16,12 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import Redaction
+from recall_server.services.memory.judgements import question_of
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.reconcile import SIDES_MAX
 from recall_server.services.tasks.proposals import Proposals, Proposed
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.disputes import OpenDispute
 
 # How many disputes are read at once; some of them may be outside of the access scope.
 PAGE = 100
@@ -139,7 +138,7 @@ class Reviews:
                 sides = {one for dispute in page for one in (dispute.new, *dispute.existing)}
                 known = await tx.memories.get(sorted(sides))
                 for dispute in page:
-                    question = await _question(tx, dispute, known)
+                    question = await question_of(tx, dispute, known)
                     if question is not None:
                         shown = replace(question, existing=question.existing[:SIDES_MAX])
                         at = dispute.opened_at
@@ -215,7 +214,7 @@ class Reviews:
             known = await tx.memories.get(ids)
             if set(ids) - known.keys():
                 return False
-            question = await _question(tx, dispute, known) if dispute else None
+            question = await question_of(tx, dispute, known) if dispute else None
             if question is None:
                 raise await _not_waiting(tx, dispute_id)
             given = {"id": dispute_id, "choice": choice} | ({"text": text} if text else {})
@@ -231,21 +230,6 @@ class Reviews:
                 await promise_vectors(tx, self.runtime, texts)
         self.runtime.wake()
         return True
-
-
-async def _question(
-    tx: Transaction, dispute: OpenDispute, known: Mapping[str, Memory]
-) -> Question | None:
-    """Return the question of a dispute; None if a side is not `known`, because it is outside of the
-    access scope, or is no longer believed.
-    """
-    if not known.keys() >= {dispute.new, *dispute.existing}:
-        return None
-    existing = [known[one] for one in dispute.existing]
-    believed = [one for one in existing if one.status in BELIEVED]
-    if not believed or known[dispute.new].status not in BELIEVED:
-        return None
-    return await reconcile.question_of(tx, dispute.question_id, known[dispute.new], believed)
 
 
 async def _not_waiting(tx: Transaction, dispute_id: str) -> NotWaiting:

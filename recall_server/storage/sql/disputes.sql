@@ -34,6 +34,12 @@ WHERE namespace = :namespace AND closed_at IS NULL AND opened_at = :opened_at AN
   SELECT question_id FROM disputes
   WHERE namespace = :namespace AND memory_id = :memory_id AND opened_at = :opened_at)
 
+-- query: withdraw_disputes_of
+UPDATE disputes SET closed_at = :now
+WHERE namespace = :namespace AND closed_at IS NULL AND question_id IN (
+  SELECT question_id FROM disputes
+  WHERE namespace = :namespace AND memory_id IN (:ids...) AND closed_at IS NULL)
+
 -- query: reopen_disputes
 -- Reopens the disputes with all of their sides.
 UPDATE disputes SET closed_at = NULL

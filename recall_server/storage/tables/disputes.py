@@ -67,6 +67,10 @@ class Disputes(BoundTable):
             "withdraw_disputes", memory_id=memory_id, opened_at=opened_at, now=now
         )
 
+    async def withdraw_of(self, memory_ids: Sequence[str], now: datetime) -> None:
+        """Close the open disputes of memories that are disputed no more."""
+        await self._bound.send("withdraw_disputes_of", ids=list(memory_ids), now=now)
+
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
         """Reopen the disputes of a memory that were closed at this moment."""
         await self._bound.send("reopen_disputes", memory_id=memory_id, closed_at=closed_at)
