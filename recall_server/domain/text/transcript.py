@@ -70,7 +70,7 @@ _LABEL = re.compile(
     r"\s{0,8}(?:[-*>]\s{1,3})?"
     r"(?:\[(?P<before>[^\[\]\n]{3,40})\]\s{0,3})?"
     r"(?P<stars>\*{2}|__)?"
-    rf"(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}})"
+    rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)"
 )
@@ -258,11 +258,11 @@ def _classify(text: str, start: int, end: int) -> _Line:
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     timed = label is not None and _is_moment(label["before"] or "")
-    if label and _may_speak(label["name"], small=timed):
+    if label and (label["handle"] or _may_speak(label["name"], small=timed)):
         stamp = label["before"] or label["after"]
         if label["before"] and not timed:
             return _Line(start, start, end)
-        name = re.sub(r"\s+", " ", label["name"])
+        name = re.sub(r"\s+", " ", label["name"].removeprefix("@"))
         return _Line(start, start + label.end(), end, name=name, stamp=stamp)
     return _Line(start, start, end)
 

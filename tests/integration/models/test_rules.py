@@ -53,6 +53,32 @@ Porto, April\\n\\n**Must do**\\n- Port tasting at Graham's on Thursday\\n\\nHele
   fact | Porto, April: Helen gets seasick, so no boat trip on the Douro.
 Protokoll Ruderclub\\n\\nTOP 1 Bootshaus\\nDas Dach wird im März von der Firma Sörensen erneuert.
   fact | Protokoll Ruderclub, TOP 1 Bootshaus: Das Dach wird im März von der Firma Sörensen erneuert.
+# A numbered line above others is their heading; steps stay steps.
+Parish council\\n\\n1. Roads\\n- The bridge at Mill Lane is closed until 8 May.\\n2. Funds\\n- The balance is £912. Approved unanimously.
+  fact | Parish council, Roads: The bridge at Mill Lane is closed until 8 May.
+  decision | Parish council, Funds: The balance is £912. Approved unanimously.
+Elternbeirat\\n\\n1. Kasse\\nDer Kassenstand beträgt 310 Euro nach dem Sommerfest.\\n2. Termine\\nDas Laternenfest ist am 11. November.
+  fact | Elternbeirat, Kasse: Der Kassenstand beträgt 310 Euro nach dem Sommerfest.
+  fact | Elternbeirat, Termine: Das Laternenfest ist am 11. November.
+# Threads name who writes by a handle, with or without a part in the project.
+@lena-k: I deploy from Windows 11.\\n@otto (reviewer): The lock file is read twice since 3.2.\\n@lena-k: No crash on Linux 6.1.\\n@otto (reviewer): Thanks for the report.
+  fact | Lena-k deploys from Windows 11.
+  fact | The lock file is read twice since 3.2.
+  fact | No crash on Linux 6.1.
+# Whose note it is; who is meant by "she" beside "I"; "not me" and "die" are no part of a name.
+Apple cake\\n\\nBake it at 180 °C.\\nNote from Wanda: my tin needs 50 minutes.
+  fact | Apple cake: Bake it at 180 °C.
+  fact | Wanda's tin needs 50 minutes.
+Rolf: I work at Bosch, she works at Siemens.
+  fact | Rolf: I work at Bosch, she works at Siemens. | Rolf, works_at, Bosch
+Ali: who took my oat milk?\\nUma: not me, I'm allergic to oats\\nAli: ok
+  fact | Uma is allergic to oats. | Uma, allergic_to, oats
+Notizen zur Reise\\n\\nBernd verträgt keine Nüsse. Die Nummer der Hütte ist 0512 66 20.
+  fact | Bernd verträgt keine Nüsse. | Bernd, allergic_to, Nüsse
+  fact | Die Nummer der Hütte ist 0512 66 20.
+# No fact of the speaker comes out of a list of something else.
+Rules for offers\\n- Offers are per hour, 85.50 euro for plans, 95.50 for drawings.
+  fact | Offers are per hour, 85.50 euro for plans, 95.50 for drawings.
 # A label is of its own sentence; a house number ends none.
 Wifi at the cabin: network Lakeview, password trout-44-blue. Our plumber is Jonas, 0171 555 0101. The boiler was serviced in May.
   fact | Wifi at the cabin: network Lakeview, password trout-44-blue.
@@ -658,7 +684,11 @@ Si tuviera sitio, compraría dos sierras.
 Falls jemand Fragen hat, meldet euch gern.
 Ma voisine pense que le régime keto est dangereux à 50 ans.
 Mi hermano cree que Madrid tiene dos ríos.
+I'll buy two.
+Excel 365 shows the dates wrong without one.
 """),
+    "受付：お電話ありがとうございます。\n田村：予約をお願いしたいんですが。",
+    "Luc : Je le repasse le 3 juin.\nAnna : Depuis quand ?\nLuc : Depuis mai.",
     "Jon: I won't give up, Gina.\nGina: Way to go, Jon!",
     "Gina: You must really enjoy having the two of them around.\nJon: Yes.",
     "Jon: Don't miss a beat.\nGina: Thanks!",

@@ -271,7 +271,7 @@ def listed(
             if found:
                 clauses.append(Clause(start + first, start + last, said, kind, found))
                 break
-    if len(clauses) >= max(2, len(parts) - 1):
+    if len(clauses) >= max(2, len(parts) - 1) and clauses[0].start == start:
         yield from clauses
 
 

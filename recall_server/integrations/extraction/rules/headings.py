@@ -88,7 +88,9 @@ class Paragraph:
         """Return the pieces, with unmarked lines that are headings turned into headings."""
         named = list(found)
         for at, (piece, after) in enumerate(pairwise(found)):
-            if _TO_BULLET.fullmatch(self.text, piece.end, after.start) and self._is_name(piece):
+            if self._is_number(piece, after) or (
+                _TO_BULLET.fullmatch(self.text, piece.end, after.start) and self._is_name(piece)
+            ):
                 named[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
         first = named[0]
         if self._is_title(first):
@@ -116,6 +118,19 @@ class Paragraph:
         """Return whether a line only names what the list below is about, such as "Priya"."""
         line = self._line(piece)
         return line[:1].isupper() and len(line.split()) <= _NAME_WORDS_MAX
+
+    def _is_number(self, piece: Piece, after: Piece) -> bool:
+        """Whether a numbered line only names what follows it, as "2. Money" does in minutes."""
+        line = self.text[piece.start : piece.end]
+        return (
+            piece.number > 0 == after.number
+            and "\n" in self.text[piece.end : after.start]
+            and not self.text[after.start].islower()
+            and len(line.split()) <= _CAPTION_WORDS_MAX
+            and line[:1].isupper()
+            and line[-1:] not in ".!?。！？"
+            and (" " not in line or not self.language.starts("keep.order", line))
+        )
 
     def _is_caption(self, piece: Piece, after: Piece) -> bool:
         """Return whether the first line of a paragraph names what its sentences are about."""

@@ -13,7 +13,7 @@ KEPT_FROM = 3.0
 _TASK_WORDS = 8
 _WORDS_MIN = 2
 _GREETING_WORDS_MAX = 4
-_NEVER_KEPT = ("joke", "pep", "taken_back")
+_NEVER_KEPT = ("joke", "pep", "taken_back", "elided")
 _UNSURE = ("hypothetical", "quoted", "hedge")
 _INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
 # The points of each cue of a table; a clause is kept from three points.
@@ -128,6 +128,8 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     speaks = first or we
     words, precise = size(text, language), specifics(text, language)
     imperative = bool(language.starts("keep.order", text)) and not found
+    # "No errors here." of somebody in a talk is no rule.
+    imperative = imperative and not (setting.named and language.starts("words.none", text))
     custom = speaks and "habit" in cues
     due = precise and not speaks and language.has("keep.due", text) and words <= _TASK_WORDS
     points = sum(_WORTH.get(name, 0.0) for name in cues)

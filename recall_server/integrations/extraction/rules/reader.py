@@ -412,8 +412,13 @@ class _Reader:
         if says_nothing(value, language, Setting(item=True)):
             return
         decides = language.starts("keep.decision", key) is not None
-        opens = language.starts("keep.remember", key) or (
-            titles("generic").fullmatch(key) and not decides
+        by = titles("by").fullmatch(key)
+        if by:
+            voice = replace(voice, speaker=Speaker(by["name"], by["name"]))
+        opens = (
+            by
+            or language.starts("keep.remember", key)
+            or (titles("generic").fullmatch(key) and not decides)
         )
         opens = opens or pattern(language.name, "openers").match(f"{key}: ")
         if opens or size(value, language) > _VALUE_WORDS_MAX:
@@ -456,7 +461,8 @@ class _Reader:
         self.question = _Before("", 0)
         if not question.text or text.rstrip().endswith(("?", "？")):
             return False
-        if language.starts("drop.greeting", question.text):
+        short = size(question.text, language) < _OWN_WORDS_MIN - 1
+        if short or language.starts("drop.greeting", question.text):
             return False
         yes = language.starts("drop.answer_yes", text)
         opened = self._opened(0, text)[1]

@@ -21,7 +21,7 @@ def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
     if label is None:
         return user
     named = _PARENTHESES.search(line)
-    if named and named[1][0].isalpha():
+    if named and named[1][0].isalpha() and not named[1][0].islower():
         return Speaker(named[1], named[1])
     words = re.findall(r"\w+", label.lower()) or [""]
     if not roles_of("silent").isdisjoint([words[0], words[-1]]) or words[-1] == "agent":

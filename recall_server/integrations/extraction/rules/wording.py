@@ -19,6 +19,8 @@ _I = re.compile(r"(?<![\w'’.-])(?:I|i)(?P<short>['’](?:m|ve|ll|d)|m|ve)?(?![
 _MINE = re.compile(r"(?<![\w'’-])(?P<word>my|me|mine|myself)(?![\w'’-])", re.IGNORECASE)
 _WE = re.compile(r"(?P<we>We|we)(?P<short>['’](?:re|ve|ll|d))?(?![\w'’-])")
 _NEXT = re.compile(r"\s+(?P<word>[A-Za-z]+(?:['’]t)?)")
+# Beside "I": who is meant, the name of the speaker would hide.
+_OTHERS = re.compile(r"\b(?:he|she|him)\b", re.IGNORECASE)
 _CELLS = re.compile(r"\s{0,8}\|\s{0,8}")
 _BLANKS = re.compile(r"\s+")
 _MARKS = re.compile(r"\*\*|__|(?<!\w)\*(?=\w)|(?<=\w)\*(?!\w)")
@@ -73,7 +75,8 @@ def _worded(text: str, context: Context, language: Table) -> str:
     if context.heading and not first:
         return f"{context.heading}{' –' if ':' in context.heading else ':'} {text}"
     elided = context.elided or language.starts("keep.elided", text)
-    if language.name == "en" and not language.has("words.you", text) and not elided:
+    other = first and _OTHERS.search(text) and not language.has("words.relation", text)
+    if language.name == "en" and not (language.has("words.you", text) or elided or other):
         start = _WE.match(text)
         if context.team and start and not first:
             return f"The team{_agreeing(start['short'] or '', text[start.end() :], many=False)}"
