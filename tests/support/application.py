@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
@@ -30,8 +31,8 @@ class _Given(Settings):
         return (init_settings,)
 
 
-def settings_for(database: Path | str, **given: object) -> Settings:
-    where: dict[str, object] = {"db_path": database}
+def settings_for(database: Path | str, **given: Any) -> Settings:
+    where: dict[str, Any] = {"db_path": database}
     if isinstance(database, str):
         where = {"db_url": database, "key_file": KEY_FILE}
     return _Given(**{"extractor": "rules", "purge_interval_s": 0, **where, **given})
