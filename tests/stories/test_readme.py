@@ -35,7 +35,7 @@ async def test_the_example_in_the_readme_prints_what_it_says(tmp_path: Path) -> 
             output, _ = await process.communicate()
             return output.decode()
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while lines[-1:] != said.splitlines()[-1:]:
                 lines += (await printed()).splitlines()
 
