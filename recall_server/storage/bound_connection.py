@@ -33,6 +33,10 @@ _ANY_SCOPE = re.compile(r"^-- any scope: \S", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _SCOPED_READ = re.compile(rf"(?<!DELETE )(?:FROM|JOIN)\s+(?:{'|'.join(registry.SCOPED)})\b")
 _FRAGMENT = re.compile(r"\{\{(\w+)(?::(\w+))?\}\}")
+# A part that several queries of one file share, and which may use the fragments below.
+_SHARED = re.compile(
+    r"^-- fragment: (\w+)\n(.*?)(?=^-- (?:query|fragment): |\Z)", re.MULTILINE | re.DOTALL
+)
 # `@` stands for the alias of the table. Texts and tasks have no type, so they are outside every
 # scope limited to types. What is in a container that is being erased is outside every scope.
 _CLOSED = "@container NOT IN (SELECT container FROM closed_containers WHERE namespace = :namespace)"
@@ -148,6 +152,9 @@ def load(engine: Engine) -> Mapping[str, Query]:
 
 
 def parse(text: str, engine: Engine) -> list[Query]:
+    shared, text = dict(_SHARED.findall(text)), _SHARED.sub("", text)
+    for name, part in shared.items():
+        text = text.replace(f"{{{{{name}}}}}", part.strip())
     head, *blocks = re.split(r"^-- query: (\w+)\n", text, flags=re.MULTILINE)
     any_scope = bool(_ANY_SCOPE.search(head))
     return [

@@ -46,7 +46,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.types import Message as AsgiMessage
+from starlette.types import Message as HttpMessage
 
 from recall_server.api.a2a import wire
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
@@ -520,7 +520,7 @@ async def _answered_03(rpc: JsonRpcDispatcher, request: Request, body: Any) -> R
 
 
 def _receiving(body: bytes) -> Any:
-    async def receive() -> AsgiMessage:
+    async def receive() -> HttpMessage:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive
@@ -535,9 +535,9 @@ class WholeNumbers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: AsgiMessage | None = None
+        start: HttpMessage | None = None
 
-        async def rewritten(message: AsgiMessage) -> None:
+        async def rewritten(message: HttpMessage) -> None:
             nonlocal start
             if message["type"] == "http.response.start":
                 start = message
@@ -553,7 +553,7 @@ class WholeNumbers:
         await self._app(scope, receive, rewritten)
 
 
-def _measured(start: AsgiMessage, length: int) -> AsgiMessage:
+def _measured(start: HttpMessage, length: int) -> HttpMessage:
     headers = [
         (name, str(length).encode() if name == b"content-length" else value)
         for name, value in start["headers"]

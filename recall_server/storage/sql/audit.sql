@@ -1,3 +1,12 @@
+-- fragment: asked_records
+SELECT r.*, d.salt, d.details FROM tool_call_records r
+LEFT JOIN audit_details d ON d.namespace = r.namespace AND d.record_id = r.id
+WHERE r.namespace = :namespace AND r.seq < :before
+  AND (:operation = '' OR r.operation = :operation)
+  AND (:accessor = '' OR r.accessor = :accessor)
+  AND (:outcome = '' OR r.outcome = :outcome)
+  AND r.at >= :since AND r.at < :until
+
 -- query: audit_head
 SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
 
@@ -101,22 +110,10 @@ SELECT count(*) AS records FROM tool_call_records WHERE namespace = :namespace A
 
 -- query: record_page
 -- in: sqlite
-SELECT r.*, d.salt, d.details FROM tool_call_records r
-LEFT JOIN audit_details d ON d.namespace = r.namespace AND d.record_id = r.id
-WHERE r.namespace = :namespace AND r.seq < :before
-  AND (:operation = '' OR r.operation = :operation)
-  AND (:accessor = '' OR r.accessor = :accessor)
-  AND (:outcome = '' OR r.outcome = :outcome)
-  AND r.at >= :since AND r.at < :until
+{{asked_records}}
   AND (:touching = '' OR EXISTS (SELECT 1 FROM json_each(r.ids) WHERE value = :touching))
 ORDER BY r.seq DESC LIMIT :limit
 -- in: postgres
-SELECT r.*, d.salt, d.details FROM tool_call_records r
-LEFT JOIN audit_details d ON d.namespace = r.namespace AND d.record_id = r.id
-WHERE r.namespace = :namespace AND r.seq < :before
-  AND (:operation = '' OR r.operation = :operation)
-  AND (:accessor = '' OR r.accessor = :accessor)
-  AND (:outcome = '' OR r.outcome = :outcome)
-  AND r.at >= :since AND r.at < :until
+{{asked_records}}
   AND (:touching = '' OR r.ids ? :touching)
 ORDER BY r.seq DESC LIMIT :limit

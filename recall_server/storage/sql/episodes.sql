@@ -1,3 +1,13 @@
+-- fragment: cited_then
+-- By the last event of the memory until then.
+m.at <= :as_of AND c.position < m.citations AND m.seq = (
+    SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+
+-- fragment: superseded
+SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
+  COALESCE(m.valid_until, m.retired_at) AS until
+
 -- query: episode_by_key
 -- any scope: a request is compared with the one of the same key by its digest; a limited token has
 -- keys of its own
@@ -80,9 +90,7 @@ FROM citations c INDEXED BY citations_by_episode
 CROSS JOIN memory_events m INDEXED BY memory_events_forgotten
 WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
   AND m.namespace = :namespace AND m.item_id = c.memory_id AND m.status = 'forgotten'
-  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
-    SELECT max(l.seq) FROM memory_events l
-    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+  AND {{cited_then}}
 UNION
 SELECT episode_id, span_start, span_end FROM forgotten INDEXED BY forgotten_by_episode
 WHERE namespace = :namespace AND episode_id IN (:ids...) AND forgotten_at <= :as_of
@@ -91,9 +99,7 @@ WHERE namespace = :namespace AND episode_id IN (:ids...) AND forgotten_at <= :as
 SELECT c.episode_id, c.span_start, c.span_end
 FROM citations c JOIN memory_events m ON m.namespace = c.namespace AND m.item_id = c.memory_id
 WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'forgotten'
-  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
-    SELECT max(l.seq) FROM memory_events l
-    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+  AND {{cited_then}}
 UNION
 SELECT episode_id, span_start, span_end FROM forgotten
 WHERE namespace = :namespace AND episode_id IN (:ids...) AND forgotten_at <= :as_of
@@ -143,15 +149,13 @@ WHERE d.namespace = :namespace AND d.slot IN (
 -- The words that superseded memories cite, the latest last.
 -- in: sqlite
 -- CROSS JOIN fixes the order of the tables; for the index see citations_of_episodes.
-SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
-  COALESCE(m.valid_until, m.retired_at) AS until
+{{superseded}}
 FROM citations c INDEXED BY citations_by_episode CROSS JOIN memories m
 WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
   AND m.namespace = :namespace AND m.id = c.memory_id AND m.status = 'superseded'
 ORDER BY until, m.superseded_by
 -- in: postgres
-SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
-  COALESCE(m.valid_until, m.retired_at) AS until
+{{superseded}}
 FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
 WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'superseded'
 ORDER BY until, m.superseded_by
@@ -160,23 +164,17 @@ ORDER BY until, m.superseded_by
 -- any scope: of texts that were read by their access scope before
 -- The same as of a past moment, by the events.
 -- in: sqlite
-SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
-  COALESCE(m.valid_until, m.retired_at) AS until
+{{superseded}}
 FROM citations c INDEXED BY citations_by_episode CROSS JOIN memory_events m
 WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
   AND m.namespace = :namespace AND m.item_id = c.memory_id AND m.status = 'superseded'
-  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
-    SELECT max(l.seq) FROM memory_events l
-    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+  AND {{cited_then}}
 ORDER BY until, m.superseded_by
 -- in: postgres
-SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
-  COALESCE(m.valid_until, m.retired_at) AS until
+{{superseded}}
 FROM citations c JOIN memory_events m ON m.namespace = c.namespace AND m.item_id = c.memory_id
 WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'superseded'
-  AND m.at <= :as_of AND c.position < m.citations AND m.seq = (
-    SELECT max(l.seq) FROM memory_events l
-    WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
+  AND {{cited_then}}
 ORDER BY until, m.superseded_by
 
 -- query: turns_said

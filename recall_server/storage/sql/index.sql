@@ -1,3 +1,13 @@
+-- fragment: having_items
+WHERE EXISTS (
+  SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
+    AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
+
+-- fragment: vectors_found
+FROM documents d JOIN embeddings e
+  ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
+WHERE d.namespace = :namespace AND d.findable AND e.model = :model
+
 -- query: count_documents
 -- Every change of the index runs this first. Its row lock keeps two changes from deadlocking on
 -- terms, and makes the versions of a namespace become visible in their order.
@@ -65,9 +75,7 @@ SELECT term, slot, found FROM (
   SELECT term, slot, found FROM postings
   WHERE namespace = :namespace AND term IN (:terms...)
 ) AS lists
-WHERE EXISTS (
-  SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
-    AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
+{{having_items}}
 
 -- query: lists_of_all_terms
 -- Only the lists tell which words hidden entries had, so search those of all words of the
@@ -77,9 +85,7 @@ SELECT term, slot, found FROM (
   UNION ALL
   SELECT term, slot, found FROM postings WHERE namespace = :namespace
 ) AS lists
-WHERE EXISTS (
-  SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
-    AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
+{{having_items}}
 
 -- query: slots_of_items
 SELECT slot FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
@@ -391,21 +397,15 @@ SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
 
 -- query: vectors_of
 SELECT e.item_id, e.vector
-FROM documents d JOIN embeddings e
-  ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
-WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.model = :model
+{{vectors_found}} AND d.item_id IN (:ids...)
 
 -- query: having_vectors
 SELECT e.item_id
-FROM documents d JOIN embeddings e
-  ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
-WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND d.findable AND e.model = :model
+{{vectors_found}} AND d.item_id IN (:ids...)
 
 -- query: count_vectors
 SELECT count(*) AS vectors
-FROM documents d JOIN embeddings e
-  ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
-WHERE d.namespace = :namespace AND d.findable AND e.model = :model
+{{vectors_found}}
 
 -- query: models_of_vectors
 SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY model

@@ -1,3 +1,36 @@
+-- fragment: cited
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+
+-- fragment: quoted
+SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
+  {{unreconciled:m}} AS unreconciled
+
+-- fragment: first_citation
+JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+
+-- fragment: then
+-- Memories in these states as of a moment, by the last event of each until then.
+FROM memories m
+JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
+  SELECT max(l.seq) FROM memory_events l
+  WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
+WHERE m.namespace = :namespace AND e.status IN (:statuses...)
+  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
+  AND (:any_truth OR (m.valid_from <= :true_at
+    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
+  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+  AND (NOT :unreconciled OR EXISTS (SELECT 1 FROM citations c
+    JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+    WHERE c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
+      AND {{unreconciled:m}}))
+  AND {{scope:m}}
+
 -- query: add_citation
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
 SELECT :namespace, :memory_id,
@@ -78,9 +111,7 @@ RETURNING id
 
 -- query: memories_about
 -- The active memories of this attribute of this entity, newest first, as the index has them.
-SELECT m.*, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+{{cited}}
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.attribute_key = :attribute_key AND m.retired_at IS NULL
   AND {{scope:m}}
@@ -89,14 +120,9 @@ ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 -- query: memories_of_fact
 -- All memories of this attribute of this entity that are neither forgotten nor quarantined, the
 -- last recorded first.
-SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
-  {{unreconciled:m}} AS unreconciled
+{{quoted}}
 FROM memories m
-JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+{{first_citation}}
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.attribute_key = :attribute_key
   -- For a past moment the events decide.
@@ -108,9 +134,7 @@ LIMIT :limit
 
 -- query: memories_of_value
 -- The active memories of this entity that may have this value, newest first, as the index has them.
-SELECT m.*, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+{{cited}}
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.value_key = :value_key AND m.retired_at IS NULL
   AND {{scope:m}}
@@ -132,14 +156,9 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
 WHERE c.namespace = :namespace AND c.memory_id IN (:ids...)
 
 -- query: memories_by_id
-SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
-  {{unreconciled:m}} AS unreconciled
+{{quoted}}
 FROM memories m
-JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+{{first_citation}}
 WHERE m.namespace = :namespace AND m.id IN (:ids...)
   AND {{scope:m}}
 
@@ -156,10 +175,7 @@ SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata,
     LIMIT 1) AS has_forgotten,
   {{unreconciled:m}} AS unreconciled
 FROM memories m
-JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+{{first_citation}}
   AND (:past OR t.state <> 'hidden')
 WHERE m.namespace = :namespace
   -- For a past moment the events decide.
@@ -169,9 +185,7 @@ WHERE m.namespace = :namespace
   AND {{scope:m}}
 
 -- query: memories_of_topic
-SELECT m.*, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+{{cited}}
 -- Memories that expire are not merged with lasting ones, and disputed ones are not merged at all.
 WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
@@ -179,18 +193,14 @@ WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
 ORDER BY m.recorded_at, m.id LIMIT :limit
 
 -- query: active_memories
-SELECT m.*, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+{{cited}}
 WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND m.id IN (:ids...)
   AND {{scope:m}}
 
 -- query: believed_memories
 -- The believed memories that do not expire, in the order of their ids.
-SELECT m.*, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+{{cited}}
 WHERE m.namespace = :namespace AND m.id > :after AND m.retired_at IS NULL
   AND m.expires_at IS NULL AND {{scope:m}}
 ORDER BY m.id LIMIT :limit
@@ -211,14 +221,9 @@ WITH page AS (
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
 )
-SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
-  {{unreconciled:m}} AS unreconciled
+{{quoted}}
 FROM page m
-JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+{{first_citation}}
 ORDER BY m.recorded_at DESC, m.id DESC
 
 -- query: count_of_memories
@@ -240,40 +245,14 @@ SELECT status, count(*) AS memories FROM memories
 WHERE namespace = :namespace AND {{scope}} GROUP BY status
 
 -- query: page_then
--- Ids of memories in these states as of a moment, by the last event of each until then.
-SELECT m.id FROM memories m
-JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
-  SELECT max(l.seq) FROM memory_events l
-  WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
-WHERE m.namespace = :namespace AND e.status IN (:statuses...)
-  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
-  AND (:any_truth OR (m.valid_from <= :true_at
-    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
-  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
-  AND (NOT :unreconciled OR EXISTS (SELECT 1 FROM citations c
-    JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-    WHERE c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
-      AND {{unreconciled:m}}))
-  AND {{scope:m}}
+SELECT m.id
+{{then}}
 ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
 
 -- query: counts_then
--- The number of these memories by type.
-SELECT m.type, count(*) AS memories FROM memories m
-JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq = (
-  SELECT max(l.seq) FROM memory_events l
-  WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
-WHERE m.namespace = :namespace AND e.status IN (:statuses...)
-  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
-  AND (:any_truth OR (m.valid_from <= :true_at
-    AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
-  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
-  AND (NOT :unreconciled OR EXISTS (SELECT 1 FROM citations c
-    JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-    WHERE c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
-      AND {{unreconciled:m}}))
-  AND {{scope:m}}
+SELECT m.type, count(*) AS memories
+{{then}}
 GROUP BY m.type
 
 -- query: lineage

@@ -97,6 +97,15 @@ def test_a_caller_without_limits_gives_none_and_still_sees_no_closed_container(
         assert not left.search(text), query.name
 
 
+def test_queries_of_a_file_share_a_fragment_which_may_hold_a_scope() -> None:
+    chosen = f"FROM memories m {TENANT} AND {{{{scope:m}}}}"
+    queries = "-- query: q\nSELECT 1 {{chosen}}\n-- query: r\nSELECT 2 {{chosen}} LIMIT 1\n"
+
+    first, second = parse(f"-- fragment: chosen\n{chosen}\n\n{queries}", "sqlite")
+    assert [first] == parse(f"-- query: q\nSELECT 1 {chosen}\n", "sqlite")
+    assert second.sql == first.sql.replace("SELECT 1", "SELECT 2") + " LIMIT 1"
+
+
 def test_a_scope_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match=r"there is no \{\{scoep\}\}"):
         parse(f"-- query: q\nSELECT 1 FROM memories {TENANT} AND {{{{scoep}}}}\n", "sqlite")
