@@ -301,7 +301,7 @@ async def open_application(
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, runtime, receipts, ledger, digests, eraser),
+                erase=Erase(store, runtime, receipts, ledger, digests, eraser, purge.interval),
                 export=Export(
                     store,
                     reads,

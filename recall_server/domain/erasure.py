@@ -94,6 +94,10 @@ class Subject:
 
     def places(self, text: str) -> list[Span]:
         """Return the spans at which `text` names the subject."""
+        # Most texts do not, and finding all their words takes many times as long. A letter that is
+        # not ASCII may fold differently beside others.
+        if text.isascii() and not self.may_be_in(text.lower()):
+            return []
         found = list(_WORD.finditer(text))
         words = [folded(match[0]) for match in found]
         size = len(self._words)

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,19 @@ from recall_server.integrations.crypto.keys import ServerKey, verified
 from recall_server.services.erasure.erase import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage.driver import Params
+from recall_server.storage.driver import Params, moment
 from recall_server.storage.postgres import purge
 from recall_server.storage.sqlite.connection import Step, step_of
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
+from tests.support.counted import counted
 from tests.support.engines import on_sqlite
 from tests.support.erasure import erase_all, select
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB
 
+# Of an erasure of nobody, with its audit record; it took about sixty.
+NOBODY_STATEMENTS = 30
 TEXT = "Anna: I live in Lisbon near the river."
 
 
@@ -327,3 +330,37 @@ async def test_others_read_while_a_file_is_written_anew(
         monkeypatch.setattr("recall_server.storage.sqlite.driver.step_of", noticed)
         assert await store.purge() == ""
     assert read == [1]
+
+
+async def test_an_erasure_of_nobody_is_short_and_disturbs_no_job(
+    open_app: Open, clock: Clock
+) -> None:
+    """A token may ask for many, and everybody waits for its statements. Its job waits for the next
+    purge, too. The control: an erasure of somebody takes the job from its worker.
+    """
+    async with open_app(purge_interval_s=300) as application:
+        await enter(application)
+        await remember(application, TEXT)
+        await _one_that_erases(application, ALICE, 0)
+        await drained(application)
+        under_way = "UPDATE operations SET state = 'processing', attempt = 7 WHERE kind = 'embed'"
+        async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await raw.fetch(under_way, {})
+        with counted(application) as counts:
+            await application.services.erase.subject(context(application), "Nobody")
+        due = await _due_purges(application)
+        attempts = "SELECT DISTINCT attempt FROM operations WHERE kind = 'embed'"
+        kept = [row["attempt"] for row in await select(application.store, attempts)]
+        await application.services.erase.subject(context(application), "Lisbon")
+        moved = {row["attempt"] for row in await select(application.store, attempts)}
+    assert sum(counts.fetches.values()) <= NOBODY_STATEMENTS
+    assert due == [clock() + timedelta(seconds=300)]
+    assert (kept, moved - {7} != set()) == ([7], True)
+
+
+async def _due_purges(application: Application) -> list[datetime]:
+    rows = await select(
+        application.store,
+        "SELECT due_at FROM operations WHERE kind = 'purge' AND state = 'queued'",
+    )
+    return [moment(row["due_at"]) for row in rows]

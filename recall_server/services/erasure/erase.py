@@ -9,7 +9,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
@@ -125,6 +125,7 @@ class Erase:
     ledger: Ledger
     digests: Digests
     eraser: Eraser
+    purge_interval: timedelta
 
     async def namespace(self, context: Context, confirm: str) -> Erased:
         """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large
@@ -183,6 +184,7 @@ class Erase:
         request = Noted(self.runtime.new_id("ers"), namespace, kind, what, scope)
         targets = self.eraser.targets(request)
         await targets.scan(self.store.autocommit(namespace))
+        purged_at = await self.store.autocommit(None).server.purged_at()
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
             if not await targets.scan(tx):
@@ -194,7 +196,7 @@ class Erase:
             if kind is Kind.NAMESPACE:
                 await tx.audit.require(entry)
                 entry.ends_caller = True
-            erased = await self._begin(tx, entry, request, targets)
+            erased = await self._begin(tx, entry, request, targets, purged_at)
         self._after(namespace)
         return erased
 
@@ -205,18 +207,26 @@ class Erase:
         namespace = noted.namespace
         targets = self.eraser.targets(noted)
         await targets.scan(self.store.autocommit(namespace))
+        purged_at = await self.store.autocommit(None).server.purged_at()
         async with self.store.transaction(namespace, entry=context.entry, erasing=True) as tx:
             await tx.access.add_namespace(self.runtime.now())
             await tx.lock()
             await targets.scan(tx)
-            erased = await self._begin(tx, context.entry, noted, targets)
+            erased = await self._begin(tx, context.entry, noted, targets, purged_at)
         self._after(namespace)
         return erased
 
     async def _begin(
-        self, tx: Transaction, entry: AuditEntry, request: Noted, targets: Targets
+        self,
+        tx: Transaction,
+        entry: AuditEntry,
+        request: Noted,
+        targets: Targets,
+        purged_at: datetime | None,
     ) -> Erased:
-        """Erase a small target, or close a large one, and sign the receipt, in one transaction."""
+        """Erase a small target, or close a large one, and sign the receipt, in one transaction.
+        `purged_at`: when the last purge began.
+        """
         counts, now = targets.counts, self.runtime.now()
         large = self.eraser.limits.exceeded_by(counts)
         by = entry.by
@@ -243,7 +253,10 @@ class Erase:
             sealed=self.ledger.sealed(request),
             stage=Stage.ERASING if large else Stage.LOGICAL,
         )
-        await tx.jobs.add(self.runtime.new_id("job"), PURGE, {"erasure_id": request.id}, now)
+        # A small one only waits for the next purge.
+        due_at = now if large or purged_at is None else max(now, purged_at + self.purge_interval)
+        payload = {"erasure_id": request.id}
+        await tx.jobs.add(self.runtime.new_id("job"), PURGE, payload, now, due_at=due_at)
         entry.ids.append(request.id)
         entry.counts |= {**counts, "tokens_revoked": revoked}
         return Erased(

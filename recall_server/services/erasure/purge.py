@@ -78,9 +78,8 @@ class Purge:
         in the way.
         """
         erasure_id = job.payload["erasure_id"]
-        async with self.store.transaction(job.namespace) as tx:
+        async with self.store.transaction(job.namespace, write=False) as tx:
             erasure = await tx.erasures.get(erasure_id)
-            await tx.erasures.begin_purge(erasure_id)
         if erasure is not None and erasure.stage is not Stage.DONE:
             async with self._held(job):
                 if erasure.stage is Stage.ERASING:
@@ -106,8 +105,9 @@ class Purge:
         something, and sign their receipts. Return the erasure asked for, as it is then. Raises
         `Unavailable` as `Store.purge` does.
         """
-        async with self.store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(namespace) as tx:
             begun = await tx.erasures.get(erasure_id)
+            await tx.erasures.begin_purge(erasure_id)
         if begun is not None and begun.stage is Stage.ERASING:
             await self.eraser.run(begun, on_progress)
         async with self.store.transaction(None, write=False) as tx:

@@ -124,6 +124,11 @@ class Affected:
         texts = {one: self.episodes[one][0]["text"] for one in self.whole}
         return _spoken((turn for one in texts for turn in self.episodes[one][1]), texts)
 
+    @property
+    def nothing(self) -> bool:
+        """True if no row is erased or redacted, so no index, cache or job has read one."""
+        return not (self.memories or self.labelled or self.episodes or self.tasks)
+
     def counts(self) -> dict[str, int]:
         return {
             "memories": len(self.memories),
@@ -141,8 +146,11 @@ async def apply(
     again, and the same words are refused from now on. The rest of the texts stays findable.
 
     Returns the turns to extract again: those outside of the container that an erased memory rested
-    on too.
+    on too. Without a target only the erase epoch moves, by which a row that was missed is found.
     """
+    if affected.nothing:
+        await tx.erasures.next_epoch()
+        return {}
     turns = affected.turns()
     known = _digests(affected, turns, digests, _namespace(tx))
     await tx.erasures.remember(known | await _digests_given(tx, affected, digests))

@@ -267,14 +267,13 @@ class Erasures(BoundTable):
             self._bound.note_due(now, pushes=pushes)
 
     async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
-        rows = await self._bound.fetch("episodes_to_erase_by_id", ids=sorted(ids))
-        return await self.with_turns(rows)
+        return await self.with_turns(await self._rows("episodes_to_erase_by_id", ids))
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         """Return each episode with its turns."""
         ids = [row["id"] for row in episodes]
         turns: dict[str, list[Row]] = {}
-        for turn in await self._bound.fetch("turns_of_episodes", ids=ids):
+        for turn in await self._rows("turns_of_episodes", ids):
             turns.setdefault(turn["episode_id"], []).append(turn)
         return [(row, turns.get(row["id"], [])) for row in episodes]
 
@@ -284,13 +283,18 @@ class Erasures(BoundTable):
 
     async def memories_of(self, ids: Iterable[str]) -> Sequence[Row]:
         """Return these memories, in any state."""
-        return await self._bound.fetch("memories_to_erase_by_id", ids=sorted(ids))
+        return await self._rows("memories_to_erase_by_id", ids)
 
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
-        return await self._bound.fetch("citations", ids=sorted(ids))
+        return await self._rows("citations", ids)
 
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
-        return await self._bound.fetch("citations_of_episodes", ids=sorted(episode_ids))
+        return await self._rows("citations_of_episodes", episode_ids)
+
+    async def _rows(self, query: str, ids: Iterable[str]) -> Sequence[Row]:
+        """Return the rows of these ids, without a statement if there are none."""
+        wanted = sorted(ids)
+        return await self._bound.fetch(query, ids=wanted) if wanted else []
 
     async def remove_tasks(self, ids: Iterable[str]) -> None:
         """Delete tasks with all their rows, end their jobs, and return their quota."""
