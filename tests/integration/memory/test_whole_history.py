@@ -12,11 +12,13 @@ from recall_server.application import Application
 from recall_server.domain.episode import Span
 from recall_server.domain.errors import NotUndoable
 from recall_server.domain.moments import PRESENT, Past, passed
+from recall_server.domain.plan import Choice
 from recall_server.domain.query import Query
 from recall_server.storage.driver import moment
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, enter, memories
 from tests.support.erasure import select
+from tests.support.judges import ScriptedJudge
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB
 from tests.support.whole_walk import TEXTS, WholeWalk, file_of, present
@@ -153,6 +155,29 @@ async def test_whatever_happens_can_be_undone_rebuilt_and_asked_again(
         assert await walked(application, clock, seed) >= 3
 
 
+async def test_what_a_model_has_judged_can_be_undone_and_rebuilt_too(
+    open_app: Open, clock: Clock
+) -> None:
+    judge = ScriptedJudge(by_turns=(Choice.KEEP_NEW, Choice.KEEP_BOTH, None, Choice.KEEP_EXISTING))
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        walk = await begun(application, clock, 5, erases=False)
+        for step in (walk.tell, walk.resolve, walk.correct, walk.resolve, walk.resolve) * 2:
+            clock.pass_(MINUTE)
+            await step()
+            after = await present(application)
+            page = await application.services.changes.page(context(application), None)
+            if page.changes[0].operation == "judge":
+                clock.pass_(MINUTE)
+                undone = await undo(application, page.changes[0].id)
+                assert await present(application) != after
+                clock.pass_(MINUTE)
+                await undo(application, undone)
+                assert await present(application) == after, walk.taken
+            derived = await application.services.rebuild.compare(context(application))
+            assert derived.same, derived
+    assert judge.asked
+
+
 async def hits(application: Application, question: str, at: Past = PRESENT) -> dict[str, str]:
     """The items that are found, of any evidence, each with its text."""
     # Nothing is cut off: what was erased may have been the best hit, which others are measured by.
@@ -201,7 +226,7 @@ async def test_whatever_happens_the_past_is_what_it_was_but_for_what_was_erased(
     "step",
     [
         *("purge_source", "take_in", "expire", "resolve", "correct", "update", "propose"),
-        *("reextract", "relabel", "recheck"),
+        *("reextract", "relabel", "recheck", "relate"),
     ],
 )
 async def test_a_walk_takes_each_of_its_steps(open_app: Open, clock: Clock, step: str) -> None:
