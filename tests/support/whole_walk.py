@@ -19,7 +19,8 @@ from tests.support.index_walk import HELD, LINES, PASSAGES, Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 
-# All that a search goes by and all that is believed or waits; what was forgotten is neither.
+# All that a search goes by and all that is believed or waits; what was forgotten is neither. To
+# propose that something is forgotten changes no memory.
 PRESENT = """
 SELECT id, text, status, superseded_by, valid_until, retired_at, expires_at, confidence,
   reinforcements FROM memories WHERE status <> 'forgotten' ORDER BY id;
@@ -36,7 +37,8 @@ SELECT item_id, state, decided_by, decided_at, reasons FROM quarantine q
 WHERE NOT EXISTS (SELECT 1 FROM forgotten f
   WHERE f.namespace = q.namespace AND f.item_id = q.episode_id) ORDER BY item_id;
 SELECT question_id, memory_id, side FROM disputes WHERE closed_at IS NULL ORDER BY 1, 2;
-SELECT id, memory_id, side FROM proposals WHERE closed_at IS NULL ORDER BY id, memory_id;
+SELECT id, memory_id, side FROM proposals WHERE closed_at IS NULL AND kind <> 'forget'
+ORDER BY id, memory_id;
 SELECT e.item_id FROM embeddings e
 JOIN documents d ON d.namespace = e.namespace AND d.slot = e.document
 WHERE d.findable ORDER BY e.item_id

@@ -11,9 +11,12 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.episode import Span
 from recall_server.domain.errors import NotUndoable
+from recall_server.domain.intents import Intent
 from recall_server.domain.moments import PRESENT, Past, passed
-from recall_server.domain.plan import Choice
+from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.query import Query
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.storage.driver import moment
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, enter, memories
@@ -161,9 +164,14 @@ async def test_what_a_model_has_judged_can_be_undone_and_rebuilt_too(
     judge = ScriptedJudge(by_turns=(Choice.KEEP_NEW, Choice.KEEP_BOTH, None, Choice.KEEP_EXISTING))
     async with open_app(judge=judge, judge_confidence=0.5) as application:
         walk = await begun(application, clock, 5, erases=False)
-        for step in (walk.tell, walk.resolve, walk.correct, walk.resolve, walk.resolve) * 2:
+        services = application.services
+        for place in ("Oslo", "Bergen", "Faro", "Split", "Riga", "Turin"):
             clock.pass_(MINUTE)
-            await step()
+            await walk.step()
+            await services.tasks.set_policy(context(application), Policy.ASK)
+            wish = Wish(Intent.REMEMBER, Submission(f"Zoe lives in {place}.", "life"))
+            await services.intents.submit(context(application), wish)
+            clock.pass_(MINUTE)
             after = await present(application)
             page = await application.services.changes.page(context(application), None)
             if page.changes[0].operation == "judge":
@@ -175,7 +183,7 @@ async def test_what_a_model_has_judged_can_be_undone_and_rebuilt_too(
                 assert await present(application) == after, walk.taken
             derived = await application.services.rebuild.compare(context(application))
             assert derived.same, derived
-    assert judge.asked
+    assert len(judge.asked) >= len(judge.by_turns)
 
 
 async def hits(application: Application, question: str, at: Past = PRESENT) -> dict[str, str]:
@@ -226,7 +234,7 @@ async def test_whatever_happens_the_past_is_what_it_was_but_for_what_was_erased(
     "step",
     [
         *("purge_source", "take_in", "expire", "resolve", "correct", "update", "propose"),
-        *("reextract", "relabel", "recheck", "relate"),
+        *("reextract", "relabel", "recheck"),
     ],
 )
 async def test_a_walk_takes_each_of_its_steps(open_app: Open, clock: Clock, step: str) -> None:
