@@ -19,7 +19,8 @@ from tests.support.index_walk import HELD, LINES, PASSAGES, Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 
-# All that a search goes by and all that is believed or waits; what was forgotten is neither.
+# All that a search goes by and all that is believed or waits; what was forgotten is neither. To
+# propose that something is forgotten changes no memory.
 PRESENT = """
 SELECT id, text, status, superseded_by, valid_until, retired_at, expires_at, confidence,
   reinforcements FROM memories WHERE status <> 'forgotten' ORDER BY id;
@@ -36,27 +37,47 @@ SELECT item_id, state, decided_by, decided_at, reasons FROM quarantine q
 WHERE NOT EXISTS (SELECT 1 FROM forgotten f
   WHERE f.namespace = q.namespace AND f.item_id = q.episode_id) ORDER BY item_id;
 SELECT question_id, memory_id, side FROM disputes WHERE closed_at IS NULL ORDER BY 1, 2;
+SELECT id, memory_id, side FROM proposals WHERE closed_at IS NULL AND kind <> 'forget'
+ORDER BY id, memory_id;
 SELECT e.item_id FROM embeddings e
 JOIN documents d ON d.namespace = e.namespace AND d.slot = e.document
 WHERE d.findable ORDER BY e.item_id
 """
 ALL_RIGHTS = Rights(frozenset(Scope))
+UNFORGOTTEN = "SELECT id FROM memories WHERE namespace = 'alice' AND status <> 'forgotten'"
 TEXTS = "SELECT id FROM episodes WHERE namespace = 'alice' ORDER BY id"
 
 
 async def present(application: Application) -> list[list[tuple[Any, ...]]]:
     await drained(application)
     return [
-        [tuple(row.values()) for row in map(dict, await select(application.store, query))]
-        for query in PRESENT.split(";")
+        *[
+            [tuple(row.values()) for row in map(dict, await select(application.store, query))]
+            for query in PRESENT.split(";")
+        ],
+        await related(application),
     ]
 
 
+async def related(application: Application) -> list[tuple[Any, ...]]:
+    """The relations of Alice that stand, between memories that are not forgotten."""
+    ids = {row["id"] for row in await select(application.store, UNFORGOTTEN)}
+    async with application.store.transaction(ALICE, write=False) as tx:
+        found = await tx.relations.of_memories(sorted(ids), limit=1_000)
+    return sorted(
+        (one.from_id, one.to_id, one.kind, one.confidence)
+        for one in found
+        if {one.from_id, one.to_id} <= ids
+    )
+
+
 async def file_of(application: Application) -> bytes:
-    """An export of another namespace, in which two people live."""
+    """An export of another namespace, in which two people live and a change waits."""
     for text in ("Kim: I live in Oslo.", "Lou: I prefer jam. I live in Faro."):
         submission = Submission(text, "life")
         await application.services.ingest.remember(context(application, BOB), submission)
+    wish = Wish(Intent.REMEMBER, Submission("Max lives in Split.", "life"), review=True)
+    await application.services.intents.submit(context(application, BOB), wish)
     await drained(application)
     return await exported(application, BOB)
 

@@ -330,13 +330,13 @@ class _Reverting:
                 for closed_at in moments:
                     await self.tx.disputes.reopen(memory_id, closed_at)
         # Both sides may stay believed, so no side that is gone ends the dispute.
-        settled = [
+        believed = [
             memory_id
             for memory_id, state in states.items()
             if state and state.status is not Status.DISPUTED and _disputed(memories[memory_id])
         ]
-        if settled:
-            await self.tx.disputes.withdraw_of(settled, self.now)
+        if believed:
+            await self.tx.disputes.withdraw_of(believed, self.now)
         standing = [one for one, state in states.items() if state]
         for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
             if closed_at in {one.at for one in memories[memory_id]}:

@@ -107,13 +107,13 @@ def _is_restored_or_not(place: Place) -> None:
 def _is_rebuilt(place: Place) -> None:
     said = place.recall("rebuild", "alice", "--diff")
     assert said.code == 0, said.out
-    assert _believed(place) == ["I live in Lisbon."]
+    assert _believed(place) == ["The user lives in Lisbon."]
     _verifies(place)
 
 
 def _is_rebuilt_or_not(place: Place) -> None:
     """What is read is the old state or the new one."""
-    assert _believed(place) in ([], ["I live in Lisbon."])
+    assert _believed(place) in ([], ["The user lives in Lisbon."])
     _verifies(place)
 
 
@@ -162,6 +162,7 @@ def _checkpointed(place: Place) -> None:
 
 def _spoiled(place: Place) -> None:
     """The memory of alice was given another state than its last event says, beside the server."""
+    assert _believed(place)
     spoil = "UPDATE memories SET status = 'forgotten', retired_at = recorded_at"
     if place.url:
         with psycopg.connect(place.url) as raw:

@@ -1,39 +1,19 @@
 """A language model settles a dispute that no rule settles, where it may and is sure."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.extraction import Usage
 from recall_server.domain.intents import Intent
-from recall_server.domain.plan import Choice, Policy, Question
-from recall_server.integrations.extraction.extractor import Judge, Judgement
+from recall_server.domain.plan import Choice, Policy
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.services.tasks.reviews import Review, ReviewKind
 from tests.support.application import Open
 from tests.support.conversation import context, contradicted, drained, enter, memories
+from tests.support.judges import BY, ScriptedJudge
 from tests.support.whole_walk import present
-
-BY = "scripted/large/judge/1"
-
-
-@dataclass
-class Scripted(Judge):
-    """A judge of one opinion."""
-
-    choice: Choice | None
-    confidence: float = 0.9
-    asked: list[Question] = field(default_factory=list, compare=False)
-    name: str = BY
-    call_tokens_max: int = 1_000
-
-    async def judge(self, question: Question) -> Judgement:
-        self.asked.append(question)
-        return Judgement(self.choice, BY, "So it reads.", self.confidence, Usage("large", 100, 10))
-
-    async def close(self) -> None: ...
 
 
 async def waiting(application: Application) -> list[Review]:
@@ -48,13 +28,13 @@ async def texts(application: Application) -> list[str]:
 @pytest.mark.parametrize(
     ("judge", "sure", "left"),
     [
-        (Scripted(Choice.KEEP_NEW), 0.8, ["Zoe lives in Bergen."]),
-        (Scripted(Choice.KEEP_EXISTING), 0.8, ["Zoe lives in Oslo."]),
-        (Scripted(Choice.KEEP_BOTH), 0.8, ["Zoe lives in Bergen.", "Zoe lives in Oslo."]),
+        (ScriptedJudge(Choice.KEEP_NEW), 0.8, ["Zoe lives in Bergen."]),
+        (ScriptedJudge(Choice.KEEP_EXISTING), 0.8, ["Zoe lives in Oslo."]),
+        (ScriptedJudge(Choice.KEEP_BOTH), 0.8, ["Zoe lives in Bergen.", "Zoe lives in Oslo."]),
     ],
 )
 async def test_a_sure_judgement_is_a_decision_that_can_be_undone(
-    open_app: Open, judge: Scripted, sure: float, left: list[str]
+    open_app: Open, judge: ScriptedJudge, sure: float, left: list[str]
 ) -> None:
     judge = replace(judge, asked=[])
     async with open_app(judge=judge, judge_confidence=sure) as application:
@@ -84,15 +64,15 @@ async def test_a_sure_judgement_is_a_decision_that_can_be_undone(
 @pytest.mark.parametrize(
     ("judge", "sure"),
     [
-        (Scripted(Choice.KEEP_NEW, 0.7), 0.8),
-        (Scripted(None), 0.8),
-        (Scripted(Choice.KEEP_NEW), None),
+        (ScriptedJudge(Choice.KEEP_NEW, 0.7), 0.8),
+        (ScriptedJudge(None), 0.8),
+        (ScriptedJudge(Choice.KEEP_NEW), None),
         (None, 0.8),
     ],
     ids=["unsure", "cannot tell", "not set", "no model"],
 )
 async def test_a_dispute_waits_where_the_model_is_not_sure_or_may_not(
-    open_app: Open, judge: Scripted | None, sure: float | None
+    open_app: Open, judge: ScriptedJudge | None, sure: float | None
 ) -> None:
     judge = None if judge is None else replace(judge, asked=[])
     async with open_app(judge=judge, judge_confidence=sure) as application:
@@ -104,7 +84,7 @@ async def test_a_dispute_waits_where_the_model_is_not_sure_or_may_not(
 
 
 async def test_a_judgement_puts_nothing_above_what_is_trusted_more(open_app: Open) -> None:
-    judge = Scripted(Choice.KEEP_EXISTING)
+    judge = ScriptedJudge(Choice.KEEP_EXISTING)
     async with open_app(judge=judge, judge_confidence=0.5) as application:
         await enter(application)
         services = application.services
@@ -121,7 +101,7 @@ async def test_a_judgement_puts_nothing_above_what_is_trusted_more(open_app: Ope
 
 
 async def test_an_answer_given_meanwhile_stands(open_app: Open) -> None:
-    judge = Scripted(Choice.KEEP_NEW)
+    judge = ScriptedJudge(Choice.KEEP_NEW)
     async with open_app(judge=judge, judge_confidence=0.5) as application:
         await enter(application)
         dispute = await contradicted(application)
@@ -134,7 +114,7 @@ async def test_an_answer_given_meanwhile_stands(open_app: Open) -> None:
 
 
 async def test_a_spent_budget_leaves_the_dispute_to_somebody(open_app: Open) -> None:
-    judge = Scripted(Choice.KEEP_NEW)
+    judge = ScriptedJudge(Choice.KEEP_NEW)
     async with open_app(judge=judge, judge_confidence=0.5, model_tokens_per_day=1) as application:
         await enter(application)
         await contradicted(application)

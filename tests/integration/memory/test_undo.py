@@ -543,12 +543,13 @@ async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: 
         # A change of a memory since then is not in the way, and stays.
         clock.pass_(HOUR)
         await remember(application, "User: I live in Lisbon now.")
-        moved = await present(application)
+        # But for the relations, which stand last.
+        moved = (await present(application))[:-1]
         related = Past(known_at=clock())
         clock.pass_(HOUR)
         done = await undo(application, change)
         assert (set(done.memories), done.forgotten, done.texts) == ({tea.id, porto.id}, (), ())
-        assert await present(application) == moved
+        assert (await present(application))[:-1] == moved
         assert await stated(tea.id) == []
         assert await stated(tea.id, related) == [("refines", 0.5)]
         assert (await application.services.rebuild.compare(context(application))).same
@@ -560,7 +561,7 @@ async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: 
         assert done.change_id is not None
         await undo(application, done.change_id)
         assert [kind for kind, _ in await stated(tea.id)] == ["refines"]
-        assert await present(application) == moved
+        assert (await present(application))[:-1] == moved
 
         # It is not in the way of an undo either.
         await undo(application, first.job_id, with_dependents=True)

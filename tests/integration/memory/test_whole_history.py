@@ -11,12 +11,17 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.episode import Span
 from recall_server.domain.errors import NotUndoable
+from recall_server.domain.intents import Intent
 from recall_server.domain.moments import PRESENT, Past, passed
+from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.query import Query
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.storage.driver import moment
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, enter, memories
 from tests.support.erasure import select
+from tests.support.judges import ScriptedJudge
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB
 from tests.support.whole_walk import TEXTS, WholeWalk, file_of, present
@@ -151,6 +156,34 @@ async def test_whatever_happens_can_be_undone_rebuilt_and_asked_again(
 ) -> None:
     async with open_app() as application:
         assert await walked(application, clock, seed) >= 3
+
+
+async def test_what_a_model_has_judged_can_be_undone_and_rebuilt_too(
+    open_app: Open, clock: Clock
+) -> None:
+    judge = ScriptedJudge(by_turns=(Choice.KEEP_NEW, Choice.KEEP_BOTH, None, Choice.KEEP_EXISTING))
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        walk = await begun(application, clock, 5, erases=False)
+        services = application.services
+        for place in ("Oslo", "Bergen", "Faro", "Split", "Riga", "Turin"):
+            clock.pass_(MINUTE)
+            await walk.step()
+            await services.tasks.set_policy(context(application), Policy.ASK)
+            wish = Wish(Intent.REMEMBER, Submission(f"Zoe lives in {place}.", "life"))
+            await services.intents.submit(context(application), wish)
+            clock.pass_(MINUTE)
+            after = await present(application)
+            page = await application.services.changes.page(context(application), None)
+            if page.changes[0].operation == "judge":
+                clock.pass_(MINUTE)
+                undone = await undo(application, page.changes[0].id)
+                assert await present(application) != after
+                clock.pass_(MINUTE)
+                await undo(application, undone)
+                assert await present(application) == after, walk.taken
+            derived = await application.services.rebuild.compare(context(application))
+            assert derived.same, derived
+    assert len(judge.asked) >= len(judge.by_turns)
 
 
 async def hits(application: Application, question: str, at: Past = PRESENT) -> dict[str, str]:
