@@ -146,7 +146,7 @@ def _named(migration: Migration) -> str:
 async def _apply(connection: Connection, migration: Migration, now: datetime) -> None:
     await connection.script(_CREATE)
     rows = await connection.fetch("SELECT * FROM schema_version LIMIT 1", {})
-    if rows and "reads" not in rows[0].keys():  # noqa: SIM118  # a sqlite3.Row has values
+    if rows and "reads" not in rows[0]:
         await connection.script(_ADD_READS)
     await connection.script(migration.sql)
     await connection.script(

@@ -149,7 +149,6 @@ async def connected(path: Path, *, reads: bool = False) -> AsyncIterator[SqliteC
         # Statements are named and few; the cache holds them all.
         cached_statements=256,
     ) as raw:
-        raw.row_factory = sqlite3.Row
         await raw.executescript(_PRAGMAS)
         (secure,) = await raw.execute_fetchall("PRAGMA secure_delete")
         if secure[0] != 1:
@@ -223,7 +222,15 @@ _AS_IT_IS = frozenset({str, int, float, bytes, bool, type(None)})
 
 def step_of(sql: str, params: Params) -> Step:
     plain = _plain(params)
-    return lambda raw: raw.execute(sql, plain).fetchall()
+    return lambda raw: _rows(raw.execute(sql, plain))
+
+
+def _rows(cursor: sqlite3.Cursor) -> list[Row]:
+    """Return the rows by their columns, as the other engine does: a `sqlite3.Row` takes longer to
+    look up each.
+    """
+    names = [column for column, *_ in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _plain(params: Params) -> dict[str, Any]:

@@ -271,7 +271,7 @@ class SqliteDriver:
             try:
                 for statement in statements:
                     rows = await self._writer.run(step_of(statement, {}))
-                    if rows and rows[0][0]:
+                    if rows and rows[0]["busy"]:
                         raise DatabaseUnavailable(
                             "Another program still reads an older state of the database file, so "
                             "erased words stay in its journal. Try again when it has ended."

@@ -305,7 +305,7 @@ def _token(row: Row) -> TokenInfo:
 
 
 def _not_before(row: Row, names: Sequence[str] = _NOT_BEFORE) -> datetime | None:
-    limits = [moment(row[name]) for name in names if name in row.keys() and row[name]]  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+    limits = [moment(row[name]) for name in names if row.get(name)]
     return max(limits, default=None)
 
 

@@ -563,7 +563,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
 
 
 def _memory(row: Row) -> Memory:
-    quoted = "quote" in row.keys()  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+    quoted = "quote" in row
     return Memory(
         id=row["id"],
         text=row["text"],
