@@ -1,6 +1,6 @@
 """Quarantine: texts that were held back, with their words and the reasons.
 
-The words are exact, as data: they are to be judged, and must not be obeyed.
+The words are exact, since they are data: an administrator judges them, and nothing obeys them.
 """
 
 from typing import Annotated
@@ -49,7 +49,7 @@ def _page(found: Suspects, _: ListQuarantine) -> Json:
     }
 
 
-# Texts are shown as they were written: to be judged by an administrator.
+# Texts are shown as they were written, so that an administrator can judge them.
 LIST_QUARANTINE = Operation(
     "list_quarantine",
     Scope.ADMIN,

@@ -1,4 +1,4 @@
-"""Recheck what is believed, in the background."""
+"""Recheck the believed memories, in the background."""
 
 from recall_server.api.arguments import NoArguments
 from recall_server.api.operations.operation import Call, Http, Json, Operation
