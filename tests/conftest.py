@@ -36,6 +36,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays to the end: no collector has to look at it again."""
+    """Imported and collected objects stay to the end, so the garbage collector need not look at
+    them.
+    """
     gc.collect()
     gc.freeze()

@@ -20,7 +20,7 @@ def settings_for(database: Path | str, **given: object) -> Settings:
     if isinstance(database, str):
         where = {"db_url": database, "key_file": KEY_FILE}
     settings = Settings(**{"extractor": "rules", "purge_interval_s": 0, **where, **given})
-    # A file is meant even where the developer's environment names a Postgres.
+    # Use a file even if the developer's environment names a Postgres.
     return settings if isinstance(database, str) else settings.model_copy(update={"db_url": None})
 
 

@@ -1,4 +1,4 @@
-"""How long a test goes on that shows more the longer it does."""
+"""The length of tests that show more the longer they run."""
 
 import os
 
