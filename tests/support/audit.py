@@ -236,5 +236,5 @@ def vouch(database: Database, path: Path) -> Path:
 
 
 def public(path: Path) -> Path:
-    """Return the public key of a first export, which the operator keeps apart."""
+    """Write the public key of a first export to a file, which the operator keeps apart."""
     return written(path.with_suffix(".jwk"), [parsed(path)[0]["key"]])

@@ -21,7 +21,7 @@ def entry(application: Application, namespace: Namespace = ALICE) -> AuditEntry:
 def context(
     application: Application, namespace: Namespace = ALICE, *, scope: AccessScope = FULL_ACCESS
 ) -> Context:
-    """A caller of a namespace, who reaches all of it unless the test says otherwise."""
+    """Return the context of a caller, by default with access to the whole namespace."""
     return Context(entry(application, namespace), scope)
 
 

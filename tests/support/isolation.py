@@ -55,8 +55,8 @@ def _tool(name: str, argument: str, *, modern: bool, **given: Any) -> Callable[[
 
 
 def _tools(name: str, kind: str, other: str = "", **given: Any) -> tuple[Case, ...]:
-    """Return the same tool in both eras; `other` is for the second one if the first uses up the
-    row.
+    """Return the same tool in both eras; `other` is the kind for the second one if the first uses
+    up the row.
     """
     return (
         Case(kind, _tool(name, "memory_id", modern=False, **given)),
@@ -97,7 +97,7 @@ def _route(kind: str, method: str, path: str, body: Json | None = None, **header
 
 
 def _sends(of: Callable[..., Request], name: str) -> tuple[Case, ...]:
-    """A message may name a task to go on with, one it is about, a conversation, and a plan."""
+    """Return messages that name a task to continue or to refer to, a conversation, and a plan."""
     unclear: Json = {"text": "hm"}
     now: Json = {"configuration": {"returnImmediately": True}}
     return (

@@ -1,4 +1,4 @@
-"""Works that are killed at one of their writes, and copies of the databases they work on."""
+"""Processes that are killed at one of their writes, and copies of their databases."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def writes(trace: Path) -> int:
 
 @contextmanager
 def prepared(engine: str, work: str, folder: Path, postgres: Postgres | None) -> Iterator["Copies"]:
-    """Return the state before the work, which is copied for each try."""
+    """Yield copies of the state before the work, one for each try."""
     if engine == "sqlite":
         original: Database = folder / "before.db"
         asyncio.run(_prepare(work, original))

@@ -55,9 +55,9 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[None]:
-    """Restore the log after a command in this process, which configures it for its own output.
-    Otherwise errors are shown without the values of their stack, since formatting these takes a
-    second.
+    """Restore the log after a test, since a command in this process configures it for its own
+    output. Until one does, errors are shown without the values of their stack: formatting these
+    takes a second.
     """
     shown = structlog.dev.ConsoleRenderer(
         colors=False, exception_formatter=structlog.dev.plain_traceback

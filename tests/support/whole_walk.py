@@ -1,4 +1,4 @@
-"""Random walks that take all steps there are, and what stands after each."""
+"""Random walks that take every kind of step, and the state after each."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -19,7 +19,8 @@ from tests.support.index_walk import HELD, LINES, PASSAGES, Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 
-# All that a search goes by and all that is believed or waits; what was forgotten is neither.
+# All rows that a search reads, and all memories that are believed or wait; forgotten ones are
+# neither.
 PRESENT = """
 SELECT id, text, status, superseded_by, valid_until, retired_at, expires_at, confidence,
   reinforcements FROM memories WHERE status <> 'forgotten' ORDER BY id;
@@ -53,7 +54,7 @@ async def present(application: Application) -> list[list[tuple[Any, ...]]]:
 
 
 async def file_of(application: Application) -> bytes:
-    """An export of another namespace, in which two people live."""
+    """Return an export of another namespace, in which two people live."""
     for text in ("Kim: I live in Oslo.", "Lou: I prefer jam. I live in Faro."):
         submission = Submission(text, "life")
         await application.services.ingest.remember(context(application, BOB), submission)
@@ -62,7 +63,7 @@ async def file_of(application: Application) -> bytes:
 
 
 class WholeWalk(Walk):
-    """A walk of all steps; nothing is erased unless it `erases`. `file` is what it imports."""
+    """A walk of all steps; it erases only if it `erases`. `file` is the export that it imports."""
 
     def __init__(
         self, application: Application, seed: int, clock: Clock, file: bytes, *, erases: bool
@@ -141,7 +142,7 @@ class WholeWalk(Walk):
         await taken_in(self.application, self.file)
 
     async def expire(self) -> None:
-        """Hand in what is soon over, and wait until it is."""
+        """Store a text that expires soon, and wait until it has."""
         ends = self.clock() + timedelta(minutes=1)
         submission = Submission(self._line(), "life", expires_at=ends)
         await self.application.services.ingest.remember(context(self.application), submission)
