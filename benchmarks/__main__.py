@@ -36,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
 )
 MISSED, NOT_RUN = 1, 2
-# How often progress is written where standard error is no terminal.
+# The seconds between lines of progress if standard error is no terminal.
 PROGRESS_S = 5.0
 WIDTH = 120
 

@@ -1,6 +1,6 @@
-"""Whether a default search shows the answers: of texts that people hand in, and of statements of
-which later ones overwrite earlier ones. Beside it, in the same run, the lines of the texts ranked
-by .3 BM25 and .7 of the same vectors.
+"""Count the answers that a default search shows: for texts that people write, and for statements of
+which later ones overwrite earlier ones. The same run ranks the lines of the texts by .3 BM25 and .7
+of the same vectors.
 """
 
 import random
@@ -35,9 +35,9 @@ CURRENCY_LIMIT = 10
 PAGE = 200
 PROGRESS_EACH = 20
 KEYWORD_SHARE = 0.3
-# Wanted of the texts that are handed out for tuning, in percent; characters of an answer.
+# The minimums for the texts that are given for tuning, in percent; the characters of an answer.
 ALONE_MIN, TOGETHER_MIN, WEAK_MIN, CAUGHT_MIN, CHARS_MAX = 97, 93, 50, 60, 900
-# Wanted of statements, by the size of the set: the first hit, and among ten.
+# The minimums for statements, by the size of the set: the first hit, and among ten.
 FIRST_MIN = {"6k": 95, "32k": 92}
 AMONG_TEN_MIN = 98
 ANSWERS_NOTES = (
@@ -54,7 +54,7 @@ CURRENCY_NOTES = (
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a text, and what stands in any string that shows its answer."""
+    """A question about a text, and the pattern of any string that shows its answer."""
 
     text: str
     question: str
@@ -63,7 +63,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Statement:
-    """One of those a later one of which may overwrite it."""
+    """A statement that a later one may overwrite."""
 
     text: str
 
@@ -117,8 +117,8 @@ class Tally:
 
 
 async def answers(engine: str, say: Say, *, data: Path, db_url: str | None = None) -> Report:
-    """Hand in each text to a namespace of its own, and all to one; wait; ask. Raises `Invalid` on
-    data that cannot be used.
+    """Store each text in a namespace of its own, and all in one; wait; ask. Raises `Invalid` on
+    unusable data.
     """
     texts, asked = _texts(data), _questions(data)
     alone, together, caught, memories = Tally(), Tally(), 0, 0
@@ -165,7 +165,7 @@ async def answers(engine: str, say: Say, *, data: Path, db_url: str | None = Non
 
 
 async def currency(engine: str, say: Say, *, data: Path, db_url: str | None = None) -> Report:
-    """Tell the statements of each set in their order; ask for what holds. Raises `Invalid`."""
+    """Store the statements of each set in their order, and ask which hold. Raises `Invalid`."""
     rows, checks = [], []
     for size in _sizes(data):
         statements = read_lines(data / f"facts-{size}.jsonl", TypeAdapter(Statement))
@@ -201,7 +201,7 @@ async def _ask_current(
     right: list[list[bool]],
     on_progress: Say,
 ) -> None:
-    """Add to `right`, for each question, which of its hits have an answer."""
+    """For each question, add to `right` which of its hits have an answer."""
     owner = await _holding(built, "statements", statements, on_progress)
     for one in asked:
         found = await _search(built, owner, one.question, CURRENCY_LIMIT)
@@ -246,7 +246,7 @@ async def _on_scratch(
 async def _holding(
     built: Application, name: str, texts: Sequence[str], on_progress: Say = lambda _: None
 ) -> Namespace:
-    """A new namespace to which the texts were handed in, with all jobs done."""
+    """Yield a new namespace in which the texts were stored, with all jobs done."""
     await tenant(built, name)
     owner = namespace(name)
     for number, text in enumerate(texts, 1):
@@ -277,7 +277,7 @@ def _context(built: Application, owner: Namespace, operation: str) -> Context:
 
 
 def _texts(data: Path) -> dict[str, str]:
-    """The texts by the first part of their names."""
+    """Return the texts by the first part of their names."""
     files = sorted((data / "texts").glob("*.txt"))
     if not files:
         raise Invalid(f"{data / 'texts'} has no *.txt.")
@@ -296,5 +296,5 @@ def _questions(data: Path) -> Sequence[Question]:
 
 
 def _plain(text: str) -> str:
-    """Without case and punctuation."""
+    """Return a text without case and punctuation."""
     return " ".join(re.sub(r"\W+", " ", text.casefold()).split())

@@ -1,4 +1,4 @@
-"""A tenant that does what costs the server most, in a process of its own, until SIGTERM.
+"""A tenant that sends the most expensive requests, in a process of its own, until SIGTERM.
 
 Run as `python -m benchmarks.attacks ADDRESS TOKEN NAME`; it prints one line once it has begun.
 """
@@ -21,9 +21,9 @@ from recall_server.lifecycle import stop_signal
 CALLERS = 2
 DEADLINE_S = 30.0
 HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
-# Of no use to who compresses.
+# A text that does not compress.
 TOO_MUCH = random.Random(7).randbytes(950_000).hex()  # noqa: S311
-# Names below it are looked up for as long as a name server that does not answer takes.
+# The domain of names that are looked up for as long as a name server that does not answer takes.
 UNANSWERED = "unanswered.example"
 UNANSWERED_S = 20.0
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
@@ -35,7 +35,7 @@ Attack = Callable[[httpx2.AsyncClient, int], Awaitable[object]]
 
 @dataclass(frozen=True)
 class Named:
-    """What one attack does again and again, and whose rule it tries: of bytes, of the loop, or of
+    """The call that one attack repeats, and the rule that it attacks: of bytes, of the loop, or of
     background work.
     """
 
@@ -49,7 +49,7 @@ def _posts(path: str, body: Any) -> Attack:
 
 
 def _sends(message: Mapping[str, Any], **given: Any) -> Attack:
-    """A message of A2A that makes a task."""
+    """Send a message of A2A that makes a task."""
 
     async def send(http: httpx2.AsyncClient, number: int) -> None:
         said = {"messageId": f"m{number}", "role": "ROLE_USER", **message}
@@ -71,7 +71,7 @@ async def _exports_slowly(http: httpx2.AsyncClient, _: int) -> None:
 
 
 async def _pushes_into_silence(http: httpx2.AsyncClient, number: int) -> None:
-    """To a receiver that takes the connection and never answers."""
+    """Push to a receiver that takes the connection and never answers."""
 
     async def silent(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
         await asyncio.sleep(DEADLINE_S)
@@ -88,7 +88,7 @@ async def _pushes_into_silence(http: httpx2.AsyncClient, number: int) -> None:
 
 
 async def _names_that_nobody_knows(http: httpx2.AsyncClient, number: int) -> None:
-    """Of push addresses, of which the name servers do not answer."""
+    """Register push addresses for which the name servers do not answer."""
     for one in range(12):
         name = f"{number}-{one}.{UNANSWERED}"
         parts = [{"text": f"User: I own car {number} {one}."}]
@@ -97,7 +97,7 @@ async def _names_that_nobody_knows(http: httpx2.AsyncClient, number: int) -> Non
 
 
 async def _answers_nothing(http: httpx2.AsyncClient, _: int) -> None:
-    """To a task that asks hundreds of questions."""
+    """Send an answer that answers nothing, to a task that asks hundreds of questions."""
     await http.post("/v1/memories", content=json.dumps(_text("User: I live in Lisbon.")))
     asked = {"skill": "consolidate_memories", "input": {"text": TOWNS}}
     task = (await http.post("/a2a", content=json.dumps(asked))).json().get("id")
@@ -106,7 +106,7 @@ async def _answers_nothing(http: httpx2.AsyncClient, _: int) -> None:
 
 
 async def _likes_more(http: httpx2.AsyncClient, number: int) -> None:
-    """Another dozen values of one attribute."""
+    """State another dozen values of one attribute."""
     figs = " ".join(f"I like fig{12 * number + one}." for one in range(12))
     await http.post("/v1/memories", content=json.dumps(_text(f"User: {figs}")))
 
@@ -125,7 +125,7 @@ ATTACKS = {
     "slow exports": Named(BACKGROUND, _exports_slowly),
     "silent receivers": Named(BACKGROUND, _pushes_into_silence),
     "names that nobody knows": Named(BACKGROUND, _names_that_nobody_knows),
-    # Last: their jobs go on after them.
+    # These come last, since their jobs go on after them.
     "answers that say nothing": Named(BYTES, _answers_nothing),
     "values of one attribute": Named(LOOP, _likes_more),
     "merges": Named(LOOP, _posts("/v1/consolidations", {"topic": "attack", "dry_run": True})),
@@ -142,7 +142,7 @@ async def _attack(address: str, token: str, name: str) -> None:
 
         async def again() -> None:
             while True:
-                # Refusals are answers; what is closed or too late is tried again too.
+                # Refusals are answers; a closed or late call is tried again too.
                 with suppress(httpx2.HTTPError):
                     await ATTACKS[name].attack(http, next(numbers))
 

@@ -1,4 +1,5 @@
-"""Clients: the SDK's, as agents use it, and JSON-RPC on a plain socket, which costs little itself.
+"""Clients: that of the SDK, as agents use it, and JSON-RPC on a plain socket, which costs little
+itself.
 
 Each keeps its connection. A call that is refused or fails raises `RuntimeError`.
 """
@@ -30,7 +31,7 @@ HELLO = {
 
 @asynccontextmanager
 async def sdk(address: str, token: str) -> AsyncIterator[CallTool]:
-    """The client of the MCP SDK."""
+    """Yield calls of the client of the MCP SDK."""
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=DEADLINE_S) as http,
@@ -47,10 +48,10 @@ async def sdk(address: str, token: str) -> AsyncIterator[CallTool]:
 
 @asynccontextmanager
 async def plain(address: str, token: str) -> AsyncIterator[Ask]:
-    """MCP tools on a plain socket; gives the body of the answer.
+    """Yield calls of MCP tools on a plain socket, which return the body of the answer.
 
-    The SDK's client takes about as long for a call as the server does, on the same cores, and
-    that is part of numerator and denominator alike: through it, every ratio looks better.
+    The SDK's client takes about as long for a call as the server does, on the same cores. That time
+    is in numerator and denominator alike, so with it every ratio looks better.
     """
     async with _rpc(address, "/mcp", token, f"MCP-Protocol-Version: {MCP_VERSION}") as post:
         yield _tools(post)
@@ -58,9 +59,9 @@ async def plain(address: str, token: str) -> AsyncIterator[Ask]:
 
 @asynccontextmanager
 async def session(address: str, token: str) -> AsyncIterator[Ask]:
-    """The same after the handshake of a server with sessions.
+    """Yield the same calls, after the handshake of a server with sessions.
 
-    It begins anew after a call that failed, as the connection may be gone.
+    After a failed call the session begins again, since the connection may be gone.
     """
     async with AsyncExitStack() as stack:
         ask: Ask | None = None
@@ -80,7 +81,7 @@ async def session(address: str, token: str) -> AsyncIterator[Ask]:
 
 @asynccontextmanager
 async def tasks(address: str, token: str) -> AsyncIterator[CallTool]:
-    """A2A methods on a plain socket; each must be answered with a completed task."""
+    """Yield calls of A2A methods on a plain socket; each must be answered with a completed task."""
     async with _rpc(address, "/a2a", token, "A2A-Version: 1.0") as post:
 
         async def call(method: str, params: Arguments) -> None:
@@ -93,7 +94,7 @@ async def tasks(address: str, token: str) -> AsyncIterator[CallTool]:
 
 @asynccontextmanager
 async def statuses(address: str, path: str) -> AsyncIterator[Callable[[str], Awaitable[int]]]:
-    """Asks for `path` with one token after the other; gives the HTTP status."""
+    """Yield calls that get `path` with one token after the other, and return the HTTP status."""
     host = urlsplit(address).netloc
     async with _connected(address) as exchange:
 
@@ -116,7 +117,7 @@ def _tools(post: Ask) -> Ask:
 
 @asynccontextmanager
 async def _begun(address: str, token: str) -> AsyncIterator[Ask]:
-    """A session of MCP, where the server has such."""
+    """Begin a session of MCP, if the server has sessions."""
     header = f"MCP-Protocol-Version: {MCP_VERSION}"
     host = urlsplit(address).netloc
     async with _connected(address) as exchange:
@@ -134,7 +135,7 @@ async def _begun(address: str, token: str) -> AsyncIterator[Ask]:
 
 @asynccontextmanager
 async def _rpc(address: str, path: str, token: str, header: str) -> AsyncIterator[Ask]:
-    """JSON-RPC over one connection; gives the body of the answer."""
+    """Yield JSON-RPC over one connection, which returns the body of the answer."""
     host = urlsplit(address).netloc
     async with _connected(address) as exchange:
 
@@ -159,7 +160,7 @@ def _post(host: str, path: str, token: str, header: str, message: Mapping[str, A
 
 @asynccontextmanager
 async def _connected(address: str) -> AsyncIterator[Exchange]:
-    """Sends requests over one connection; gives status, headers and body of each answer."""
+    """Yield requests over one connection, which return status, headers and body of each answer."""
     where = urlsplit(address)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
 

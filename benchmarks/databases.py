@@ -23,7 +23,7 @@ COPIED = (
     *("embeddings", "documents", "postings", "terms"),
 )
 
-# Tables by what they hold; all others are "other".
+# Tables by the data that they hold; all others are "other".
 KINDS = {
     "texts": ("episodes", "turns", "forgotten"),
     "memories": ("memories", "citations", "memory_counts", "decisions"),
@@ -38,11 +38,12 @@ _numbers = itertools.count()
 
 @contextmanager
 def scratch(engine: str, url: str | None) -> Iterator[Path | str]:
-    """An empty database: a path, or a URL. Never one that exists: `url` only says which server.
+    """Yield an empty database: a path, or a URL. It is never an existing one: `url` only names the
+    server.
 
-    Raises `Invalid` where there is no Postgres server.
+    Raises `Invalid` if there is no Postgres server.
     """
-    # /tmp may be memory, and a commit there would cost nothing.
+    # /tmp may be in memory, where a commit costs nothing.
     with tempfile.TemporaryDirectory(prefix="recall-bench-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)  # for the user that a Postgres started by root runs as
         if engine == "sqlite":
@@ -57,7 +58,7 @@ def scratch(engine: str, url: str | None) -> Iterator[Path | str]:
 
 @contextmanager
 def another(database: Path | str) -> Iterator[Path | str]:
-    """One more empty database where `database` is."""
+    """Yield one more empty database on the server or in the folder of `database`."""
     if isinstance(database, str):
         with _database(database) as made:
             yield made
@@ -96,7 +97,7 @@ def _copy(
 
 
 def _copying(columns: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """For each of the tables of memories a statement that copies from one namespace to another."""
+    """Return a statement for each table of memories that copies from one namespace to another."""
     named: dict[str, list[str]] = {}
     for table, column in columns:
         if column != "namespace":
@@ -104,7 +105,7 @@ def _copying(columns: Iterable[tuple[str, str]]) -> Iterator[str]:
     for table in COPIED:
         others = ", ".join(named[table])
         yield (
-            f"INSERT INTO {table} (namespace, {others}) "  # names of the catalogue
+            f"INSERT INTO {table} (namespace, {others}) "  # names from the catalogue
             f"SELECT ?, {others} FROM {table} WHERE namespace = ?"
         )
 
@@ -143,7 +144,7 @@ def _postgres(data: Path) -> Iterator[str]:
 
 
 def key_file() -> Path:
-    """The key of the databases on Postgres that this process makes."""
+    """Return the file of the key for the databases on Postgres that this process makes."""
     return Path(tempfile.gettempdir()) / f"recall_bench_{os.getpid()}.key"
 
 
@@ -156,11 +157,11 @@ def _keyed() -> Iterator[None]:
 
 
 def settings(database: Path | str) -> Settings:
-    """Settings of an application on this database; none of the operator's own."""
+    """Return the settings of an application on this database, without those of the operator."""
     given = {"extractor": "rules", "port": 0, "worker_jobs": 0}
     if isinstance(database, str):
         return Settings(db_url=database, key_file=key_file(), **given)
-    # The environment may name the operator's own Postgres: it must not be touched.
+    # The environment may name the operator's own Postgres, which must not be changed.
     return Settings(db_path=database, **given).model_copy(update={"db_url": None})
 
 
@@ -172,7 +173,7 @@ def settle(database: Path | str) -> None:
 
 
 def space(database: Path | str) -> dict[str, int]:
-    """Bytes on disk by kind, tables with their indexes."""
+    """Return bytes on disk by kind, tables with their indexes."""
     if isinstance(database, str):
         with psycopg.connect(database, autocommit=True) as raw:
             raw.execute("VACUUM FULL")
@@ -194,7 +195,7 @@ def space(database: Path | str) -> dict[str, int]:
 
 
 def size(database: Path | str) -> int:
-    """Bytes on disk as it is, with its journal."""
+    """Return the bytes on disk, with the journal."""
     if isinstance(database, str):
         with psycopg.connect(database) as raw:
             [(found,)] = raw.execute("SELECT pg_database_size(current_database())").fetchall()
@@ -204,7 +205,7 @@ def size(database: Path | str) -> int:
 
 
 def forget_jobs(database: Path | str, name: str) -> None:
-    """Remove all jobs of the namespace `name`, so that nothing of it goes on."""
+    """Remove all jobs of the namespace `name`, so that no work of it goes on."""
     if isinstance(database, str):
         with psycopg.connect(database) as raw:
             raw.execute("DELETE FROM operations WHERE namespace = %s", (name,))
@@ -215,7 +216,7 @@ def forget_jobs(database: Path | str, name: str) -> None:
 
 
 def counted(database: Path | str, name: str) -> int:
-    """The bytes of a namespace that count against its quota."""
+    """Return the bytes of a namespace that count against its quota."""
     sql = "SELECT stored_bytes FROM namespaces WHERE namespace = "
     if isinstance(database, str):
         with psycopg.connect(database) as raw:
@@ -227,7 +228,7 @@ def counted(database: Path | str, name: str) -> int:
 
 
 def fsync_ms(database: Path | str) -> float | None:
-    """The median time of one 4 KiB write that reaches the disk; None where Postgres writes."""
+    """Return the median time of one 4 KiB write that reaches the disk; None if Postgres writes."""
     if isinstance(database, str):
         return None
     times = []

@@ -1,4 +1,4 @@
-"""The floor of an A2A task: the SDK's own server and memory store, with an agent that echoes.
+"""The least cost of an A2A task: the SDK's own server and memory store, with an agent that echoes.
 
 Run as `python -m benchmarks.echo`; its address is the one line that it prints.
 """
@@ -36,7 +36,7 @@ class Echo(AgentExecutor):
         await updater.complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """There is never anything to cancel."""
+        """Do nothing: there is never a task to cancel."""
 
 
 def _card(address: str) -> AgentCard:

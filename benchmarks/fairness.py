@@ -31,9 +31,9 @@ ANY_TOKEN = "any"  # noqa: S105  # the bare server takes every token
 BESIDE_MAX = 2.0
 COST_MAX = 1.3
 STALL_MS_MAX = 50.0
-# Bytes of the database for each that counts against the quota, as docs/operate/limits.md says.
+# Bytes of the database for each byte that counts against the quota, as docs/operate/limits.md says.
 GROWTH_MAX = 15.0
-# What nobody was charged for; a table grows by whole pages.
+# Bytes that count against no quota; a table grows by whole pages.
 GROWTH_FREE_BYTES = 4 * 2**20
 WORKER_JOBS = 4
 TURNS = 2
@@ -78,7 +78,7 @@ async def fairness(
                 def either(token: str) -> AbstractAsyncContextManager[CallTool]:
                     return plain(bare_address if token == ANY_TOKEN else address, token)
 
-                # In turn, so that drift hits both alike.
+                # The two take turns, so that drift affects both alike.
                 pairs = [p for one in operations for p in (one, replace(one, token=ANY_TOKEN))]
                 both = await measure(pairs, either, 1, seconds)
         attacked = await _attacked(database, attacking, operations, seconds, say)
@@ -121,7 +121,7 @@ async def _attacked(
     seconds: float,
     say: Say,
 ) -> tuple[list[Row], list[Check]]:
-    """A quiet tenant beside each attack."""
+    """Measure a quiet tenant during each attack."""
     rows: list[Row] = []
     checks: list[Check] = []
     async with (
@@ -129,11 +129,11 @@ async def _attacked(
         plain(server.address, operations[0].token) as ask,
     ):
         connect = partial(plain, server.address)
-        await _stalls(ask)  # a connection that asks nothing is closed, and a clock starts with it
+        await _stalls(ask)  # an idle connection is closed, and a clock starts with it
         for number, (name, attack) in enumerate(ATTACKS.items(), start=1):
             begun = size(database), _counted(database)
             alone, beside, stalls = _none(operations), _none(operations), dict[str, float]()
-            # In turn, so that what else the machine does hits both alike.
+            # The two take turns, so that other work of the machine affects both alike.
             for turn in range(1, TURNS + 1):
                 say(f"attack {number} of {len(ATTACKS)}, {name}: turn {turn} of {TURNS}")
                 forget_jobs(database, ATTACKER)
@@ -185,21 +185,21 @@ def _counted(database: Path | str) -> int:
 
 
 async def _stalls(ask: Ask) -> dict[str, float]:
-    """Those of the event loop since it was asked last: see `benchmarks.target`."""
+    """Return the stalls of the event loop since the last call: see `benchmarks.target`."""
     answer = json.loads(await ask(STALLS.name, {}))
     found: dict[str, float] = answer["result"]["structuredContent"]["data"]
     return found
 
 
 async def _admin(built: Application, name: str) -> str:
-    """A new namespace; its token, which may do everything."""
+    """Make a new namespace, and return a token that may do everything in it."""
     entry = built.services.audit.begin(namespace(name), "create_token", "benchmark", None)
     rights = Rights(frozenset({Scope.ADMIN}))
     return (await built.services.access.issue(Context(entry), wanted=TokenRequest(rights)))[0]
 
 
 def _twin(database: Path | str) -> Path | str:
-    """A database for a second server: one file serves but one."""
+    """Yield a database for a second server: a file serves only one."""
     if isinstance(database, str):
         return database
     twin = database.with_name("twin.db")

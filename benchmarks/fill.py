@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 async def tenant(
     built: Application, name: str, texts: Sequence[str] = (), say: Say = lambda _: None
 ) -> str:
-    """A new namespace with a memory of each of `texts`; its token."""
+    """Make a new namespace with a memory of each of `texts`, and return its token."""
     ns = namespace(name)
     entry = built.services.audit.begin(ns, "create_token", "benchmark", None)
     token, _ = await built.services.access.issue(Context(entry), label="benchmark")
@@ -39,9 +39,9 @@ async def fill(
     texts: Sequence[str],
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> list[str]:
-    """Make a memory of each of `texts`, with its vector; the ids, in the order of the texts.
+    """Make a memory of each of `texts`, with its vector; return the ids in the order of the texts.
 
-    The namespace must exist. The oldest is as many times seven minutes old as there are texts.
+    The namespace must exist. The age of the oldest is seven minutes for each text.
     """
     now = built.runtime.now()
     ids: list[str] = []
@@ -64,7 +64,9 @@ async def fill(
 async def fill_versions(
     built: Application, owner: Namespace, memories: int, versions: int, say: Say
 ) -> tuple[datetime, datetime]:
-    """Fill a namespace; a moment at which half of it was known, and one at which half was true."""
+    """Fill a namespace; return a moment at which half of it was known, and one at which half was
+    true.
+    """
     await tenant(built, owner)
     said = Texts(SEED).statements(memories)
     known = [built.runtime.now()]

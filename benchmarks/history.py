@@ -1,5 +1,5 @@
-"""What is derived from events: comparing and making anew what search reads, and taking back an
-import; how many events a second, and how long others wait.
+"""The costs of events: comparing and rebuilding the rows that searches read, and undoing an import;
+how many events a second, and how long others wait.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace, namespace
 
 TICK_S = 0.005
-# A call that waits for the event loop notices more than that.
+# A call notices a longer wait for the event loop.
 LOOP_MS_MAX = 250.0
 NOTES = (
     "Each memory has taken the place of an earlier version of itself, several times. `compare` "
@@ -88,7 +88,7 @@ async def _timed(name: str, events: int, act: Callable[[], Awaitable[object]]) -
 
 @asynccontextmanager
 async def _lag() -> AsyncIterator[_Lag]:
-    """How long the event loop kept others waiting meanwhile."""
+    """Yield how long the event loop kept others waiting during the block."""
     lag = _Lag()
 
     async def tick() -> None:
@@ -115,7 +115,7 @@ async def _events(built: Application, owner: Namespace) -> int:
 
 
 async def _imported(built: Application, owner: Namespace, other: Namespace) -> str:
-    """Take an export of one namespace into another; the id of that change."""
+    """Import an export of one namespace into another; return the id of that change."""
     exporting = _context(built, owner, "export_namespace")
     file = b"".join([piece async for piece in built.services.export.stream(exporting)])
     await built.services.importing.take(

@@ -20,9 +20,9 @@ SEED = 20260301
 SMALL = 1_000
 CONCURRENCIES = (1, 8, 32)
 SOCKET, SDK = "plain socket", "MCP client"
-# Wanted at concurrency 1: p50 as a ratio to that of the no-op.
+# The bounds at concurrency 1: p50 as a ratio to that of the no-op.
 P50_MAX = {(SDK, "store"): 2.0, (SOCKET, "store"): 2.4, (SDK, "search"): 2.2, (SOCKET, "search"): 3}
-# Wanted of a search with 8 callers: calls per second as a ratio to those of the no-op.
+# The bound of a search with 8 callers: calls per second as a ratio to those of the no-op.
 CROWD, CROWD_MIN = 8, 0.30
 NOTES = (
     "The no-op is a tool of the same server. Its time holds the connection, the checks of the "

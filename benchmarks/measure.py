@@ -1,4 +1,4 @@
-"""Calls operations in turn, takes their times, and makes rows of a report of them."""
+"""Calls operations in turn, measures their times, and makes rows of a report from them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,13 +12,15 @@ from benchmarks.texts import Texts
 
 NOOP = "no-op"
 WARM_UP = 5
-# Long enough for each of 32 callers to get its turn, short enough that drift hits all alike.
+# Long enough for each of 32 callers to get its turn, short enough that drift affects all alike.
 WINDOW_S = 0.75
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One call to measure: its name, the token, the tool, and what gives its arguments."""
+    """One call to measure: its name, the token, the tool, and the function that returns its
+    arguments.
+    """
 
     name: str
     token: str
@@ -68,7 +70,7 @@ class Measured:
         return len(self.latencies) / self.seconds
 
     def row(self, group: str, base: "Measured | None" = None, of: str = NOOP) -> Row:
-        """The times, and as ratios to those of `base`, which is called `of`."""
+        """Return the times, and their ratios to those of `base`, which is called `of`."""
         figures: dict[str, Figure] = {"p50 ms": self.p50}
         if base is not None:
             figures[f"p50 x {of}"] = self.p50 / base.p50
@@ -96,8 +98,8 @@ async def measure(
 ) -> list[Measured]:
     """Call `operations` in turn, round after round, until each has had `seconds` or more.
 
-    A round is one window of each, or at concurrency 1, if wanted, one call of each. A caller keeps
-    its connection, and sends its next call when its last was answered.
+    A round is one window of each operation, or at concurrency 1, if wanted, one call of each. A
+    caller keeps its connection, and sends its next call after the answer to its last.
     """
     found = [Measured(operation.name) for operation in operations]
     async with AsyncExitStack() as stack:
@@ -113,7 +115,7 @@ async def measure(
 async def connected(
     stack: AsyncExitStack, connect: Connect, operation: Operation, concurrency: int
 ) -> list[CallTool]:
-    """So many callers of an operation, warmed up, for as long as the stack lasts."""
+    """Return so many callers of an operation, warmed up, for as long as the stack lasts."""
     calls = [await stack.enter_async_context(connect(operation.token)) for _ in range(concurrency)]
     for call in calls[:WARM_UP]:
         await call(operation.tool, operation.arguments())
@@ -123,7 +125,7 @@ async def connected(
 async def run_for(
     window: float, operation: Operation, calls: Sequence[CallTool], into: Measured
 ) -> None:
-    """Let each of `calls` call again and again for so many seconds, and add the times to `into`."""
+    """Let each of `calls` call repeatedly for so many seconds, and add the times to `into`."""
     started = perf_counter()
 
     async def loop(call: CallTool) -> None:

@@ -1,4 +1,6 @@
-"""Searches of the past beside the same searches of now: what was known, what was true, and both."""
+"""Searches of the past compared with the same searches of now: what was known, what was true, and
+both.
+"""
 
 from time import perf_counter
 

@@ -1,6 +1,6 @@
 """The same load on this server and on `szl-recall`, the closest one on PyPI, in one run.
 
-Neither extracts anything meanwhile, and the client is the same: JSON-RPC on a plain socket.
+Neither extracts anything during the run, and the client is the same: JSON-RPC on a plain socket.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from recall_server.bootstrap import open_application
 SEED = 20260303
 SIZES = SMALL, LARGE = (10_000, 100_000)
 CONCURRENCIES = CROWD, GREAT_CROWD = (8, 32)
-# Searches of each size before any is measured.
+# The searches of each size before the first measured one.
 SETTLED = 100
 READY_S = 120.0
 AGAIN_S = 1.0
@@ -33,7 +33,7 @@ OURS, PEER = "ours", "peer"
 
 @dataclass(frozen=True)
 class _Server:
-    """One of both: its address, and its tokens by the number of memories."""
+    """One of the two servers: its address, and its tokens by the number of memories."""
 
     name: str
     address: str
@@ -44,7 +44,7 @@ class _Server:
 
 
 async def peer(say: Say, *, seconds: float) -> Report:
-    """Raises `Invalid` where the peer cannot be installed or started."""
+    """Measure both. Raises `Invalid` if the peer cannot be installed or started."""
     statements = Texts(SEED).statements(max(SIZES))
     with scratch("sqlite", None) as database:
         assert isinstance(database, Path)
@@ -80,7 +80,7 @@ async def _compared(
         floor,
     ]
     say("one caller")
-    # In windows: after each call of the other server, the processor's caches would hold nothing.
+    # In windows, since each call of the other server would empty the processor's caches.
     found = {1: await measure(alone, _connect(both, failed), 1, seconds, one_by_one=False)}
     errors = {1: dict(failed)}
     crowd = [floor, *(one.search(SMALL) for one in both)]
@@ -127,7 +127,7 @@ def _ours(errors: dict[str, int]) -> int:
 def _connect(
     both: Sequence[_Server], failed: Counter[str]
 ) -> Callable[[str], AbstractAsyncContextManager[CallTool]]:
-    """Callers that count calls that fail, by operation, and go on."""
+    """Return callers that count failed calls, by operation, and go on."""
     known = {
         token: (one, f"search {size:,}" if size else "store")
         for one in both
@@ -151,10 +151,10 @@ def _connect(
 
 
 async def _finds(server: _Server, text: str) -> bool:
-    """Whether a search finds the oldest memory by its own words.
+    """Return True if a search finds the oldest memory by its own words.
 
-    The peer rewrites all its memories as it starts and refuses calls meanwhile: a refused search is
-    repeated. Raises `TimeoutError`.
+    The peer rewrites all its memories when it starts, and refuses calls until then: a refused
+    search is repeated. Raises `TimeoutError`.
     """
     async with (
         asyncio.timeout(READY_S),

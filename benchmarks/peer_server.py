@@ -28,7 +28,7 @@ _KINDS = tuple(MemoryType)
 
 
 def installed(folder: Path) -> Path:
-    """The program, installed in `folder`. Raises `Invalid`."""
+    """Install the program in `folder`, and return its path. Raises `Invalid`."""
     venv.create(folder, with_pip=True)
     try:
         subprocess.run(  # noqa: S603  # nothing of it comes from outside
@@ -44,7 +44,7 @@ def installed(folder: Path) -> Path:
 
 @asynccontextmanager
 async def _silence() -> AsyncIterator[str]:
-    """The address of a model that never answers."""
+    """Yield the address of a model that never answers."""
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65_536):
@@ -59,8 +59,8 @@ async def _silence() -> AsyncIterator[str]:
 async def serving(
     program: Path, database: Path, statements: Sequence[str], sizes: Sequence[int]
 ) -> AsyncIterator[tuple[str, dict[int, str]]]:
-    """The address, and the token of a namespace with so many of `statements`, for each of `sizes`
-    and for none. Raises `Invalid` where it does not start.
+    """Yield the address, and the token of a namespace with so many of `statements`, for each of
+    `sizes` and for none. Raises `Invalid` if the server does not start.
     """
     async with _silence() as model:
         environment = {
@@ -69,7 +69,7 @@ async def serving(
             "ANTHROPIC_API_KEY": "none",
             "ANTHROPIC_BASE_URL": model,
         }
-        # Its tables are made when it starts.
+        # The peer makes its tables when it starts.
         async with _started(program, environment):
             pass
         tokens = {}
@@ -128,7 +128,7 @@ async def _token(program: Path, environment: Mapping[str, str], name: str) -> st
 
 
 def _write(database: Path, name: str, statements: Sequence[str]) -> None:
-    """Write memories as far apart and of the same kinds as ours."""
+    """Write memories of the same kinds and at the same intervals as ours."""
     now = datetime.now(UTC)
     rows = [
         (str(uuid.uuid4()), name, text, _KINDS[number % len(_KINDS)], said.isoformat())

@@ -1,4 +1,4 @@
-"""Two servers and two workers beside one Postgres, to one of each, in one run."""
+"""Compares two servers and two workers on one Postgres with one of each, in one run."""
 
 import asyncio
 import os
@@ -24,8 +24,8 @@ SEED = 20260304
 SEARCHED, WORKED = "searched", "worked"
 ONE, TWO = "one", "two"
 SEARCHES_MIN = 1.6
-# The servers, the workers, Postgres and the callers run on the same machine: with fewer they share
-# what one server leaves.
+# The servers, the workers, Postgres and the callers run on the same machine: with fewer cores they
+# share what one server leaves.
 CORES_MIN = 8
 DRAINED_S = 600.0
 _POLL_S = 0.2
@@ -49,7 +49,9 @@ async def replicas(
     seconds: float,
     db_url: str | None,
 ) -> Report:
-    """Searches a second of one server and of two, and jobs a second of one worker and of two."""
+    """Measure searches a second of one server and of two, and jobs a second of one worker and of
+    two.
+    """
     with scratch(engine, db_url) as database:
         async with open_application(settings(database)) as built:
             alone = await tenant(built, SEARCHED, Texts(SEED).statements(memories), say)
@@ -97,14 +99,14 @@ async def replicas(
 
 
 async def _another(built: Application, name: str) -> str:
-    """One more token of a namespace."""
+    """Return one more token of a namespace."""
     entry = built.services.audit.begin(namespace(name), "create_token", "benchmark", None)
     token, _ = await built.services.access.issue(Context(entry), label="benchmark")
     return token
 
 
 async def _jobs_per_second(database: Path | str, workers: int) -> float:
-    """Of those that wait, with so many workers."""
+    """Return how many waiting jobs so many workers do in a second."""
     async with open_application(settings(database)) as built, AsyncExitStack() as stack:
         began = built.runtime.now()
         for _ in range(workers):

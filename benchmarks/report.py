@@ -1,4 +1,4 @@
-"""The one shape of every report: named rows of figures, and checks of figures against bounds."""
+"""The form of every report: named rows of figures, and checks of figures against bounds."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class Report:
         return [check.name for check in self.checks if not check.passed]
 
     def figures(self, name: str) -> Mapping[str, Figure]:
-        """The figures of the first row with this name."""
+        """Return the figures of the first row with this name."""
         return next(row.figures for row in self.rows if row.name == name)
 
 
@@ -70,7 +70,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def show_notes(reports: Iterable[Report], console: Console) -> None:
-    """The notes of the reports, each once."""
+    """Print the notes of the reports, each once."""
     for notes in dict.fromkeys(report.notes for report in reports if report.notes):
         console.print(f"\n{escape(notes)}")
 

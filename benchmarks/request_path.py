@@ -1,4 +1,5 @@
-"""How many files and functions of the product one store and one search execute, of a warm server.
+"""Counts the files and functions of the product that one store and one search execute, on a warm
+server.
 
 The calls go through the whole ASGI application, and threads of the product count too.
 """
@@ -33,7 +34,7 @@ HEADERS = {
     "MCP-Protocol-Version": MCP_VERSION,
     "Accept": "application/json, text/event-stream",
 }
-# Wanted: files, functions.
+# The bounds: files, functions.
 BOUNDS = {"store_memory": (40, 150), "search_memories": (45, 200)}
 # Parts of a function, not functions.
 INLINE = frozenset({"<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
@@ -45,7 +46,9 @@ _ROOT = Path(recall_server.__file__).parent
 
 
 class Recorder:
-    """Code objects that run while it is on, in every thread started after it was installed."""
+    """Records the code objects that run while it is on, in every thread started after it was
+    installed.
+    """
 
     def __init__(self) -> None:
         self._seen: set[CodeType] = set()
@@ -63,7 +66,7 @@ class Recorder:
 
     @contextmanager
     def on(self) -> Iterator[set[CodeType]]:
-        """The code that runs while the block lasts."""
+        """Record the code that runs while the block lasts."""
         self._seen, self._on = set(), True
         try:
             yield self._seen
@@ -78,7 +81,7 @@ class Recorder:
 async def request_path(say: Say, *, every: bool = False) -> Report:
     """Count on a SQLite file of its own; with `every`, a row for each function."""
     recorder, texts = Recorder(), Texts(SEED)
-    # The writer threads of the database start within, so that they are recorded.
+    # The writer threads of the database start within this block, so that they are recorded.
     with tempfile.TemporaryDirectory() as folder, recorder.installed():
         async with open_application(settings(Path(folder) / "recall.db")) as built:
             token = await tenant(built, "path", texts.statements(MEMORIES), say)
@@ -87,7 +90,8 @@ async def request_path(say: Say, *, every: bool = False) -> Report:
                 for tool in BOUNDS:
                     for _ in range(WARM_UP):
                         await _call(client, tool, texts)
-                    # The records of these are written behind them: not in the call measured next.
+                    # The records of these calls are written after them: not in the next measured
+                    # call.
                     await built.services.audit.reads.flush()
                     with recorder.on() as seen:
                         await _call(client, tool, texts)
@@ -109,7 +113,7 @@ async def request_path(say: Say, *, every: bool = False) -> Report:
 
 
 def functions(seen: set[CodeType]) -> dict[str, set[str]]:
-    """Qualified names of functions by file of the product."""
+    """Return the qualified names of functions by file of the product."""
     by_file: dict[str, set[str]] = {}
     for code in seen:
         path = Path(code.co_filename)
@@ -131,7 +135,7 @@ async def _call(client: httpx2.AsyncClient, tool: str, texts: Texts) -> None:
 
 @asynccontextmanager
 async def _client(app: ASGIApp, token: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the application without a socket, for as long as its lifespan lasts."""
+    """Yield a client of the application without a socket, for as long as its lifespan lasts."""
     sent: asyncio.Queue[Message] = asyncio.Queue()
     received: asyncio.Queue[Message] = asyncio.Queue()
     scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}

@@ -1,4 +1,5 @@
-"""How much of what was said is found again, and how well a search tells that nothing is there.
+"""Measures how much of what was said is found again, and how well a search says that nothing is
+there.
 
 Conversations are stored as transcripts, the application's own worker processes them, and questions
 go through the same service as those of every protocol.
@@ -40,12 +41,12 @@ from recall_server.services.search.recall import Found as Searched
 SEED = 20261122
 TICK = timedelta(seconds=1)
 DELIVERED_HITS = 10
-# Stands for a doc in the place of a hit that cites the same as another.
+# The doc of a hit that cites the same as another hit.
 AGAIN = ""
 SCORE_TOLERANCE = 1e-6
 # The LoCoMo conversations with which all constants of the ranking were chosen.
 TUNED_ON = ("conv-26", "conv-30", "conv-41", "conv-42", "conv-43")
-# Wanted there with the defaults, in percent.
+# The bounds for these with the defaults, in percent.
 R_AT_10_MIN = 79.0
 ALL = "answerable"
 ELSEWHERE = "asked of another corpus"
@@ -77,7 +78,7 @@ class Options:
 
     @property
     def default(self) -> bool:
-        """Whether nothing is asked for that changes the ranking."""
+        """True if no option changes the ranking."""
         return not (self.embedder or self.reranker or self.profile or self.without)
 
 
@@ -96,7 +97,7 @@ class Found:
 @dataclass(frozen=True)
 class Answer:
     """The hits of a question, best first, and the evidence that its answer is there. `shown`: the
-    docs of which a sentence stands in what the first `DELIVERED_HITS` show, in so many `chars`;
+    docs of which a sentence is in the text of the first `DELIVERED_HITS`, in so many `chars`;
     `delivered`: all docs that come with these and the turns around them, if asked for.
     """
 
@@ -109,8 +110,8 @@ class Answer:
 
     @cached_property
     def ranked(self) -> tuple[tuple[str, float], ...]:
-        """The docs in the order of the hits, with their scores. A hit that cites nothing new keeps
-        its place and shows no doc: ten hits are ten.
+        """Return the docs in the order of the hits, with their scores. A hit that cites nothing new
+        keeps its place and shows no doc, so that ten hits stay ten.
         """
         ranked: list[tuple[str, float]] = []
         seen: set[str] = set()
@@ -123,8 +124,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """The answers of one engine. `elsewhere`: the evidence for the same questions where they have
-    no answer. `degraded`: why the vectors took no part, if they did not.
+    """The answers of one engine. `elsewhere`: the evidence for the same questions in a corpus
+    without their answer. `degraded`: why the vectors took no part, if they did not.
     """
 
     engine: str
@@ -159,7 +160,7 @@ class Result:
         return Report("retrieval", self.engine, rows, checks, facts, NOTES)
 
     def delivered(self) -> Estimate:
-        """The share of the evidence that comes with ten hits and the turns around them."""
+        """Return the share of the evidence that comes with ten hits and the turns around them."""
         asked = self._answers_in(ALL)
         shares = [
             len(a.delivered & set(a.question.gold)) / len(set(a.question.gold)) for a in asked
@@ -192,7 +193,7 @@ class Result:
         )
 
     def _categories(self) -> Iterator[Row]:
-        """All answerable questions together, then each category."""
+        """Return all answerable questions together, then each category."""
         names = dict.fromkeys(a.question.category for a in self.answers if a.question.gold)
         for name in (ALL, *names):
             if answers := self._answers_in(name):
@@ -202,7 +203,7 @@ class Result:
                 yield Row("found", name, {"questions": len(answers), **figures})
 
     def _unanswerable(self) -> Iterator[Row]:
-        """Each kind of questions whose answer is not in memory, beside those whose answer is."""
+        """Return each kind of questions without an answer in memory, with those that have one."""
         answerable = [answer.evidence for answer in self.answers if answer.question.counts]
         kinds = {
             name: [a.evidence for a in self.answers if a.question.category == name]
@@ -220,7 +221,7 @@ class Result:
 
 
 def agreement(one: Result, other: Result) -> Report:
-    """Whether two engines give the same items in the same order with the same scores."""
+    """Check that two engines give the same items in the same order with the same scores."""
     unlike = disagreement(one, other)
     name = f"questions of {len(one.answers)} answered unlike {one.engine}"
     row = Row("", name, {"unlike": len(unlike), "first of them": ", ".join(unlike[:10]) or "-"})
@@ -229,7 +230,7 @@ def agreement(one: Result, other: Result) -> Report:
 
 
 def disagreement(one: Result, other: Result) -> list[str]:
-    """The ids of the questions that two runs do not answer alike."""
+    """Return the ids of the questions that two runs answer differently."""
     return [
         first.question.id
         for first, second in zip(one.answers, other.answers, strict=True)
@@ -242,7 +243,9 @@ def disagreement(one: Result, other: Result) -> list[str]:
 
 
 def rankings(results: Sequence[Result]) -> Iterator[str]:
-    """A line of JSON for each question of each run: the docs it found, and the hits behind them."""
+    """Yield a line of JSON for each question of each run: the docs it found, and the hits behind
+    them.
+    """
     for result in results:
         for answer in result.answers:
             asked = answer.question
@@ -309,7 +312,7 @@ class _Conversations:
         self._docs_of: dict[str, frozenset[str]] = {}
 
     async def store(self, data: DataSet) -> dict[str, int]:
-        """Store every session and run its jobs; counts of docs, turns and memories."""
+        """Store every session and run its jobs; return the counts of docs, turns and memories."""
         for number, corpus in enumerate(data.corpora, 1):
             self._tenants[corpus] = namespace(f"corpus-{number}")
             await tenant(self._built, self._tenants[corpus])
@@ -380,14 +383,15 @@ class _Conversations:
                 )
             )
         if neighbours:
-            # Asked again: the first hits leave those turns to later ones that are hits too.
+            # The search runs again, since the first hits leave those turns to later ones that are
+            # hits too.
             wider = replace(query, limit=DELIVERED_HITS, neighbours=neighbours)
             answers = [await self._with_delivered(one, wider) for one in answers]
         return tuple(answers), degraded
 
     async def ask_elsewhere(self, data: DataSet, query: Query) -> tuple[float, ...]:
-        """The evidence for questions that have no answer where they are asked."""
-        # It does not depend on the re-ranker.
+        """Return the evidence for questions in a corpus that has no answer to them."""
+        # The evidence does not depend on the re-ranker.
         query = replace(query, without=query.without | {Step.RERANK})
         found = []
         for number, question in enumerate(data.elsewhere(), 1):
@@ -429,5 +433,5 @@ class _Conversations:
 
 
 def _within(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
-    """Those of `spans` that overlap one of `others`."""
+    """Return those of `spans` that overlap one of `others`."""
     return [span for span in spans if any(span.overlaps(one) for one in others)]

@@ -15,7 +15,7 @@ from recall_server.domain.episode import Span
 from recall_server.domain.errors import Invalid
 
 DOCS, QUESTIONS = "docs.jsonl", "queries.jsonl"
-# Questions about what was never said: finding nothing is right.
+# The category of questions about what was never said: finding nothing is right.
 UNANSWERABLE = frozenset({"adversarial"})
 
 SENTENCE_MIN = 20
@@ -37,14 +37,14 @@ class Doc:
 
     @property
     def sentences(self) -> list[str]:
-        """Those that say something: of a doc that has only short ones, all of it."""
+        """Return the sentences that say something; for a doc of only short ones, all of it."""
         text = " ".join(self.text.split())
         said = [one for one in re.split(r"(?<=[.!?])\s+", text) if len(one) >= SENTENCE_MIN]
         return said or [text]
 
     @property
     def line(self) -> str:
-        """As a transcript has it; a line break within would make a turn of its own."""
+        """Return the line of a transcript; a line break in it would make another turn."""
         picture = f"[image: {self.caption}]" if self.caption else ""
         return " ".join(f"{self.speaker}: {self.text} {picture}".split())
 
@@ -61,7 +61,7 @@ class Question:
 
     @property
     def counts(self) -> bool:
-        """Whether there is something to be found."""
+        """True if there is an answer to be found."""
         return bool(self.gold) and self.category not in UNANSWERABLE
 
 
@@ -75,14 +75,15 @@ class Session:
 
     @property
     def text(self) -> str:
-        """The session as a transcript: a heading with its date, then a line for each doc."""
+        """Return the session as a transcript: a heading with its date, then a line for each doc."""
         at = self.docs[0].timestamp
         return "\n".join([f"{at.day} {at:%B %Y %I:%M %p}", *(doc.line for doc in self.docs)])
 
     def places(self, text: str) -> list[tuple[Span, str]]:
-        """The place of each doc in the transcript as it was stored, where some may be redacted.
+        """Return the place of each doc in the transcript as it was stored, where some may be
+        redacted.
 
-        Raises `Invalid` where that has other lines.
+        Raises `Invalid` if the transcript has other lines.
         """
         lines = text.split("\n")
         if len(lines) != len(self.docs) + 1:
@@ -107,7 +108,7 @@ class DataSet:
 
     @property
     def after(self) -> datetime:
-        """A day after all of it was said."""
+        """A day after everything was said."""
         said = (doc.timestamp for session in self.sessions for doc in session.docs)
         return max(at.replace(tzinfo=at.tzinfo or UTC) for at in said) + timedelta(days=1)
 
@@ -116,15 +117,16 @@ class DataSet:
         return {(doc.corpus, doc.id): doc for one in self.sessions for doc in one.docs}
 
     def said_in(self, corpus: str, docs: Collection[str], text: str) -> frozenset[str]:
-        """Those of these docs of which a sentence stands in the text."""
+        """Return the docs of which a sentence is in the text."""
         plain = " ".join(text.split())
         return frozenset(
             one for one in docs if any(said in plain for said in self._docs[corpus, one].sentences)
         )
 
     def elsewhere(self) -> tuple[Question, ...]:
-        """The questions with an answer, asked of the corpus after theirs, with the names of its
-        people put in for those of their own: the answer was never said there. None of one corpus.
+        """Return the questions with an answer for the corpus after theirs, with the names of its
+        people in place of their own: their answer was never said there. With only one corpus there
+        are none.
         """
         corpora = self.corpora
         if len(corpora) < 2:
@@ -152,7 +154,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 def read(folder: Path) -> DataSet:
-    """The data set of a folder with `docs.jsonl` and `queries.jsonl`. Raises `Invalid`."""
+    """Read the data set of a folder with `docs.jsonl` and `queries.jsonl`. Raises `Invalid`."""
     docs = read_lines(folder / DOCS, TypeAdapter(Doc))
     questions = read_lines(folder / QUESTIONS, TypeAdapter(Question))
     sessions = tuple(
@@ -167,7 +169,7 @@ def read(folder: Path) -> DataSet:
 
 
 def read_lines(file: Path, adapter: TypeAdapter[_Line]) -> Sequence[_Line]:
-    """Every line of a file; there is at least one."""
+    """Yield every line of a file; there is at least one."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:

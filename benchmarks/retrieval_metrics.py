@@ -1,4 +1,4 @@
-"""How good a ranking is, and how well evidence tells answerable questions from others.
+"""Measures of a ranking, and of how well evidence separates answerable questions from others.
 
 Pure functions, with the usual formulas.
 """
@@ -25,17 +25,17 @@ class Estimate:
     high: float
 
     def __str__(self) -> str:
-        """In percent."""
+        """Return the estimate in percent."""
         return f"{100 * self.mean:.1f} ({100 * self.low:.1f}-{100 * self.high:.1f})"
 
 
 def recall_at(k: int, ranked: Sequence[str], gold: Collection[str]) -> float:
-    """The share of the evidence among the first `k`."""
+    """Return the share of the evidence among the first `k`."""
     return len(set(ranked[:k]) & set(gold)) / len(set(gold))
 
 
 def measures(ranked: Sequence[str], gold: Collection[str]) -> dict[str, float]:
-    """All measures of one ranking of distinct docs, by name, each in [0, 1].
+    """Return all measures of one ranking of distinct docs, by name, each in [0, 1].
 
     R@k is recall; hit@10: whether any evidence is among the first 10; NDCG@10 with gain 1 for
     evidence (Jarvelin & Kekalainen 2002); MRR: 1 / the rank of the first evidence, 0 without any.
@@ -52,8 +52,9 @@ def measures(ranked: Sequence[str], gold: Collection[str]) -> dict[str, float]:
 
 
 def estimates(of_questions: Sequence[dict[str, float]]) -> dict[str, Estimate]:
-    """The mean of each measure over the questions, with percentile bootstrap intervals: questions
-    are drawn with replacement (Efron 1979), always the same ones for the same number of questions.
+    """Return the mean of each measure over the questions, with percentile bootstrap intervals:
+    questions are drawn with replacement (Efron 1979), always the same ones for the same number of
+    questions.
     """
     names = list(of_questions[0])
     values = np.array([[question[name] for name in names] for question in of_questions])
@@ -68,13 +69,13 @@ def estimates(of_questions: Sequence[dict[str, float]]) -> dict[str, Estimate]:
 
 
 def auc(greater: Sequence[float], less: Sequence[float]) -> float:
-    """The area under the ROC curve: of all pairs, the share in which the first is the greater, and
-    half of those that are equal (Mann & Whitney 1947).
+    """Return the area under the ROC curve: the share of all pairs in which the first is greater,
+    and half of those that are equal (Mann & Whitney 1947).
     """
     first, second = np.array(greater)[:, None], np.array(less)[None, :]
     return float((first > second).mean() + (first == second).mean() / 2)
 
 
 def weak_share(evidence: Sequence[float]) -> float:
-    """The share with evidence so weak that an agent had better say that it does not know."""
+    """Return the share with evidence so weak that an agent had better say that it does not know."""
     return float(np.mean(np.array(evidence) < WEAK_BELOW))

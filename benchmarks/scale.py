@@ -27,18 +27,18 @@ from recall_server.storage.index.vector_cache import Floats, unpacked
 SEED = 20260302
 NEIGHBOUR = 1_000
 COLD_STARTS = 3
-# After this many searches the server's caches hold as much as they ever will.
+# After this many searches the server's caches are as full as they ever will be.
 SETTLED = 200
 SETTLED_AT_ONCE = 8
-# Wanted: p50 by how many times more memories there are than in the smallest namespace.
+# The bounds of p50, by how many times more memories there are than in the smallest namespace.
 GROWTH_MAX = {100: 2.0, 1_000: 10.0}
 RECALL_MIN = 0.98
 NEIGHBOURS_MAX = 1.2
 RESIDENT_AT, RESIDENT_MB_MAX = 100_000, 400.0
 COLD_START_MAX = 3.0
-# Of the vector index: questions, results, and how much nearer counts as nearer.
+# For the vector index: questions, results, and how much nearer counts as nearer.
 QUESTIONS, NEAREST, NOISE = 100, 10, 1e-6
-# Vectors read at a time: 5 MB of them.
+# The vectors that are read at a time: 5 MB.
 PAGE = 5_000
 
 
@@ -109,7 +109,7 @@ async def scale(
     seconds: float,
 ) -> Report:
     """Measure over one namespace of each size in `database`, and over one of `NEIGHBOUR` memories
-    alone and beside others of that size.
+    alone and with others of that size.
     """
     tokens: dict[int, str] = {}
     async with open_application(settings(database)) as built:
@@ -137,12 +137,14 @@ async def scale(
 
 
 async def _starts(database: Path | str, token: str) -> tuple[float, float]:
-    """Seconds from the start of a server to its first answer, with memories and with none."""
+    """Measure the seconds from the start of a server to its first answer, with memories and with
+    none.
+    """
     with another(database) as nothing:
         async with open_application(settings(nothing)) as built:
             unused = await tenant(built, "nobody")
         times: dict[str, list[float]] = {token: [], unused: []}
-        # In turn, so that drift hits both alike.
+        # The two take turns, so that drift affects both alike.
         for _ in range(COLD_STARTS):
             for where, key in ((database, token), (nothing, unused)):
                 started = perf_counter()
@@ -168,7 +170,7 @@ async def _jobs_done(address: str, token: str) -> None:
 async def _beside(
     database: Path | str, neighbours: int, seconds: float, say: Say
 ) -> list[Measured]:
-    """The same search over the same memories, alone and beside other namespaces."""
+    """Measure the same search over the same memories, alone and with other namespaces."""
     with another(database) as quiet, another(database) as crowded:
         tokens = []
         for where in (quiet, crowded):
@@ -193,8 +195,8 @@ async def _beside(
 
 
 async def recall_of_vectors(built: Application, owner: Namespace, seed: int) -> float:
-    """recall@10, the mean over `QUESTIONS` questions: of the ten nearest, how many are among the
-    nearest that a search looks at. One that is as near as the tenth counts as one of them.
+    """Return recall@10, the mean over `QUESTIONS` questions: how many of the ten nearest are among
+    the nearest that a search compares. A vector as near as the tenth counts as one of them.
     """
     assert built.embedder is not None
     texts = Texts(seed)
@@ -214,7 +216,7 @@ async def recall_of_vectors(built: Application, owner: Namespace, seed: int) -> 
 
 
 async def _tenth(built: Application, owner: Namespace, model: str, asked: Floats) -> list[float]:
-    """For each question the cosine of the tenth of all vectors."""
+    """Return for each question the cosine of the tenth of all vectors."""
     best = np.full((len(asked), NEAREST), -1.0)
     async with built.store.transaction(owner, write=False) as tx:
         (last,) = await tx.bound.fetch("last_slot", model=model)

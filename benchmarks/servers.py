@@ -18,22 +18,22 @@ STOP_S = 15.0
 
 @dataclass(frozen=True)
 class Served:
-    """Its address and its process."""
+    """The address and the process of a server."""
 
     address: str
     pid: int
 
     def processor_s(self) -> float | None:
-        """Seconds of processor time that it has used; None where the system does not tell."""
+        """Seconds of processor time that it has used; None if the system does not say."""
         try:
-            # Behind the name of the program, which may hold anything.
+            # After the name of the program, which may hold anything.
             fields = Path(f"/proc/{self.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
         except OSError:
             return None
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_mb(self) -> float | None:
-        """Megabytes of memory that it holds; None where the system does not tell."""
+        """Megabytes of memory that it holds; None if the system does not say."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text("utf-8")
         except OSError:
@@ -44,8 +44,8 @@ class Served:
 
 @asynccontextmanager
 async def served(module: str, given: Mapping[str, str], *arguments: str) -> AsyncIterator[Served]:
-    """Run `python -m module arguments`, whose first line is its address. The operator's own
-    settings are not its: only those given.
+    """Run `python -m module arguments`, whose first line is its address. It gets the given
+    settings, and none of the operator's.
     """
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
@@ -73,15 +73,15 @@ async def served(module: str, given: Mapping[str, str], *arguments: str) -> Asyn
 def target(
     database: Path | str, worker_jobs: int = 0, *options: str, **more: str
 ) -> AbstractAsyncContextManager[Served]:
-    """The real server, with the settings of production, but for the number of calls a minute and
-    `more`, by the names of their variables.
+    """Run the real server with the settings of production, except for the number of calls a minute
+    and `more`, by the names of their variables.
     """
     return served("benchmarks.target", _given(database, worker_jobs, more), *options)
 
 
 @asynccontextmanager
 async def working(database: Path | str) -> AsyncIterator[None]:
-    """A worker of its own, with the settings of production."""
+    """Run a worker of its own, with the settings of production."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "recall_server", "worker"),
         env={**_without_ours(), **_given(database, 4, {})},
@@ -97,7 +97,7 @@ async def working(database: Path | str) -> AsyncIterator[None]:
 
 
 def _without_ours() -> dict[str, str]:
-    """The environment without the operator's own settings."""
+    """Return the environment without the operator's own settings."""
     return {key: value for key, value in os.environ.items() if not key.startswith("RECALL_")}
 
 

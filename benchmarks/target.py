@@ -45,7 +45,7 @@ class Nothing(Arguments):
 
 
 class Loop:
-    """How long the event loop was held, at most, since it was asked last."""
+    """The longest time that the event loop was occupied since the last call."""
 
     def __init__(self) -> None:
         self._held_s = 0.0
@@ -53,8 +53,8 @@ class Loop:
         self._beating: asyncio.Task[None] | None = None
 
     def longest(self) -> dict[str, float]:
-        """How late it came to what was due, and how much of that it worked: the rest is the
-        machine's, which did something else.
+        """Return how late the loop ran due work, and how much of that time it worked: for the rest,
+        the machine ran other programs.
         """
         self._beating = self._beating or asyncio.create_task(self._beat())
         found = {"held_ms": 1000 * self._held_s, "late_ms": 1000 * self._late_s}
@@ -75,7 +75,7 @@ LOOP = Loop()
 
 
 async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
-    # Otherwise its audit record would be committed: the floor must not hide what we add to it.
+    # Otherwise its audit record would be committed: the no-op must not hide what we add to it.
     call.entry.written = True
     return {}
 
@@ -94,7 +94,7 @@ NOOP = Operation(
     mcp=Mcp("No operation", "Does nothing."),
     read_only=True,
 )
-# In the place of another operation without arguments, which nobody measures.
+# It replaces another operation without arguments, which nobody measures.
 STALLS = replace(NOOP, name="get_memory_stats", handler=tell_stalls)
 REPLACED = {one.name: one for one in (NOOP, STALLS)}
 MEASURED = tuple(REPLACED.get(one.name, one) for one in OPERATIONS)
@@ -105,7 +105,9 @@ def _app(application: Application) -> ASGIApp:
 
 
 def _bare_app(application: Application) -> ASGIApp:
-    """Every token is let in, no call is counted, and no audit record is written."""
+    """Return the app without limits: every token is accepted, no call is counted, and no audit
+    record is written.
+    """
     now, begin = application.runtime.now, Audit.begin
 
     async def verify(*_: Any) -> TokenInfo:
@@ -132,7 +134,7 @@ def _bare_app(application: Application) -> ASGIApp:
 
 
 def _slow_for_attacks(look_up: Callable[..., Any]) -> Callable[..., Any]:
-    """A name server that does not answer for the names of an attack."""
+    """Replace the name server by one that does not answer for the names of an attack."""
 
     def looked_up(host: Any, *given: Any, **named: Any) -> Any:
         if str(host).endswith(UNANSWERED):

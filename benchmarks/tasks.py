@@ -1,4 +1,4 @@
-"""A2A tasks per second beside the SDK's own server with an agent that does nothing."""
+"""A2A tasks per second, compared with the SDK's own server with an agent that does nothing."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from recall_server.storage.tables.audit import AuditRecord
 RECALL, ECHO = "recall", "echo"
 CONCURRENCIES = (1, 16)
 WINDOWS = 2
-# Vectors are made after the answer: not while the other server is measured.
+# Vectors are made after the answer, but not while the other server is measured.
 REST_S = 1.0
 SEED = 20261122
 METHOD = "SendMessage"
@@ -106,7 +106,9 @@ async def _alternate(
     concurrency: int,
     seconds: float,
 ) -> list[tuple[Measured, float | None]]:
-    """The servers take turns, so that drift hits both alike; with processor milliseconds a task."""
+    """Measure the servers in turn, so that drift affects both alike; with processor milliseconds a
+    task.
+    """
     found = [Measured(operation.name) for operation in operations]
     used: list[list[float | None]] = [[], []]
     async with AsyncExitStack() as stack:
@@ -128,9 +130,9 @@ async def _alternate(
 
 
 async def _phases(database: Path | str, owner: Namespace) -> dict[str, float | None]:
-    """Mean milliseconds of the phases of a task, as the audit log of a namespace tells them.
+    """Return the mean milliseconds of the phases of a task, from the audit log of a namespace.
 
-    Raises `RuntimeError` where a task has not made exactly one memory.
+    Raises `RuntimeError` if a task has not made exactly one memory.
     """
     async with open_application(settings(database)) as built:
         records = await _newest(built, owner)
@@ -154,6 +156,6 @@ async def _newest(built: Application, owner: Namespace) -> list[AuditRecord]:
 
 
 def _between(first: AuditRecord, second: AuditRecord) -> float:
-    """Milliseconds from the end of the one to the beginning of the other."""
+    """Return the milliseconds from the end of the first to the beginning of the second."""
     ended = first.at + timedelta(milliseconds=first.milliseconds)
     return (second.at - ended) / timedelta(milliseconds=1)

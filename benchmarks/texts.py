@@ -70,17 +70,17 @@ class Texts:
         self._number = 1000
 
     def statement(self) -> str:
-        """One sentence that no other call gives: its number is its own, the rest is shared."""
+        """Return a sentence of no other call: its number is its own, the rest is shared."""
         self._number += 1
         return self._filled(_STATEMENTS)
 
     def conversation(self) -> str:
-        """A few turns, as a client would hand them in."""
+        """Return a few turns, as a client would store them."""
         self._number += 1
         return "\n".join(self._filled(_TURNS) for _ in range(3))
 
     def fact(self) -> str:
-        """One sentence to be remembered, which contradicts nothing."""
+        """Return one sentence to remember, which contradicts nothing."""
         self._number += 1
         return self._filled(_FACTS)
 

@@ -1,4 +1,4 @@
-"""Whether response times tell a revoked token from an unknown one, or a text another tenant has."""
+"""Checks that response times show neither a revoked token nor a text that another tenant has."""
 
 import math
 import random
@@ -24,7 +24,7 @@ from recall_server.services.auth.access import TokenRequest, new_token
 
 SEED = 20260301
 WARM_UP = 20
-# A path that is refused or not found: authentication alone is measured.
+# A path that is refused or not found, so that authentication alone is measured.
 NOWHERE = "/v1/nothing"
 PREFIX, CHECKSUM, UNKNOWN = "wrong prefix", "wrong checksum", "unknown"
 REVOKED, EXPIRED, VALID = "revoked", "expired", "valid"
@@ -53,7 +53,7 @@ async def timing(engine: str, say: Say, *, calls: int, texts: int, db_url: str |
 
 
 def report(engine: str, tokens: Sequence[Measured], stores: Sequence[Measured]) -> Report:
-    """`stores` are those of another's texts and those of fresh ones."""
+    """Return the report. `stores` are the times to store another tenant's texts, and new ones."""
     by_name = {one.name: one for one in tokens}
     unknown = by_name[UNKNOWN]
     others, fresh = stores
@@ -78,7 +78,7 @@ def report(engine: str, tokens: Sequence[Measured], stores: Sequence[Measured]) 
 
 
 async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, str]]:
-    """A token of each kind, and the tokens of two tenants that store."""
+    """Return a token of each kind, and the tokens of two tenants that store."""
     async with open_application(settings(database)) as built:
         services = built.services
         good, revoked = await tenant(built, "guest"), await tenant(built, "guest")
@@ -102,7 +102,7 @@ async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, st
 
 
 async def _refused(address: str, tokens: Mapping[str, str], calls: int) -> list[Measured]:
-    """One call with each in turn, in another order each time, so that drift hits all alike."""
+    """Make one call with each, in another order each time, so that drift affects all alike."""
     found = {kind: Measured(kind) for kind in tokens}
     order, shuffled = list(tokens), random.Random(SEED)  # noqa: S311  # an order, no secret
     async with statuses(address, NOWHERE) as get:
@@ -120,7 +120,7 @@ async def _refused(address: str, tokens: Mapping[str, str], calls: int) -> list[
 
 
 async def _stored(address: str, writers: tuple[str, str], count: int) -> list[Measured]:
-    """The second writer stores a text that the first has just stored, and a fresh one."""
+    """Let the second writer store a text that the first has just stored, and a new one."""
     texts, shuffled = Texts(SEED), random.Random(SEED)  # noqa: S311  # an order, no secret
     others, fresh = Measured(OTHERS), Measured(FRESH)
     async with plain(address, writers[0]) as first, plain(address, writers[1]) as second:
@@ -139,8 +139,9 @@ async def _stored(address: str, writers: tuple[str, str], count: int) -> list[Me
 
 
 def mann_whitney(one: Sequence[float], other: Sequence[float]) -> float:
-    """The two-sided p of Mann and Whitney's U test, by the normal approximation with its correction
-    for ties and continuity (Annals of Mathematical Statistics 18, 1947): right from 20 of each on.
+    """Return the two-sided p of Mann and Whitney's U test, by the normal approximation with its
+    correction for ties and continuity (Annals of Mathematical Statistics 18, 1947): right from 20
+    of each on.
     """
     values = np.array([*one, *other])
     _, place, often = np.unique(values, return_inverse=True, return_counts=True)

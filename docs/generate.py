@@ -1,8 +1,8 @@
 """Writes the tables of docs/reference and the pages of docs/clients from the code (`--check`
 compares them instead).
 
-Only what stands between the two markers of a page is generated. The functions that read the code
-stand first, one for each page, so that they can be pointed at another source.
+Only the part between the two markers of a page is generated. The functions that read the code come
+first, one for each page, so that they can read another source.
 """
 
 import sys
@@ -37,7 +37,7 @@ END = "<!-- end of what is generated -->\n"
 
 
 def settings() -> Iterator[tuple[str, str, str]]:
-    """Variable, default and description of each setting, in the order of the class."""
+    """Yield variable, default and description of each setting, in the order of the class."""
     for name, field in config.Settings.model_fields.items():
         alias = field.validation_alias
         variable = alias.choices[0] if alias else f"RECALL_{name.upper()}"  # type: ignore[union-attr]
@@ -47,18 +47,18 @@ def settings() -> Iterator[tuple[str, str, str]]:
 
 
 def tools() -> tuple[Tool, ...]:
-    """The MCP tools, in the order in which clients list them."""
+    """Return the MCP tools, in the order in which clients list them."""
     return tools_of(OPERATIONS)
 
 
 def routes() -> Iterator[tuple[Operation, Http]]:
-    """The HTTP routes of the registry, by their paths."""
+    """Return the HTTP routes of the registry, by their paths."""
     found = [(one, route) for one in OPERATIONS for route in one.http]
     return iter(sorted(found, key=lambda each: (_resource(each[1]), each[1].path, each[1].method)))
 
 
 def scope_of(operation: Operation) -> str:
-    """The scope that a call of the operation needs."""
+    """Return the scope that a call of the operation needs."""
     return _scope(operation.scope)
 
 
@@ -71,7 +71,7 @@ def _resource(route: Http) -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by its full name."""
+    """Yield every command by its full name."""
 
     def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         inner = getattr(command, "commands", None)
@@ -85,7 +85,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def codes() -> dict[str, type[errors.RecallError] | None]:
-    """Every error code with the class that defines it; None where no class does."""
+    """Return every error code with the class that defines it, or None if no class does."""
     found: dict[str, type[errors.RecallError] | None] = {}
 
     def below(kind: type[errors.RecallError]) -> None:
@@ -95,12 +95,13 @@ def codes() -> dict[str, type[errors.RecallError] | None]:
             below(narrower)
 
     below(errors.RecallError)
-    # Given to a job whose worker died five times: nobody raises it.
+    # A job gets these two, and nobody raises them: its token was revoked, or its worker died five
+    # times.
     return found | {"TOKEN_REVOKED": None, "WORKER_LOST": None}
 
 
 def status_of(kind: type[errors.RecallError]) -> int:
-    """The HTTP status with which an error of this kind is answered."""
+    """Return the HTTP status with which an error of this kind is answered."""
     return problems.status_of(kind).value
 
 
@@ -246,13 +247,13 @@ GENERATED: dict[str, Callable[[], str]] = {
 }
 
 
-# What a reader pastes needs nothing to be installed but uv.
+# A reader can paste this with only uv installed.
 _COMMAND = ("uvx", "--from", "recall-server", "recall")
 _ELSEWHERE = ("--url", "https://memory.example.com/mcp", "--token-file", "/home/ana/recall-token")
 
 
 def client_page(client: Client) -> str:
-    """The page about a client, of what `recall install` writes for it."""
+    """Return the page about a client, from what `recall install` writes for it."""
     kind = "toml" if client.toml else "json"
     on_macos = f" (macOS: `~/{client.path_macos}`)" if client.path_macos else ""
     hooks = (
@@ -291,7 +292,7 @@ one by itself.
 
 
 def stale_clients() -> list[str]:
-    """The clients whose page is not as it must be."""
+    """Return the clients whose page is out of date."""
     found = []
     for name, client in CLIENTS.items():
         page = CLIENT_PAGES / f"{name}.md"
@@ -301,7 +302,7 @@ def stale_clients() -> list[str]:
 
 
 def wanted(name: str) -> str:
-    """The page as it must be: what is written by hand, around what the code says."""
+    """Return the page as it must be: the parts written by hand, and those from the code."""
     text = (PAGES / name).read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -56,7 +56,7 @@ class McpAgent:
         self._client = client
 
     async def call(self, tool: str, **arguments: Any) -> Json:
-        """The data of the answer. Raises `Refused`."""
+        """Return the data of the answer. Raises `Refused`."""
         answer: Json = (await self._client.call_tool(tool, arguments)).structured_content or {}
         if answer.get("status") != "ok":
             raise Refused(answer.get("code"))
@@ -64,7 +64,7 @@ class McpAgent:
         return data
 
     async def inspected(self, memory_id: str) -> str:
-        """The answer to an inspection: a code, or the number of memories."""
+        """Return the answer to an inspection: a code, or the number of memories."""
         try:
             found = await self.call("inspect_memories", memory_id=memory_id)
         except Refused as error:
@@ -94,7 +94,7 @@ async def a2a_agent(address: str, token: str) -> AsyncIterator[A2AClient]:
 
 
 async def send(client: A2AClient, part: Part, task_id: str = "") -> Task:
-    """The task as it stands when the message is answered."""
+    """Return the task as it is when the message is answered."""
     message = Message(
         message_id=uuid.uuid4().hex, role=Role.ROLE_USER, parts=[part], task_id=task_id
     )
@@ -110,11 +110,11 @@ QUESTIONS = (
     "Is Owen vegetarian?",
     "How do we deploy billing?",
 )
-# A person of no conversation, so that the step is the same for every file.
+# No conversation names this person, so that the step is the same for every file.
 KNOWN = "Nadia: I live in Lisbon. I like fado."
 CONTRADICTION = "Nadia: I live in Porto."
 SUBJECT = "Nadia"
-# Said on these days; asked for in between.
+# The texts are from these days; the question is about a day in between.
 MOVES = (
     ("2023-03-04", "Ivo: I live in Ghent."),
     ("2024-05-06", "Ivo: I moved to Porto."),
@@ -127,7 +127,7 @@ POLL_S = 0.05
 
 
 def of_file(path: Path, chars_max: int) -> str:
-    """The user's text. Raises an `Invalid` or `TextTooLong` that says what to do."""
+    """Return the user's text. Raises an `Invalid` or `TextTooLong` that says what to do."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -145,10 +145,10 @@ def of_file(path: Path, chars_max: int) -> str:
 
 
 async def show(file: Path | None, *, keep: bool) -> None:
-    """Start a server, tell it `file` or the conversation that ships, and print the results.
+    """Start a server, store `file` or the conversation of the package, and print the results.
 
     Raises an `Invalid` or `TextTooLong` on an unusable file, before anything is started. With
-    `keep`, the server goes on until SIGINT or SIGTERM, and its file stays.
+    `keep`, the server runs until SIGINT or SIGTERM, and its file stays.
     """
     if file is None:
         text = resources.files(__package__).joinpath("conversation.txt").read_text("utf-8")
@@ -156,7 +156,7 @@ async def show(file: Path | None, *, keep: bool) -> None:
         text = of_file(file, Settings.model_fields["text_chars_max"].default)
     questions = QUESTIONS if file is None else ()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that lacks a letter shows a question mark instead of a stack trace.
+        # On a terminal that lacks a letter, print a question mark instead of a stack trace.
         sys.stdout.reconfigure(errors="replace")
     folder = Path(tempfile.mkdtemp(prefix="recall-demo-"))
     database = folder / "recall.db"
@@ -176,8 +176,8 @@ async def show(file: Path | None, *, keep: bool) -> None:
 
 @asynccontextmanager
 async def _serving(database: Path) -> AsyncIterator[tuple[Application, str]]:
-    # The environment is not read: the tour is the same on every machine. One job at a time, so
-    # that what is stored first is known first.
+    # The environment is not read, so that the tour is the same on every machine. Jobs run one at a
+    # time, so that memories come in the order of their texts.
     settings = Settings.model_construct(db_path=database, port=0, extractor="rules", worker_jobs=1)
     with only_server(settings):
         async with (
@@ -190,14 +190,14 @@ async def _serving(database: Path) -> AsyncIterator[tuple[Application, str]]:
 
 @dataclass
 class Tour:
-    """The steps, against one run of the server."""
+    """The steps, against one process of the server."""
 
     built: Application
     address: str
     token: str
 
     async def until_the_restart(self, text: str, questions: Sequence[str]) -> Task:
-        """The task that waits for an answer."""
+        """Run the steps until the restart; return the task that waits for an answer."""
         embedder = self.built.embedder.model if self.built.embedder else "none"
         async with mcp_agent(self.address, self.token) as agent:
             _line(f"recall {__version__} serves a new SQLite file at {self.address}.")
@@ -293,7 +293,7 @@ class Tour:
         return paused
 
     async def _answer(self, agent: McpAgent, paused: Task) -> str:
-        """The memory that the answer made."""
+        """Return the memory that the answer made."""
         _step("Answer", "The server was restarted. The task still waits; another agent answers it.")
         chosen = [
             {"id": question["id"], "choice": question["recommended"]}
@@ -369,7 +369,7 @@ async def _until_stopped(built: Application, address: str) -> None:
 
 
 def _questions(task: Task) -> list[Json]:
-    """The contradictions that a task asks about."""
+    """Return the contradictions that a task asks about."""
     if task.status.state != TaskState.TASK_STATE_INPUT_REQUIRED:
         raise Unavailable(f"The task is {TaskState.Name(task.status.state)}; it should have asked.")
     (asked,) = get_data_parts(task.status.message.parts)
@@ -386,7 +386,7 @@ def _history(chain: Sequence[Json]) -> None:
 
 
 def _cited(source: Json) -> str:
-    """The speaker, the day and the words."""
+    """Return the speaker, the day and the words."""
     said_at = source["said_at"]
     day = f"{datetime.fromisoformat(said_at):%d %b %Y}".lstrip("0") if said_at else "undated"
     return f'{source["speaker"] or "said"}, {day}: "{source["quote"]}"'
@@ -398,7 +398,7 @@ def _step(title: str, text: str) -> None:
 
 
 def _line(text: str) -> None:
-    """One line without characters that could steer a terminal."""
+    """Return one line without characters that could steer a terminal."""
     plain = " ".join(part for part in text.split("\n") if part)
     plain = "".join(c for c in plain if not unicodedata.category(c).startswith("C"))
     typer.echo(plain if len(plain) <= WIDTH else f"{plain[: WIDTH - 1].rstrip()}…")
@@ -406,7 +406,7 @@ def _line(text: str) -> None:
 
 @contextmanager
 def _first_error() -> Iterator[None]:
-    """Raise the error itself where the clients' task groups have wrapped it."""
+    """Raise the error itself if the clients' task groups have wrapped it."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -36,8 +36,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays to the end: no collector has to look at it again. It
-    looks at the rest less often than in a server: tests leave little behind.
+    """Imported and collected objects stay to the end, so the garbage collector need not look at
+    them.
     """
     gc.collect()
     gc.freeze()

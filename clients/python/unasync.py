@@ -1,6 +1,6 @@
-"""Makes the client without an event loop of the one with it: `python clients/python/unasync.py`.
+"""Makes the client without an event loop from the one with it: `python clients/python/unasync.py`.
 
-`tests/clients/test_client.py` holds the two equal.
+`tests/clients/test_python.py` checks that the two are equal.
 """
 
 import re

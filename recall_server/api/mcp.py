@@ -111,7 +111,7 @@ def _described(
 
 
 def _listed(model: type[Arguments], unlisted: frozenset[str]) -> Json:
-    """Return the schema without bounds that every model assumes, such as a minimum of zero."""
+    """Return the schema that the list of tools has: without `unlisted` and minimums of zero."""
     schema = schema_of(model)
     listed = {
         name: {key: value for key, value in one.items() if (key, value) != ("minimum", 0)}
@@ -252,7 +252,7 @@ def _takes_json(scope: Scope) -> bool:
 
 
 def _is_message(value: Any) -> bool:
-    """Whether `value` is one JSON-RPC request or notification."""
+    """Return True if `value` is one JSON-RPC request or notification."""
     return (
         isinstance(value, dict)
         and value.get("jsonrpc") == "2.0"

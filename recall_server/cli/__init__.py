@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Turn garbage collection off during imports: modules stay, and collecting takes a tenth of a
-    server's start and a fifth of a short command.
+    """Turn garbage collection off during imports: modules stay in memory, and collecting takes a
+    tenth of a server's start and a fifth of a short command.
     """
     gc.disable()
     try:

@@ -66,7 +66,7 @@ async def tail(
             "namespace": record.namespace,
             "seq": record.link and record.link.seq,
             "protocol": record.protocol,
-            "door": record.protocol,  # as 0.1.0 called it
+            "door": record.protocol,  # the name in 0.1.0
             "operation": record.operation,
             "accessor": record.accessor,
             "outcome": record.code or record.outcome,
@@ -232,7 +232,7 @@ async def _verified(
 
 
 def _check_all_present(verified: Sequence[Verified], given: list[Checkpoint]) -> None:
-    """Check that every log with a checkpoint exists, or was taken away by a restore."""
+    """Check that every log with a checkpoint exists, unless a restore took it away."""
     present = {one.namespace for one in verified}
     restored = [restore for one in verified for restore in one.restored]
     for one in given:
@@ -257,7 +257,7 @@ def _offline(
 
 
 def _archives(paths: list[Path], public: Jwk) -> list[Archive]:
-    """Archives that are intact. Raises `AuditBroken`."""
+    """Return archives that are intact. Raises `AuditBroken`."""
     found = []
     for path in paths:
         for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
@@ -292,7 +292,7 @@ def _broken(error: AuditBroken) -> NoReturn:
 
 def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
     if as_json:
-        # `vouched_for`, as 0.1.0 called it.
+        # `vouched_for` is the name in 0.1.0.
         print_json([{**asdict(one), "vouched_for": one.confirmed_up_to} for one in found])
         return
     for one in found:

@@ -1,5 +1,5 @@
-"""`recall changes`, `recall undo` and `recall rebuild`: what changed in a namespace, taking it
-back, and deriving all of it again.
+"""`recall changes`, `recall undo` and `recall rebuild`: list what changed in a namespace, undo it,
+and derive all of it again.
 """
 
 from dataclasses import asdict

@@ -127,7 +127,7 @@ def serve_(  # noqa: PLR0917  # options, each by its name
         host, port, create = "127.0.0.1", 0, True
     chosen = new_settings(db, create=create, host=host, port=port, allow_public=allow_public)
     if until_unused and "extractor" not in chosen.model_fields_set:
-        # A key of a model in the environment is the client's own: nobody said to use it here.
+        # A key of a model in the environment belongs to the client: nobody said to use it here.
         chosen = chosen.model_copy(update={"extractor": "rules"})
     run(serve(chosen, _announce, until_unused=until_unused))
 
@@ -226,7 +226,7 @@ def demo(
     run(show(file, keep=keep))
 
 
-# `recall --help`, panel by panel. Of a command of `MEMORY` the namespace may be left out.
+# The panels of `recall --help`. Commands of `MEMORY` can be called without the namespace.
 MEMORY = "Memory"
 PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     MEMORY: {
@@ -292,7 +292,7 @@ for panel, named in PANELS.items():
 
 
 def _announce(address: str, built: Application) -> None:
-    """For a person at a terminal in words; else as a line of the log."""
+    """Announce in words to a person at a terminal; otherwise as a line of the log."""
     if not sys.stderr.isatty():
         log.info(
             "serving",

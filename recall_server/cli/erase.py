@@ -124,7 +124,7 @@ async def _erase(
 async def _noting_a_hold(
     built: Application, ns: Namespace, operation: Operation
 ) -> AsyncIterator[Context]:
-    """On whose behalf it is done. One that a hold refuses is recorded in the audit log."""
+    """Yield the context of an erasure. The audit log has a record if a hold refuses it."""
     try:
         yield begin(built, ns, operation)
     except OnHold as error:
@@ -397,7 +397,7 @@ def _as_json(found: Purged, *, dry_run: bool) -> dict[str, Any]:
         "restored": _memories(found.restored.values()),
         "task_ids": found.tasks,
         "requeued": found.requeued,
-        "asked_again": found.requeued,  # as 0.1.0 called it
+        "asked_again": found.requeued,  # the name in 0.1.0
     }
 
 

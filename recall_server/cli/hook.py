@@ -1,6 +1,7 @@
-"""`recall hook`: what a coding agent runs at its events, with the event as JSON on standard input.
+"""`recall hook`: the command that a coding agent runs at its events, with the event as JSON on
+standard input.
 
-It is silent on failure: an agent must not be held up, or shown an error, by its memory.
+It is silent on failure: its memory must not delay an agent or show it an error.
 """
 
 import hashlib
@@ -51,8 +52,8 @@ def hook(
 def _server(
     url: str, token_file: Path | None, token: str, db: Path | None
 ) -> tuple[str, str] | None:
-    """Address and token of the server; None where the local one has to be started first, which
-    goes on without us.
+    """Return address and token of the server; None if the local one must be started first, which
+    goes on without this command.
     """
     if url:
         return url.rstrip("/").removesuffix("/mcp"), read_token(token_file) if token_file else token
@@ -103,7 +104,7 @@ def _turn(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _project(folder: Path) -> Path:
-    """The root of the git repository that a folder is in; else the folder."""
+    """Return the root of the git repository that a folder is in, or else the folder."""
     for one in (folder, *folder.parents):
         if (one / ".git").exists():
             return one
@@ -116,11 +117,11 @@ def _state(session: str) -> Path:
 
 
 def _called(address: str, token: str, event: str, body: Any, within_s: float) -> Any:
-    """The answer of the route. Raises `OSError`, `HTTPException` or `ValueError`."""
+    """Return the answer of the route. Raises `OSError`, `HTTPException` or `ValueError`."""
     where = urlsplit(address)
     kind = HTTPSConnection if where.scheme == "https" else HTTPConnection
     connection = kind(where.hostname or "", where.port, timeout=within_s)
-    # The timeout of the socket is one for each piece of the answer.
+    # The timeout of the socket is for each piece of the answer.
     late = Timer(within_s, connection.close)
     late.daemon = True
     late.start()

@@ -49,8 +49,8 @@ def install(  # noqa: PLR0917  # options, each by its name
 
 
 def _options(url: str, token_file: Path | None) -> list[str]:
-    """The options of `recall stdio` and `recall hook` for a server elsewhere: its token stays in a
-    file, which no client shows.
+    """Return the options of `recall stdio` and `recall hook` for a server elsewhere: its token
+    stays in a file, which no client shows.
     """
     if not url:
         if token_file is not None:
@@ -67,11 +67,11 @@ def _options(url: str, token_file: Path | None) -> list[str]:
 
 
 def _recall() -> list[str]:
-    """The command that starts this program, with its whole path: clients have a PATH of their
-    own.
+    """Return the command that starts this program, with its whole path: clients have a PATH of
+    their own.
     """
     found = Path(sys.argv[0])
-    if "uv" in found.parts and "archive-v0" in found.parts:  # uvx keeps it for a while only
+    if "uv" in found.parts and "archive-v0" in found.parts:  # uvx keeps this path only for a while
         return [shutil.which("uvx") or "uvx", "--from", "recall-server", "recall"]
     if found.name == "recall" and found.exists():
         return [str(found.absolute())]

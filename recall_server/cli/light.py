@@ -1,5 +1,5 @@
-"""The commands that other programs call, each of which is loaded by itself: all the others take
-longer to load than these to do their work.
+"""The commands that other programs call. Each is loaded by itself: loading all the others takes
+longer than these take to do their work.
 """
 
 from collections.abc import Callable

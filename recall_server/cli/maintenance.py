@@ -236,7 +236,7 @@ async def _restored(
         existed = path.exists()
         with progress("% copied") as on_progress:
             files.copy_to(file, new, on_progress)
-        # All is done to the copy; the file that is served changes in one step.
+        # All work is done on the copy; the file that is served changes in one step.
         beside = {"key_file": chosen.key_path, "erasure_file": chosen.erasure_path}
         again = await _taken_back(chosen.model_copy(update={"db_path": new, **beside}))
         files.put_in_place(new, path, old)
@@ -249,12 +249,13 @@ async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
         services = built.services
         lacks = Counter(one.namespace for one in await services.ledger.unknown(built.store))
         kept = [one async for one in services.verification.namespaces()]
-        # The first record since the backup: what a checkpoint confirms from there on is gone.
+        # Begin at the first record since the backup: the records that a checkpoint confirms from
+        # there on are gone.
         for ns in dict.fromkeys((*kept, *lacks)):
             entry = begin(built, ns, operations.audit.RESTORE_BACKUP).entry
             entry.counts["to_erase_again"] = lacks[ns]
             async with built.store.transaction(ns, entry=entry) as tx:
-                # One that was made after the backup, and is erased again, has a log too.
+                # A namespace that was made after the backup, and is erased again, has a log too.
                 await tx.access.add_namespace(built.runtime.now())
         return [one for _, one in await erased_again(built)]
 

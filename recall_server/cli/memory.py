@@ -319,7 +319,7 @@ async def restore(
 
 
 def _standard_input() -> str:
-    """Raises `InvalidText` where it is no UTF-8."""
+    """Return the text of standard input. Raises `InvalidText` if it is not UTF-8."""
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
@@ -339,14 +339,14 @@ def _print_memory(memory: Json) -> None:
 
 
 def _heading(item: Json) -> str:
-    """The id of a memory or hit, its date, type and place."""
+    """Return the id of a memory or hit, its date, type and place."""
     where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
     mark = "  unreconciled" if item.get("unreconciled") else ""
     return f"{item['id']}  {item['created_at'][:10]}  {item['type']}  {where}{mark}"
 
 
 def _source(item: dict[str, Any]) -> str:
-    """The words that an item rests on, with who said them and when; and of what text they are."""
+    """Return the words that an item rests on, with their speaker and time, and their text."""
     source = item["source"]
     said = [source["speaker"], (source["said_at"] or "")[:10], source["episode_id"]]
     quote = f'"{source["quote"]}"  ' if source["quote"] and source["quote"] != item["text"] else ""

@@ -108,7 +108,7 @@ def _show(report: importing.Report, *, as_json: bool) -> None:
                 **report.counts(),
                 "new_by_kind": dict(report.new),
                 "skipped": dict(report.skipped),
-                "told_only": dict(report.skipped),  # as 0.1.0 called it
+                "told_only": dict(report.skipped),  # the name in 0.1.0
                 "left_out": left_out,
             }
         )

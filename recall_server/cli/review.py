@@ -1,4 +1,6 @@
-"""`recall reviews`, `conflicts` and `quarantine`: what waits for a person's decision."""
+"""`recall reviews`, `conflicts` and `quarantine`: show and answer what waits for a person's
+decision.
+"""
 
 from typing import Annotated
 
@@ -84,7 +86,9 @@ async def answer_review(
 
 
 def _sides(about: Json) -> list[tuple[str, Json]]:
-    """The sides of a contradiction or a proposal, the new one last; of a quarantined turn none."""
+    """Return the sides of a contradiction or a proposal, the new one last; a quarantined turn has
+    none.
+    """
     if "proposes" in about:
         ends = "forget" if about["proposes"] == "forget" else "existing"
         targets = [(ends, one) for one in about["targets"]]
@@ -95,7 +99,7 @@ def _sides(about: Json) -> list[tuple[str, Json]]:
 
 
 def _of_task(done: Json) -> str:
-    """What became of the task that asked, of the data of an answer."""
+    """Return the result of the task that asked, from the data of an answer."""
     if done.get("task_id") is None:
         return ""
     left = f", {done['open']} left to answer" if done["open"] else ""

@@ -44,7 +44,7 @@ STDOUT = Path("-")
 @contextmanager
 def written(out: Path | None) -> Iterator[BinaryIO]:
     """Yield a file that only its owner can read and that gets its name when it is complete and
-    synced; standard output where it is None or `-`.
+    synced; standard output if the name is None or `-`.
     """
     if out is None or out == STDOUT:
         yield sys.stdout.buffer
@@ -148,8 +148,8 @@ def existing_settings(db: str | None) -> Settings:
 
 
 def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
-    """Return the settings of a command that may make its database: where `create` says so, and
-    else only where nobody has named it with --db, in a folder that is there; exits otherwise.
+    """Return the settings of a command that may make its database: if `create` says so, or else if
+    nobody has named it with --db and its folder exists. Exits otherwise.
     """
     chosen = settings(db, **given)
     path = chosen.database
@@ -172,12 +172,12 @@ def in_application(
     db: str | None, act: Any, *, create: bool | None = None, restored: bool = False
 ) -> None:
     """Run `act` in an application without a server. There must be a database, unless `create` says
-    whether one may be made as by `new_settings`; unless it is known to be `restored`, it must know
-    all recorded erasures.
+    whether one may be made, as `new_settings` does. The database must know all recorded erasures,
+    unless it is known to be `restored`.
     """
     chosen = existing_settings(db) if create is None else new_settings(db, create=create)
     if "log_level" not in chosen.model_fields_set:
-        logs.configure("warning")  # what a server logs of its jobs says nothing to people
+        logs.configure("warning")  # people do not need the log lines of jobs
 
     async def inside() -> None:
         async with open_application(chosen, restored=restored, migrating=False) as built:
@@ -190,8 +190,8 @@ def in_application(
 async def reading(
     built: Application, ns: Namespace, operation: Operation
 ) -> AsyncIterator[Context]:
-    """The context of a command that reads. Its record is in the audit log when the block is left,
-    so show what was read behind it.
+    """Yield the context of a command that reads. Its record is in the audit log after the block, so
+    show what was read after it.
     """
     entry = built.services.audit.begin(ns, operation.name, PROTOCOL, None, read_only=True)
     yield Context(entry)
@@ -211,7 +211,7 @@ def with_application(act: Callable[..., Awaitable[None]]) -> Callable[..., None]
 
 
 def option(name: str, annotation: Any) -> inspect.Parameter:
-    """An option that need not be given."""
+    """Return an option that may be left out."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
@@ -223,8 +223,8 @@ def signed(
     *added: inspect.Parameter,
     first: Sequence[inspect.Parameter] = (),
 ) -> Callable[..., None]:
-    """`command` with the name, docstring and parameters of `act`, the first of which it gives, with
-    those `first` before them and those `added` behind: --json comes last, as everywhere.
+    """Return `command` with the name, docstring and parameters of `act` except its first, which it
+    provides; those of `first` come before them and those `added` after. --json comes last.
     """
     signature, kind = inspect.signature(act), inspect.Parameter.KEYWORD_ONLY
     _, *own = signature.parameters.values()
@@ -259,7 +259,7 @@ async def existing(built: Application, name: str) -> Namespace:
 
 
 def run(main_: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine; an error of ours is printed as one line."""
+    """Run a coroutine; print an error of this server as one line."""
     try:
         return asyncio.run(main_)
     except RecallError as error:
@@ -312,8 +312,8 @@ def print_done(data: dict[str, Any], said: str, *, as_json: bool) -> None:
 
 
 def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
-    """A line for each row, whole, for programs; on a terminal that is too narrow for that, a block
-    of lines for each.
+    """Print each row as one whole line for programs; on a terminal that is too narrow for that, as
+    a block of lines.
     """
     if not rows:
         typer.echo(nothing)
@@ -337,7 +337,7 @@ def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
 
 
 def _filled(parts: Iterable[str], width: int) -> Iterator[str]:
-    """Lines of parts, which are broken between them."""
+    """Return lines that are filled with parts, and broken only between them."""
     line = ""
     for part in parts:
         if line and cell_len(line) + 2 + cell_len(part) > width:
@@ -349,8 +349,8 @@ def _filled(parts: Iterable[str], width: int) -> Iterator[str]:
 
 
 def paragraph(text: str, bullet: str = "") -> None:
-    """Print stored text below its heading, or behind a bullet: as wide as the terminal, and as it
-    is for programs.
+    """Print stored text below its heading, or behind a bullet: as wide as the terminal, and
+    unchanged for programs.
     """
     indent = " " * INDENT
     first = bullet or indent
@@ -370,7 +370,7 @@ def _cell(value: Any) -> str:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show that something lasts, if standard error is a terminal."""
+    """Show that work is going on, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,7 +1,7 @@
-"""Where a command for people does its work: a database here, or a server at a URL.
+"""The target of a command for people: a database here, or a server at a URL.
 
-Both run the same operation of the registry and answer the same data: here by its handler, there by
-its route.
+Both run the same operation of the registry and answer the same data: the database by its handler,
+the server by its route.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from recall_server.local import folders
 from recall_server.services.tasks.reviews import OPERATOR
 
 TIMEOUT_S = 60.0
-# How long a command waits until memories are made of what it has stored.
+# The time that a command waits for memories of a text that it has stored.
 WAIT_S = 20.0
 POLL_S = 0.1
 _DONE = {str(JobState.COMPLETE), str(JobState.FAILED)}
@@ -71,7 +71,7 @@ class NamespaceFirst(TyperCommand):
         try:
             return super().parse_args(ctx, [*args])
         except typer.BadParameter as error:
-            if not hasattr(error, "param_type"):  # there is a bad value, and nothing is missing
+            if not hasattr(error, "param_type"):  # a value is bad, and nothing is missing
                 raise
             return super().parse_args(ctx, ["", *args])
 
@@ -80,15 +80,15 @@ class Target:
     """Runs operations on behalf of the operator, or of the holder of a token."""
 
     async def ask(self, operation: Operation, **given: Any) -> Any:
-        """The data that the operation answers. Arguments that are None are not given."""
+        """Return the data of the operation's answer. Arguments that are None are not given."""
         raise NotImplementedError
 
     async def work(self) -> None:
-        """Let what is stored become memories, if that is not done elsewhere."""
+        """Make memories of stored texts, if no other process does."""
         await asyncio.sleep(POLL_S)
 
     async def made_of(self, job_id: str) -> Json:
-        """The job of a stored text, as it is once it has ended or after `WAIT_S` seconds."""
+        """Return the job of a stored text when it has ended, or after `WAIT_S` seconds."""
         until = time.monotonic() + WAIT_S
         while True:
             job: Json = await self.ask(operations.contents.GET_JOB, job_id=job_id)
@@ -121,8 +121,8 @@ class Database(Target):
             await super().work()
 
     async def made_of(self, job_id: str) -> Json:
-        """The same; what is due behind it runs too, as there may be no server that does it: without
-        vectors a text is found by its words alone.
+        """The same; jobs that are due after it run too, as there may be no server that runs them:
+        without vectors a text is found by its words alone.
         """
         job = await super().made_of(job_id)
         until = time.monotonic() + WAIT_S
@@ -164,8 +164,8 @@ class Server(Target):
 
 
 def with_target(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a command of `act`, which takes a target: the other parameters of `act` are its own, and
-    come behind the namespace, its first argument, and before the options that name the target.
+    """Make a command of `act`, which takes a target. The other parameters of `act` come after the
+    namespace, the first argument, and before the options that name the target.
     """
 
     def command(
@@ -185,7 +185,9 @@ def on_target(
     token_file: Path | None,
     act: Callable[[Target], Awaitable[None]],
 ) -> None:
-    """Run `act` with what the options and the environment name: --db goes before RECALL_URL."""
+    """Run `act` on the target that the options and the environment name: --db takes precedence over
+    RECALL_URL.
+    """
     if db is not None and url is not None:
         fail("Give --db or --url, not both.")
     access = Access()
@@ -201,8 +203,8 @@ def on_target(
 
 
 def _local() -> str | None:
-    """The database of the local server, where no other is named or lies here: what the clients of
-    this machine have stored.
+    """Return the database of the local server, which the clients of this machine use, if no other
+    is named or is in this folder.
     """
     chosen, path = settings(None), folders.database()
     named = not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set)
@@ -223,7 +225,7 @@ async def _on_server(
 
 
 async def _namespace(built: Application, name: str | None) -> Namespace:
-    """The namespace of this name, or the only one. Raises `Invalid`, `NamespaceNotFound`."""
+    """Return the namespace of this name, or the only one. Raises `Invalid`, `NamespaceNotFound`."""
     if name:
         return await existing(built, name)
     async with built.store.transaction(None, write=False) as tx:

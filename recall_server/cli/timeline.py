@@ -1,5 +1,5 @@
-"""`recall timeline`: the values of an attribute over time, drawn in the terminal or as SVG of the
-data that the operation answers.
+"""`recall timeline`: draw the values of an attribute over time, in the terminal or as SVG, from the
+data of the operation's answer.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ async def timeline(
 
 
 def drawn(found: Json, now: datetime) -> Iterator[str]:
-    """The lines of a drawing, of 80 characters at most."""
+    """Return the lines of a drawing, of at most 80 characters."""
     if not found["values"]:
         yield "Nothing was said of it."
         return
@@ -96,7 +96,7 @@ def drawn(found: Json, now: datetime) -> Iterator[str]:
 
 
 def drawing(found: Json, now: datetime) -> str:
-    """The same as an SVG document."""
+    """Return the same drawing as an SVG document."""
     scale, parts = _Scale(found, now, _WIDTH), []
     for row, memory in enumerate(found["values"]):
         y = 30 + row * _ROW
@@ -123,7 +123,7 @@ def drawing(found: Json, now: datetime) -> str:
 
 
 class _Scale:
-    """The time from the first beginning to the last end, on so many places."""
+    """The time from the first beginning to the last end, on a number of places."""
 
     def __init__(self, found: Json, now: datetime, places: int) -> None:
         intervals = [_interval(one[side]) for one in found["values"] for side in ("true", "known")]

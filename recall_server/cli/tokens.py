@@ -263,8 +263,8 @@ async def not_before(
 
 
 def _print_revoked(revoked: Sequence[str], said: str, entry: AuditEntry, *, as_json: bool) -> None:
-    """Print what was revoked, and how much of what it began has ended with it. Streams and the
-    like are of a server's process: they end within seconds, and are not known here.
+    """Print what was revoked, and how much of its work has ended with it. Streams and the like
+    belong to the process of a server: they end within seconds, and are not known here.
     """
     ended = {name: entry.counts[name] for name in STORED}
     if any(ended.values()):

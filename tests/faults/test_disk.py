@@ -1,7 +1,7 @@
-"""A disk that fills up, and a file that is cut, changed, replaced or removed: what was said to be
-kept is kept, or the server says that it is not.
+"""A disk that fills up, and a file that is cut, changed, replaced or removed: acknowledged data is
+kept, or the server says that it is not.
 
-All on SQLite: the files of a Postgres are its own affair.
+All tests are on SQLite: Postgres looks after its own files.
 """
 # ruff: noqa: ASYNC240  # files are what these tests are about, and nobody waits meanwhile
 
@@ -37,7 +37,7 @@ from tests.support.transfer import exported
 
 pytestmark = on_sqlite
 
-# What the event loop says of a connection that it cannot take, once a second.
+# The message of the event loop for a connection that it cannot accept, once a second.
 SHORT = "out of system resource"
 TEXT = "Alice: I live in Lisbon near the river. My favourite colour is teal."
 
@@ -45,7 +45,7 @@ TEXT = "Alice: I live in Lisbon near the river. My favourite colour is teal."
 async def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_it_has(
     database: Path,
 ) -> None:
-    """A file that may not grow stands for the disk. With room again, all is as before."""
+    """A file that may not grow stands for the disk. With free space, everything is as before."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         kept, refused = [], None
@@ -80,12 +80,14 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_it_has(
 async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when_there_is_one(
     database: Path,
 ) -> None:
-    """Whoever is connected already is served meanwhile, as nobody is busy asking for one."""
+    """Connected clients are served in the meantime, since the server does not keep asking for a
+    handle.
+    """
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as known:
         await known("store_memory", text=TEXT)
         used = {int(file.name) for file in Path(f"/proc/{server.pid}/fd").iterdir()}
-        # The number that the next one would get: it may have none above it, or this one itself.
+        # The number that the next handle would get: the process may have none from this one on.
         free = next(number for number in itertools.count() if number not in used)
         began = time.monotonic()
         room = limit(server, resource.RLIMIT_NOFILE, free)
@@ -112,7 +114,7 @@ async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when
 async def test_a_file_that_was_removed_while_in_use_takes_nothing_more(
     open_app: Open, database: Path
 ) -> None:
-    """SQLite would go on in the file without a name, and all of it would be lost."""
+    """SQLite would write on to the file without a name, and all of it would be lost."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -157,7 +159,7 @@ async def test_a_file_that_is_replaced_during_a_transaction_is_not_committed_to(
 async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
     open_app: Open, database: Path, loss: str
 ) -> None:
-    """With the key gone too it is a beginning, and not a loss."""
+    """If the key is gone too, it is a new database, and not a loss."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -200,7 +202,7 @@ async def test_a_file_that_was_cut_is_refused(open_app: Open, database: Path, ke
 async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
     open_app: Open, database: Path
 ) -> None:
-    """No index and no check of SQLite notices; its hash does."""
+    """No index and no check of SQLite notices the change; the text's hash does."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -222,7 +224,7 @@ async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
 async def test_a_backup_as_the_documents_say_is_whole_and_a_copy_of_the_file_is_not(
     open_app: Open, database: Path
 ) -> None:
-    """While the server runs, what was said last stands in the journal."""
+    """While the server runs, the latest writes are only in the journal."""
     backup = database.with_name("backup.db")
     copy = database.with_name("copy.db")
     async with open_app() as application:
@@ -245,7 +247,7 @@ async def test_a_backup_as_the_documents_say_is_whole_and_a_copy_of_the_file_is_
 
 
 async def test_an_index_of_the_journal_that_is_lost_is_made_again(database: Path) -> None:
-    """Of -shm. (A journal that is lost is told by a checkpoint of the audit log:
+    """The file -shm. (A checkpoint of the audit log shows a lost journal:
     tests/security/test_audit.py.)
     """
     token = (await new_token(database, ALICE))["token"]

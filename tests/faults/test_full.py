@@ -1,4 +1,6 @@
-"""A full disk: the caller is told, nothing is lost, and with free space again all goes on."""
+"""A full disk: the caller gets an error, nothing is lost, and with free space everything works
+again.
+"""
 
 import asyncio
 
@@ -9,9 +11,9 @@ from tests.support.mcp_clients import request
 from tests.support.server import WITHIN_S, Json, Running, Serve
 
 FULL = {
-    # No page more than there are.
+    # Not one page more than now.
     "sqlite": ("PRAGMA max_page_count = 1",),
-    # What Postgres says when its disk is; nobody fills a disk for a test.
+    # The error of Postgres on a full disk, since no test fills a disk.
     "postgres": (
         """CREATE FUNCTION full_() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$""",
@@ -32,7 +34,7 @@ async def done(running: Running, statements: tuple[str, ...]) -> None:
 
 
 async def test_a_full_disk_is_told_as_what_it_is(serve: Serve) -> None:
-    """507 on the HTTP routes, a code of its own on all of them."""
+    """It is 507 on the HTTP routes, and a code of its own on all protocols."""
     headers, store = request(
         "tools/call", {"name": "store_memory", "arguments": {"text": TEXT * 5_000}}, modern=False
     )

@@ -1,5 +1,5 @@
-"""Somebody else holds the database, or sends the same at the same time: a call waits so long and no
-longer, and what was sent twice is done once.
+"""Another program holds a lock, or a client sends the same call at the same time: a call waits for
+a limited time, and a call that was sent twice is done once.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 
 TEXT = "Alice: I live in Lisbon."
 CALLS = 100
-# What a driver waits for a lock, and a little more.
+# The time that a driver waits for a lock, and a little more.
 PATIENCE_S = 7.0
 
 
@@ -34,7 +34,7 @@ async def kept(application: Application) -> Counter[str]:
 async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_waited_for(
     open_app: Open, database: Path | str
 ) -> None:
-    """Whoever only reads is not held up."""
+    """Calls that only read are not delayed."""
     loop = asyncio.get_running_loop()
     async with open_app() as application:
         await enter(application)
@@ -63,8 +63,8 @@ async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_wa
 async def test_whoever_reads_and_then_writes_is_not_overtaken(
     open_app: Open, database: Path
 ) -> None:
-    """SQLite refuses a transaction that only turns to writing when another has written
-    meanwhile, and does not wait. Ours hold the lock from their beginning.
+    """SQLite refuses, without waiting, a transaction that begins to write after another has written
+    since its beginning. Ours take the lock when they begin.
     """
     async with open_app() as application:
         await enter(application)
@@ -86,7 +86,7 @@ async def test_whoever_reads_and_then_writes_is_not_overtaken(
 
 
 def test_only_the_drivers_begin_transactions() -> None:
-    """Nobody else can begin one that only turns to writing."""
+    """No other code can begin a transaction that only later writes."""
     begins = re.compile(r"""["'](?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT)\b""")
     found = {
         str(path.relative_to(ROOT))
@@ -98,7 +98,7 @@ def test_only_the_drivers_begin_transactions() -> None:
         "recall_server/storage/postgres/driver.py",
         "recall_server/storage/postgres/connection.py",
         "recall_server/storage/sqlite/driver.py",
-        # It reads the schema of a copy.
+        # This one reads the schema of a copy.
         "recall_server/storage/sqlite/backup.py",
     }
 
@@ -106,7 +106,7 @@ def test_only_the_drivers_begin_transactions() -> None:
 async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode(
     open_app: Open,
 ) -> None:
-    """And one memory of it. (Over one: tests/integration/memory/test_ingest.py.)"""
+    """And one memory is made of it. (With one replica: tests/integration/memory/test_ingest.py.)"""
     async with open_app() as first, open_app() as second:
         await enter(first)
         answers = await asyncio.gather(
@@ -124,7 +124,7 @@ async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode
 async def test_of_two_texts_with_one_key_at_once_one_is_kept_and_the_other_refused(
     open_app: Open,
 ) -> None:
-    """Over two replicas. The one that is refused leaves nothing."""
+    """With two replicas. The refused call leaves no rows."""
     texts = [TEXT, "Alice: I live in Porto."]
     async with open_app() as first, open_app() as second:
         await enter(first)

@@ -9,7 +9,7 @@ from tests.support.faults import limit
 from tests.support.processes import Process, Server, calling, new_token
 from tests.support.stored import ALICE
 
-# It is held several times over while it is read.
+# The server holds several copies of the body while it reads it.
 LARGE_BYTES = 2_000_000
 ROOM_BYTES = 3_145_728
 
@@ -26,7 +26,7 @@ def used_bytes(process: Process) -> int:
 async def test_without_the_memory_for_a_body_it_is_refused_and_the_server_lives(
     database: Path | str,
 ) -> None:
-    """On each protocol, again and again; and with the memory it is read."""
+    """On each protocol, repeatedly; and with the memory the body is read."""
     token = (await new_token(database, ALICE))["token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     async with (

@@ -1,5 +1,5 @@
-"""A Postgres that cuts off, hangs, is full or refuses: what was acknowledged is there once, a call
-ends in time, and the next one goes on.
+"""A Postgres that ends connections, hangs, is full or refuses: acknowledged data is there once, a
+call ends in time, and the next one works.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def texts(built: Application) -> list[str]:
 
 
 async def test_a_connection_that_was_ended_meanwhile_is_replaced(url: str, clock: Clock) -> None:
-    """Before a transaction: nobody notices."""
+    """It ends before a transaction, so no caller notices."""
     async with living(url, clock) as built:
         await enter(built)
         assert await asyncio.to_thread(terminate, url) >= 1
@@ -59,7 +59,7 @@ async def test_a_connection_that_was_ended_meanwhile_is_replaced(url: str, clock
 async def test_a_connection_that_is_ended_in_a_transaction_leaves_nothing_of_it(
     url: str, clock: Clock
 ) -> None:
-    """Inside and at the commit."""
+    """It ends inside of the transaction, and at the commit."""
     async with living(url, clock) as built:
         await enter(built)
 
@@ -80,7 +80,7 @@ async def test_a_connection_that_is_ended_in_a_transaction_leaves_nothing_of_it(
 
 
 async def test_a_commit_whose_answer_is_lost_is_found_by_its_key(url: str, clock: Clock) -> None:
-    """The caller cannot know, and sends it again with the same key."""
+    """The caller cannot know, and sends the call again with the same key."""
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
         for number in range(ROUNDS):
@@ -100,7 +100,9 @@ async def test_a_commit_whose_answer_is_lost_is_found_by_its_key(url: str, clock
 async def test_a_network_that_swallows_everything_holds_nobody_for_long(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No reset, no error, silence. The bound is shortened here, and stated there."""
+    """There is no reset and no error, only silence. The test shortens the limit, and checks the
+    real one.
+    """
     assert connection.ANSWER_S <= 15
     monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     loop = asyncio.get_running_loop()
@@ -125,7 +127,7 @@ async def test_a_network_that_swallows_everything_holds_nobody_for_long(
 async def test_a_caller_who_gives_up_on_a_silent_network_is_let_go(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As at the deadline of a call."""
+    """As a call does at its deadline."""
     monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
@@ -153,7 +155,7 @@ async def _answers(built: Application) -> None:
 async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One namespace alone cannot take them all."""
+    """One namespace alone cannot take all connections."""
     assert driver.POOL_WAIT_S <= 5
     monkeypatch.setattr(driver, "POOL_WAIT_S", 0.5)
     loop = asyncio.get_running_loop()
@@ -184,7 +186,7 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
 async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
     url: str, clock: Clock
 ) -> None:
-    """Rolled back, neither role nor namespace left behind."""
+    """The transaction is rolled back, and leaves neither role nor namespace behind."""
     async with living(url, clock) as built:
         await enter(built)
         driver = built.store.driver
@@ -211,7 +213,7 @@ async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
 
 
 async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clock) -> None:
-    """Whoever sent it sends it again; nothing of it is there."""
+    """The caller sends the change again; none of it was kept."""
     async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
         await enter(built)
         await other.execute("SELECT pg_advisory_xact_lock(1)")
@@ -239,7 +241,7 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
 async def test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhile(
     url: str, clock: Clock, then: str
 ) -> None:
-    """A task that tries again after each failure of the database would never end."""
+    """Otherwise a task that tries again after each failure of the database would never end."""
     async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
         await enter(built)
         await other.execute("SELECT * FROM namespaces FOR UPDATE")
@@ -270,7 +272,9 @@ async def _somebody_waits(url: str) -> bool:
 async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
     postgres: Postgres, clock: Clock
 ) -> None:
-    """A user without the privileges, and a database that does not hold every character."""
+    """One case is a user without the privileges, the other a database that cannot hold every
+    character.
+    """
     with postgres.database() as fresh:
         name = psycopg.conninfo.conninfo_to_dict(fresh)["dbname"]
         with psycopg.connect(fresh, autocommit=True) as raw:
@@ -297,7 +301,7 @@ async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
 
 
 async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) -> None:
-    """Of a lock, of a statement, and of one who sits idle in a transaction."""
+    """Waits for a lock, statements, and transactions that are idle."""
     found = []
     async with living(url, clock) as built:
         for write in (True, False):
@@ -319,8 +323,8 @@ async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) 
 async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
     clock: Clock,
 ) -> None:
-    """All of its processes end at the moment at which something is said to be
-    done, and only what they have written is left. Nothing of ours is started again.
+    """All of its processes end when something is reported as done, and only what they have written
+    is left. No process of ours is restarted.
     """
     with own_postgres() as (server, restart), server.database() as url:
         async with living(url, clock) as built:
@@ -343,15 +347,16 @@ async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
 
     assert again.cached
     assert kept == [TEXT, "I like tea."]
-    # The control: with what `recall doctor` warns of, it is said to be done and is not.
+    # The control: with the setting that `recall doctor` warns of, it is reported as done and is
+    # not.
     assert left == kept
 
 
 async def test_callers_who_give_up_at_any_moment_leave_their_connections_sound(
     url: str, clock: Clock
 ) -> None:
-    """In the midst of a commit too, which ends before anybody else speaks on its connection:
-    two at once brought the process down.
+    """Also during a commit, which ends before another caller uses its connection: two at once
+    crashed the process.
     """
     rng, kept = random.Random(20261122), set[str]()
 

@@ -1,4 +1,4 @@
-"""A query that would never end: it is stopped in time, its connection is as it was, and nobody else
+"""A query that would never end is stopped in time, its connection stays usable, and nobody else
 waits for it.
 """
 
@@ -20,7 +20,7 @@ ENDLESS = (
     " SELECT count(*) AS total FROM numbers"
 )
 WITHIN_S = 20.0
-# More than there are readers of SQLite, or connections of one namespace.
+# More than the readers of SQLite, or the connections of one namespace.
 MANY = 8
 
 
@@ -53,7 +53,7 @@ async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connecti
 async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
     open_app: Open, by_itself: bool
 ) -> None:
-    """As at the deadline of a call: the readers are free for others."""
+    """As at the deadline of a call, the readers are free for others."""
     async with open_app(query_s=WITHIN_S) as application, asyncio.timeout(WITHIN_S / 2):
         await enter(application)
         for _ in range(MANY):
@@ -65,7 +65,7 @@ async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
 
 
 async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve) -> None:
-    """On each kind of protocol: 503 and a code, and the next call is served."""
+    """On each protocol it gets 503 and a code, and the next call is served."""
     headers, body = request("tools/call", {"name": "inspect_memories"}, modern=False)
     async with serve(query_s=0.1) as running, running.http(await running.token()) as http:
         store = running.application.store

@@ -1,5 +1,5 @@
-"""A standby beside the primary: whoever asks gets what holds now, and after a failover what was
-acknowledged is there and writing goes on.
+"""A standby beside the primary: callers get the current state, and after a failover acknowledged
+data is there and writing works.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def pair() -> Iterator[Cluster]:
 async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
     lagging: Cluster, clock: Clock
 ) -> None:
-    """It stands first in the list, and still a token that was revoked is."""
+    """The standby is first in the list, and a revoked token is still refused."""
     async with open_application(
         settings_for(lagging.both), embedder=HashEmbedder(), now=clock
     ) as built:

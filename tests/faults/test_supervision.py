@@ -1,4 +1,4 @@
-"""Background work that meets an error nobody expected goes on; where it cannot, it tells."""
+"""Background work goes on after an unexpected error; if it cannot, the server reports it."""
 
 import ast
 import asyncio
@@ -31,7 +31,7 @@ TEXT = "Ben: I keep a heron in the garden."
 
 @asynccontextmanager
 async def without(application: Application, table: str) -> AsyncIterator[None]:
-    """A table is not there, as after a migration that went wrong; no error of ours names that."""
+    """Remove a table for the block, as a failed migration would; no error of ours names that."""
     driver = application.store.driver
     async with driver.migration() as raw:
         await raw.script(f"ALTER TABLE {table} RENAME TO put_away")
@@ -43,13 +43,13 @@ async def without(application: Application, table: str) -> AsyncIterator[None]:
 
 
 def hurried(application: Application) -> Supervisor:
-    """The supervisor of the application, with pauses that begin as short as a test's."""
+    """Return the supervisor of the application, with pauses short enough for a test."""
     application.supervisor.pause_min_s = 0.01
     return application.supervisor
 
 
 async def told(application: Application) -> tuple[list[str], list[str]]:
-    """What `recall status` and `/ready` say."""
+    """Return what `recall status` and `/ready` report."""
     transport = httpx2.ASGITransport(create_app(application))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:
         answer = await http.get("/ready")
@@ -63,7 +63,7 @@ async def told(application: Application) -> tuple[list[str], list[str]]:
 async def test_a_worker_survives_what_it_does_not_expect_and_tells(
     open_app: Open, clock: Clock
 ) -> None:
-    """The control is what it does when the fault is gone: its job, and it tells no more."""
+    """The control: when the fault is gone, the worker does its job, and nothing is reported."""
     async with open_app(extractor=Scripted(), worker_poll_s=0.01) as application:
         await enter(application)
         hurried(application)
@@ -92,7 +92,7 @@ async def test_a_worker_survives_what_it_does_not_expect_and_tells(
 
 
 async def test_work_is_begun_anew_until_it_returns(open_app: Open) -> None:
-    """After each kind of error; told of is only what fails again and again."""
+    """After each kind of error; only work that fails repeatedly is reported."""
     errors: list[Exception] = [
         KeyError("a"),
         Unavailable("Not now."),
@@ -171,7 +171,7 @@ async def test_a_stream_does_not_outlive_its_token_although_looks_have_failed(
     assert told_of.work == "streams"
 
 
-# What is started without a supervisor, and why it needs none.
+# Work that is started without a supervisor, and why it needs none.
 UNSUPERVISED = {
     ("_beside", "work"): "it is what the supervisor keeps",
     ("ready", "self._looked()"): "who asks gets its error",
@@ -195,7 +195,7 @@ UNSUPERVISED = {
 
 
 def started() -> Iterator[tuple[str, str]]:
-    """What is started to run beside its caller, with the function that starts it."""
+    """Return what is started to run beside its caller, with the function that starts it."""
     for path in Path(recall_server.__file__).parent.rglob("*.py"):
         yield from _started(ast.parse(path.read_text("utf-8")), "")
 
@@ -210,7 +210,7 @@ def _started(node: ast.AST, function: str) -> Iterator[tuple[str, str]]:
 
 
 def test_what_runs_in_the_background_is_supervised() -> None:
-    """Who adds a loop gives it to the supervisor, or says here why not."""
+    """A new loop must be given to the supervisor, or listed here with the reason why not."""
     found = set(started())
     kept = {(function, what) for function, what in found if "keep(" in what}
 

@@ -29,7 +29,7 @@ async def states(application: Application) -> set[str]:
 async def test_what_was_stored_before_the_clock_went_back_is_done_when_it_is_that_late_again(
     open_app: Open, clock: Clock
 ) -> None:
-    """What is stored after it is done at once."""
+    """Texts that are stored after the change are processed at once."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -53,8 +53,8 @@ async def test_what_was_stored_before_the_clock_went_back_is_done_when_it_is_tha
 async def test_a_lease_over_which_the_clock_jumps_lets_one_worker_finish(
     open_app: Open, clock: Clock, jump: timedelta
 ) -> None:
-    """Where the jump ends the lease, the one that held the job is refused; where it makes it
-    longer, the job is done once it has ended.
+    """If the jump ends the lease, the worker that held the job is refused; if it makes the lease
+    longer, the job is done once the lease has ended.
     """
     async with open_app() as application:
         await enter(application)
@@ -89,14 +89,16 @@ async def test_ids_of_a_clock_that_stands_still_or_goes_back_are_all_different(
                 clock.pass_(-timedelta(milliseconds=1))
 
     assert len(set(ids)) == len(ids)
-    # Those of a later moment sort behind those of an earlier one.
+    # Ids of a later moment sort after those of an earlier one.
     assert new_id("ep", NOON, bytes(10)) < new_id("ep", NOON + timedelta(milliseconds=1), bytes(10))
 
 
 async def test_a_token_ends_when_its_time_has_come_and_not_before(
     open_app: Open, clock: Clock
 ) -> None:
-    """A clock that is put forward and back again ends nothing for good that nobody showed."""
+    """A clock that is put forward and back again does not end a token for good that nobody has
+    sent.
+    """
     async with open_app() as application:
         line = entry(application)
         token, _ = await application.services.access.issue(

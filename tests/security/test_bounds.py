@@ -1,5 +1,5 @@
-"""What one token asks for costs what its bytes cost others, however it is put: work and rows are
-counted, and do not grow with what was stored before.
+"""The requests of one token cost others what their bytes cost, whatever their form: work and rows
+are counted, and do not grow with what was stored before.
 """
 
 import time
@@ -20,14 +20,14 @@ from tests.support.counted import Calls, Counts, calls, counted, steps
 from tests.support.engines import on_sqlite
 from tests.support.runtime import NOON
 
-# As the docs say.
+# The limits in the documents.
 RELATED_MAX = 200
 WORK = Work("ep_1", NOON)
 LIKES, LIVES = "User: I like {}{}.", "User: I live in {}{}."
 
 
 async def known(application: Application, attribute: str, numbers: range, words: str = "") -> None:
-    """Active memories of the user, each with another value of one attribute."""
+    """Make active memories of the user, each with another value of one attribute."""
     async with application.store.transaction(ALICE) as tx:
         ids, _ = await tx.findables.page(0)
         memory = Memory(
@@ -48,7 +48,7 @@ async def known(application: Application, attribute: str, numbers: range, words:
 
 
 async def learned(application: Application, text: str, value: str) -> Counts:
-    """What it took to make memories of a text."""
+    """Return the cost of making memories of a text."""
     said = "\n".join(text.format(value, number) for number in range(12))
     await remember(application, said)
     with counted(application) as counts:
@@ -62,8 +62,8 @@ async def learned(application: Application, text: str, value: str) -> Counts:
 async def test_a_claim_is_compared_with_no_more_memories_than_is_allowed(
     open_app: Open, attribute: str, text: str
 ) -> None:
-    """Of an attribute with many values only those with the same value are read, of one with a
-    single value the newest. Control: what is the same is found, and what clashes gives way.
+    """For an attribute with many values, only memories with the same value are read; for one with a
+    single value, the newest. Control: an equal value is found, and a different one supersedes.
     """
     async with open_app() as application:
         await enter(application)
@@ -102,8 +102,8 @@ async def test_a_value_said_again_is_found_beyond_those_a_claim_is_compared_with
 
 
 async def test_masking_lets_the_others_go_on_however_a_text_is_cut() -> None:
-    """A long text is masked in a thread, and many short ones with turns of the others between.
-    Control: one short text needs none.
+    """A long text is masked in a thread, and many short ones with turns of other callers between
+    them. Control: one short text needs neither.
     """
     redactor = SecretRedactor()
     await redactor.ready()
@@ -156,8 +156,8 @@ async def test_memories_are_grouped_beside_the_event_loop(open_app: Open) -> Non
 
 
 async def test_a_long_text_is_planned_before_the_transaction_that_writes(open_app: Open) -> None:
-    """And in time that grows with its length. Control: a short one is planned inside, and both say
-    what they would do.
+    """And the time grows with its length only. Control: a short text is planned inside, and both
+    give the same plan.
     """
 
     async def planned(facts: int) -> tuple[Counts, Calls]:

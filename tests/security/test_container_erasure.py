@@ -53,7 +53,7 @@ async def erase(
 async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
     open_app: Open,
 ) -> None:
-    """What there was before it was filled is there afterwards, to the byte."""
+    """The state before the container was filled is there afterwards, to the byte."""
     async with open_app() as application:
         await enter(application)
         for text, room in ((OTTER, BLUE), (SWAN, "")):
@@ -121,7 +121,7 @@ async def test_an_unknown_container_gives_a_receipt_and_a_nameless_one_none(
 async def test_what_was_in_an_erased_container_is_refused_until_it_is_allowed(
     open_app: Open,
 ) -> None:
-    """With its old key too, into whichever container, and what only a task was given."""
+    """With its old key too, in any container, and also for texts that only a task had."""
     async with open_app() as application:
         await enter(application)
         await put(application, HERON, RED, key="key")
@@ -141,7 +141,9 @@ async def test_what_was_in_an_erased_container_is_refused_until_it_is_allowed(
 async def test_a_memory_that_rests_on_two_containers_is_made_anew_of_what_stays(
     open_app: Open,
 ) -> None:
-    """It goes with the words it rested on; the other's are found again, and read again."""
+    """It is erased with the words that it rested on; those of the other container are found again,
+    and read again.
+    """
     async with open_app() as application:
         await enter(application)
         await put(application, OTTER, BLUE)
@@ -163,7 +165,7 @@ async def test_a_memory_that_rests_on_two_containers_is_made_anew_of_what_stays(
 
 
 async def test_a_job_that_has_read_of_the_container_brings_nothing_back(open_app: Open) -> None:
-    """The control: what is read of another one arrives."""
+    """The control: a memory of another container arrives."""
     extractor = Scripted()
     async with open_app(extractor=extractor) as application:
         await enter(application)
@@ -185,7 +187,9 @@ async def test_a_job_that_has_read_of_the_container_brings_nothing_back(open_app
 
 
 async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> None:
-    """Nor a task of another one that happens to say the same, which an operator's erasure does."""
+    """Nor does it erase a task of another container that says the same, which an operator's erasure
+    does.
+    """
     said = "Cid: I row on the river daily."
     async with open_app() as application:
         await enter(application)
@@ -209,7 +213,7 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
 
 
 async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -> None:
-    """Scopes, limits, holds, and the line in the audit log."""
+    """Scopes, limits, holds, and the audit record."""
     access_scope = AccessScope(containers=frozenset({RED}))
     may = TokenRequest(Rights(DEFAULT_SCOPES | {Scope.ERASE}, access_scope))
     may_not = TokenRequest(Rights(DEFAULT_SCOPES, access_scope))
@@ -259,7 +263,7 @@ _CONTAINERS = "SELECT container FROM episodes"
 async def test_an_operator_erases_a_container_on_the_command_line(
     open_app: Open, database: Path | str
 ) -> None:
-    """And an option that is empty erases nothing at all."""
+    """And an empty option erases nothing at all."""
     async with open_app() as application:
         await enter(application)
         await put(application, HERON, RED)
@@ -289,7 +293,7 @@ class Cut(BaseException):
     """The process dies here."""
 
 
-# A dozen rows are a large container.
+# A dozen rows count as a large container.
 SMALL_BATCHES = Limits(rows_at_once_max=12, batch=Batch(items=2, rows=500))
 
 

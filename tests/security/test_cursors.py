@@ -1,5 +1,5 @@
-"""A cursor goes on with one listing, for whoever was listing, for an hour; whatever else is sent
-is answered like garbage.
+"""A cursor continues one list, for the token that got it, for an hour; anything else is answered
+like garbage.
 """
 
 import re
@@ -25,7 +25,7 @@ GARBAGE = ("x", "A" * 200, "\u00e9", "A" * 5_000, "=", " ")
 
 @dataclass(frozen=True)
 class Listing:
-    """A list of a protocol: how it is asked for, with a cursor or without, and its next cursor."""
+    """A list of a protocol: its request, with a cursor or without, and its next cursor."""
 
     ask: Callable[..., Awaitable[httpx2.Response]]
     next: Callable[[Any], str]
@@ -67,7 +67,7 @@ async def two(open_app: Open) -> AsyncIterator[tuple[Running, Running]]:
 
 
 async def _listings(http: httpx2.AsyncClient) -> dict[str, Listing]:
-    """Every list that gives a cursor, with two things at least on it."""
+    """Yield every list that gives a cursor, with at least two entries."""
     wire = Wire(http)
     first, second = await wire.task(), await wire.task()
     for task in (first, second):
@@ -108,16 +108,16 @@ def _altered(cursor: str) -> list[str]:
 
 
 def _plain(answer: httpx2.Response) -> tuple[int, str]:
-    # A problem names its request, each another.
+    # Each problem names its own request.
     return answer.status_code, re.sub(r'"instance":"req_[0-9a-z]+"', "", answer.text)
 
 
 async def test_a_cursor_that_is_not_ones_own_is_like_garbage(
     two: tuple[Running, Running], clock: Clock
 ) -> None:
-    """Another tenant's, another token's of the same tenant, one of another query or
-    of another list, an altered one and one that has expired: 400, in the same bytes. On the other
-    server with the same key its owner goes on.
+    """A cursor of another tenant, of another token of the same tenant, of another query or another
+    list, an altered and an expired one: all get 400, in the same bytes. On the other server with
+    the same key, its owner can go on.
     """
     one, other = two
     token, sibling = await one.token("alice"), await one.token("alice")

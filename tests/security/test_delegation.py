@@ -1,4 +1,4 @@
-"""What a token hands on to a sub-agent: never more than it has, and it can be taken back."""
+"""Child tokens for sub-agents: never more than the parent has, and the parent can revoke them."""
 
 import json
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ async def status(running: Running, token: str) -> int:
 
 
 async def child(running: Running, parent: str, **asked: Any) -> Json:
-    """What minting answers with."""
+    """Return the answer to issuing a child."""
     async with running.http(parent) as http:
         answer = await http.post("/v1/tokens/children", json=asked)
     assert answer.status_code == 201, answer.text
@@ -112,7 +112,7 @@ async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: R
 
 
 async def test_a_child_is_never_wider_than_its_parent(running: Running) -> None:
-    """In scope, in topics, in types, in agent, in time."""
+    """In scopes, topics, types, agent, and time."""
     parent = await running.token(
         "alice",
         wanted(
@@ -217,7 +217,7 @@ async def test_a_parent_takes_its_children_with_it(running: Running, clock: Cloc
 
 
 async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clock: Clock) -> None:
-    """A parent that was exchanged for another is not revoked, and yet its children end."""
+    """A parent that was rotated is not revoked, and yet its children end."""
     parent, info = await running.issued("alice")
     made = await child(running, parent, expires_in_s=3_600)
     services = running.application.services
@@ -232,7 +232,7 @@ async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clo
 
 
 async def test_a_grandparent_takes_them_too(running: Running) -> None:
-    """The tree."""
+    """All levels of the tree end."""
     top, info = await running.issued("alice", wanted(Scope.TOKENS, READ))
     async with running.http(top) as http:
         issued = (await http.post("/v1/tokens", json={"scopes": ["memory:read"]})).json()
@@ -243,7 +243,7 @@ async def test_a_grandparent_takes_them_too(running: Running) -> None:
 
 
 async def test_one_child_is_taken_back_by_its_name(running: Running) -> None:
-    """By its parent, or by who looks after the tokens; nobody else can."""
+    """Its parent can revoke it, or a token that manages tokens; nobody else can."""
     parent = await running.token("alice", wanted(READ))
     manager = await running.token("alice", wanted(Scope.TOKENS))
     stranger = await running.token("bob", wanted(Scope.TOKENS, READ))
@@ -291,7 +291,7 @@ async def test_what_was_revoked_is_forgotten_once_it_has_ended(
 async def test_what_is_older_than_the_operator_lets_in_is_out(
     running: Running, clock: Clock
 ) -> None:
-    """Of the server, of the namespace."""
+    """A not-before line of the server, or of the namespace."""
     for of in (None, ALICE):
         made = await child(running, await running.token("alice"))
         assert await status(running, made["token"]) == 200
@@ -352,7 +352,7 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
 async def test_what_this_server_did_not_sign_as_a_child_is_none(
     running: Running, open_app: Open
 ) -> None:
-    """Our own tokens are read as strictly."""
+    """The server's own tokens are read as strictly."""
     key = running.application.key
     parent, info = await running.issued("alice", wanted(READ))
     made = (await child(running, parent, scopes=["memory:read"]))["token"]

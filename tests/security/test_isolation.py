@@ -1,4 +1,4 @@
-"""The wall between tenants at every protocol: what is another's is as if it had never been."""
+"""Isolation of tenants on every protocol: another tenant's data is as if it had never existed."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -37,11 +37,11 @@ VERSION = {"A2A-Version": "1.0"}
 
 @pytest.fixture
 async def replicas(database: Path | str, open_app: Open) -> AsyncIterator[list[Running]]:
-    """One server on a file; two on Postgres, of which the second asks before the first."""
+    """Yield one server on a file, or two on Postgres, of which the second asks before the first."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(1 if isinstance(database, Path) else 2):
-            # A busy machine is no slow client.
+            # A busy machine must not pass for a slow client.
             built = await stack.enter_async_context(open_app(port=0, header_s=60.0))
             address = await stack.enter_async_context(
                 listening(create_app(built), built.settings, bound(built.settings))
@@ -72,8 +72,8 @@ async def test_every_operation_of_every_door_is_held_to_the_wall(running: Runnin
 async def test_anothers_id_is_answered_like_one_that_never_was(
     replicas: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bytes, from whichever replica, and nothing of
-    Alice's moves; what Bob gets is a line in his own book. Alice herself is served.
+    """The answers are the same bytes, from either replica. No row of Alice's changes, and Bob's
+    audit log has a record. Alice herself is served.
     """
     monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
     one, other = replicas[0], replicas[-1]
@@ -112,8 +112,8 @@ async def test_anothers_id_is_answered_like_one_that_never_was(
 async def test_what_takes_no_id_tells_nothing_of_another(
     replicas: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither words, ids nor counts, at any protocol, though the server has
-    just answered Alice the same; and no cache may keep any of it.
+    """No answer has words, ids or counts of Alice, on any protocol, though the server has just
+    answered Alice the same request; and no cache may keep any answer.
     """
     monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
     alice = await furnished(replicas[0])
@@ -133,7 +133,7 @@ async def test_what_takes_no_id_tells_nothing_of_another(
 
 
 async def test_a_receipt_needs_its_own_secret(replicas: list[Running]) -> None:
-    """Whoever has not got it cannot tell whether there is such a receipt."""
+    """A caller without the secret cannot tell whether the receipt exists."""
     alice = await furnished(replicas[0])
     known = alice.ids["receipt"]
     async with replicas[-1].http(alice.bob) as http:
@@ -158,8 +158,8 @@ def _search(**given: Any) -> dict[str, Any]:
 
 
 async def test_no_way_to_search_or_list_reaches_another(replicas: list[Running]) -> None:
-    """By words, vectors or both, by filters and from any place on; totals
-    are Bob's own, and a place in Alice's list is a place in his.
+    """By words, vectors or both, by filters and from any place on. Totals are Bob's own, and a
+    place in Alice's list is a place in his.
     """
     alice = await furnished(replicas[0])
     async with replicas[-1].http(alice.bob) as http, replicas[0].http(alice.token) as hers:
@@ -180,7 +180,7 @@ async def test_no_way_to_search_or_list_reaches_another(replicas: list[Running])
 
 @on_sqlite
 async def test_the_list_of_tools_is_for_whoever_asked_and_no_cache(running: Running) -> None:
-    """MCP's own word for it, beside HTTP's."""
+    """In the header of HTTP, and in the field of MCP."""
     headers, body = request("tools/list", {}, modern=True)
     async with running.http(await running.token()) as http:
         answer = await http.post("/mcp", headers=headers, json=body)
@@ -190,8 +190,8 @@ async def test_the_list_of_tools_is_for_whoever_asked_and_no_cache(running: Runn
 
 
 async def test_a_namespace_that_a_request_names_is_never_authority(running: Running) -> None:
-    """In the body, the query, a header, metadata or `_meta`: refused, or it means nothing
-    and what is stored lands in the namespace of the token.
+    """In the body, the query, a header, metadata or `_meta`: the name is refused, or ignored, and
+    the text is stored in the namespace of the token.
     """
     alice = await furnished(running)
     before = await rows(running)
@@ -235,8 +235,8 @@ async def test_a_namespace_that_a_request_names_is_never_authority(running: Runn
 
 
 async def test_strangers_and_errors_name_nobody(running: Running) -> None:
-    """There are no /metrics to read without a token, the description of the API is that of the
-    program, and no answer says what is inside.
+    """Without a token nobody can read /metrics, the description of the API is that of the program,
+    and no answer shows internal details.
     """
     alice = await furnished(running)
     open_ = (

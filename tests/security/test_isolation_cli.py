@@ -1,4 +1,4 @@
-"""The wall between tenants on the command line: an operator names whose memory it is about."""
+"""Isolation of tenants on the command line: an operator names the namespace of each command."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tests.support.webhooks import planted
 
 ALICE, BOB = Namespace("alice"), Namespace("bob")
 
-# Of every command that takes a namespace, how it names one thing in it; None: it names none.
+# For every command that takes a namespace: how it names a row in it; None if it names none.
 COMMANDS: dict[str, tuple[str, ...] | None] = {
     "conflicts show": ("question",),
     "conflicts resolve": ("question", "keep_new"),
@@ -65,9 +65,9 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "export": None,
 }
 
-# They say that nothing came of it, which is no error.
+# These report that nothing was done, which is no error.
 FOUND_NOTHING = {"purge-source"}
-# What they say of their own: nothing opens the secret of this one.
+# Their answer for Bob's own: no key decrypts the secret of this one.
 EXITS = {"webhooks test": 1}
 
 
@@ -98,7 +98,7 @@ def test_every_command_that_takes_a_namespace_is_held_to_the_wall() -> None:
 
 
 def _furnish(database: Database) -> dict[str, str]:
-    """One of everything, Alice's."""
+    """Make one row of every kind for Alice."""
 
     async def act(built: Application) -> dict[str, str]:
         services = built.services
@@ -184,5 +184,5 @@ def test_anothers_id_is_answered_like_one_that_never_was(database: Database) -> 
 
 
 def _plain(said: Said) -> str:
-    """What was said to a person, without the lines of the log."""
+    """Return the output for a person, without the lines of the log."""
     return "\n".join(one for one in said.err.splitlines() if re.match("recall: ", one))

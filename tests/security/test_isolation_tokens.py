@@ -1,4 +1,6 @@
-"""Tokens at the wall: no spelling but their own, no trace, and no deed after the end."""
+"""Tokens and isolation: only the exact token is accepted, it leaves no trace, and does nothing
+after its end.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -18,7 +20,7 @@ AT_ONCE = 100
 
 
 async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) -> None:
-    """What HTTP would not carry, too; each in the same words."""
+    """Including forms that HTTP cannot carry; each gets the same answer."""
     token, access = await running.token(), running.application.services.access
     said = set()
     for spelled in ("", " ", token + "\n", token + "\r\n", token + "\0", " " + token, token + " ",
@@ -33,7 +35,7 @@ async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) ->
 
 
 async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None:
-    """Whole or in part, as it is, in hex or in base64: the database has its hash."""
+    """Whole or in part, plain, in hex or in base64: the database has its hash."""
     token, info = await running.issued("alice")
     async with running.http(token) as http:
         assert (await http.get("/v1/whoami")).status_code == 200
@@ -48,8 +50,8 @@ async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None
 async def test_nothing_is_done_for_a_token_after_it_was_revoked(
     running: Running, clock: Clock, way: str
 ) -> None:
-    """Of a hundred writes that race its end, in any way, those that are answered stand in the book
-    before it, and none behind it; the others are told that it is not let in.
+    """A hundred writes race the end of a token. Those that succeed have audit records before it,
+    and none after it; the others get 401.
     """
     owner, info = await running.issued("alice")
     other = await running.token("alice")

@@ -1,4 +1,4 @@
-"""Nothing is called destroyed before it is, and the receipt says how far it has come."""
+"""No receipt says "destroyed" before it is true, and it shows the progress."""
 
 import asyncio
 import sqlite3
@@ -37,7 +37,7 @@ TEXT = "Anna: I live in Lisbon near the river."
 
 @asynccontextmanager
 async def long_reader(database: Path | str) -> AsyncIterator[None]:
-    """Somebody who looks at the state before the erasure, for as long as it takes."""
+    """A reader of the state before the erasure, for as long as the block lasts."""
     if isinstance(database, Path):
         raw = sqlite3.connect(database, isolation_level=None)
         raw.execute("BEGIN")
@@ -61,7 +61,9 @@ async def collect(application: Application, erased: Erased) -> Collected:
 async def test_while_somebody_reads_an_older_state_the_purge_waits(
     open_app: Open, database: Path | str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logically done, physically pending, and tried again until it is done."""
+    """The erasure is logically done and physically pending, and the purge is retried until it is
+    done.
+    """
     monkeypatch.setattr(purge, "PROBES", 2)
     async with open_app() as application:
         await enter(application)
@@ -183,7 +185,7 @@ async def test_two_purges_at_once_are_one_and_one_that_waits(
 
 @on_sqlite
 async def test_no_page_of_the_file_is_left_over(open_app: Open, database: Path) -> None:
-    """What was moved within a page is on none that is kept. The control: before, there are
+    """Data that was moved within a page is on no page that is kept. The control: before, there are
     such pages.
     """
 
@@ -205,7 +207,7 @@ async def test_no_page_of_the_file_is_left_over(open_app: Open, database: Path) 
 
 
 def counted_purges(application: Application, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with each time that the files are written anew."""
+    """A list that grows by one each time that the files are rewritten."""
     purge, purged = application.store.purge, list[int]()
 
     async def counted() -> str:
@@ -219,7 +221,9 @@ def counted_purges(application: Application, monkeypatch: pytest.MonkeyPatch) ->
 async def test_an_erasure_of_nobody_writes_no_file_anew(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is as final as any other. The control: where only a label names somebody, they are."""
+    """And its receipt is as final as any other. The control: if only a label names somebody, files
+    are written.
+    """
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -242,7 +246,7 @@ async def test_an_erasure_of_nobody_writes_no_file_anew(
 async def test_a_purge_that_failed_is_done_though_nothing_is_left_to_verify(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the verification has changed stands in files until then."""
+    """The files hold what the verification has changed until they are rewritten."""
     async with open_app() as application:
         await enter(application)
         line = application.services.audit.begin(ALICE, "create_token", "test", None)
@@ -268,7 +272,7 @@ async def test_a_purge_that_failed_is_done_though_nothing_is_left_to_verify(
 async def test_files_are_written_anew_once_in_an_interval_for_all_namespaces(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first at once; those that come after it wait, and share the next."""
+    """The first erasure at once; later ones wait, and share the next purge."""
     async with open_app(purge_interval_s=300) as application:
         purged = counted_purges(application, monkeypatch)
         for owner in (ALICE, BOB):
@@ -307,7 +311,7 @@ async def _one_that_erases(application: Application, owner: Namespace, number: i
 async def test_others_read_while_a_file_is_written_anew(
     open_app: Open, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only those who write wait, and for a moment those who read."""
+    """Only writers wait, and readers for a moment."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)

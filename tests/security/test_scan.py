@@ -1,4 +1,4 @@
-"""What was erased is nowhere: not in a file, a journal, an index or a log of the database."""
+"""Erased data is nowhere: not in a file, a journal, an index or a log of the database."""
 
 import asyncio
 import base64
@@ -124,7 +124,7 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> No
 
 
 async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Open) -> None:
-    """Numbers tell what was said, too. The control: before, each vector is found."""
+    """Vectors show what was said, too. The control: before, each vector is found."""
     async with open_app() as application:
         await enter(application)
         for text in ("Ben: I keep a quokka.", "Ann: I live in Lisbon near the river."):
@@ -146,7 +146,7 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
 
 
 async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_path: Path) -> None:
-    """What has no name any more is still on the disk. Once it is let go of, it is not."""
+    """A file without a name is still on the disk. Once it is closed, it is not."""
     (word,) = canaries("held").values()
     async with open_app() as application:
         await enter(application)
@@ -166,7 +166,7 @@ async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_
 async def test_another_process_that_holds_the_database_open_is_looked_at(
     open_app: Open, tmp_path: Path
 ) -> None:
-    """On SQLite any that has the file open; one that has not is nobody's business."""
+    """On SQLite this is any process that has the file open, and no other."""
     (word,) = canaries("other").values()
     script = (
         "import os, sys; held = [open(path, 'rb') for path in sys.argv[3:]];"

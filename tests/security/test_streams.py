@@ -1,4 +1,4 @@
-"""Open streams: not too many, and none that outlives its token."""
+"""Open streams: their number is limited, and none outlives its token."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -25,7 +25,7 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
         ]
         task = await alice.task()
 
-        kept = []  # a stream that nobody holds is closed
+        kept = []  # a stream without a reference is closed
 
         async def subscribed(wire: Wire, task_id: str) -> AsyncExitStack:
             open_ = await stack.enter_async_context(AsyncExitStack())
@@ -47,7 +47,7 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
             while True:
                 try:
                     await subscribed(alice, task["id"])
-                except AssertionError:  # the server has not heard yet
+                except AssertionError:  # the server does not know it yet
                     continue
                 break
         running.application.stop()
@@ -56,14 +56,14 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
         assert answer.status_code == 429
         assert int(answer.headers["Retry-After"]) > 0
         assert "A namespace may have 2 open streams" in answer.text
-    assert before == 1  # what was refused has begun nothing
+    assert before == 1  # a refused call has begun nothing
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_stream_ends_when_its_token_is_revoked_by_another_process(
     database: Path | str, binding: str
 ) -> None:
-    """With real clients, and what is not revoked goes on."""
+    """With real clients; streams of other tokens go on."""
     async with (
         Server(database, worker_jobs=0, embedder="none") as server,
         AsyncExitStack() as stack,
@@ -102,7 +102,7 @@ async def test_a_stream_ends_when_its_token_is_revoked_by_another_process(
 
 
 async def test_mcp_keeps_no_stream_open(serve: Serve) -> None:
-    """There is none to outlive a token, and no session to fill."""
+    """No stream can outlive a token, and no session can be filled."""
     async with serve() as running, running.http(await running.token()) as http:
         answers = [await http.get("/mcp")]
         for modern in (False, True):
@@ -120,7 +120,9 @@ async def test_mcp_keeps_no_stream_open(serve: Serve) -> None:
 async def test_a_stopping_server_ends_its_streams_with_their_end(
     database: Path | str,
 ) -> None:
-    """SIGTERM, twice, with open streams: they end as streams do, and the process with 0."""
+    """SIGTERM is sent twice while streams are open: they end properly, and the process exits with
+    0.
+    """
     async with Server(database, worker_jobs=0, embedder="none", drain_s=5) as server:
         token = (await new_token(database, "alice"))["token"]
         async with AsyncExitStack() as stack:

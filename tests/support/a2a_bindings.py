@@ -18,18 +18,18 @@ Json = dict[str, Any]
 
 REASONS = {JSON_RPC_ERROR_CODE_MAP[kind]: one.reason for kind, one in A2A_ERROR_MAPPING.items()}
 STATUSES = {one.reason: one.http_code for one in A2A_ERROR_MAPPING.values()}
-# In the words of the protocol.
+# The names of the protocol.
 NOT_FOUND, UNSUPPORTED = "TASK_NOT_FOUND", "UNSUPPORTED_OPERATION"
 INVALID, NOT_CANCELABLE = "INVALID_PARAMS", "TASK_NOT_CANCELABLE"
 MEDIA, VERSION, INTERNAL = "CONTENT_TYPE_NOT_SUPPORTED", "VERSION_NOT_SUPPORTED", "INTERNAL_ERROR"
 
-# A public address: it may be configured, and is never called where no worker is at work.
+# A public address: it may be configured, and is never called if no worker runs.
 HOOK = "https://93.184.215.14/hook"
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request of an operation, to be sent by `Wire`."""
+    """A request of an operation, which `Wire` sends."""
 
     method: str
     path: str
@@ -52,7 +52,7 @@ def call(method: str, params: Json) -> Request:
 
 
 def of_rpc(operation: str, **p: Any) -> Request:
-    """The operation in JSON-RPC, its parameters named as the protocol names them."""
+    """Return the operation in JSON-RPC, with parameters named as the protocol names them."""
     return call(operation, p)
 
 
@@ -74,7 +74,7 @@ _REST = {
 
 
 def of_rest(operation: str, **p: Any) -> Request:
-    """The operation in REST."""
+    """Return the operation in REST."""
     method, path = _REST[operation]
     rest = {name: value for name, value in p.items() if f"{{{name}}}" not in path}
     path = path.format(**{name: quote(str(value), safe="") for name, value in p.items()})
@@ -88,7 +88,7 @@ BY_HAND = {"JSONRPC": of_rpc, "HTTP+JSON": of_rest}
 
 @dataclass(frozen=True)
 class Wire:
-    """One binding of a server, spoken with one token."""
+    """One binding of a server, used with one token."""
 
     http: httpx2.AsyncClient
     binding: str = "JSONRPC"
@@ -107,15 +107,15 @@ class Wire:
         return await self.send(BY_HAND[self.binding](operation, **params))
 
     async def result(self, operation: str, **params: Any) -> Json:
-        """What an operation that succeeds is answered with."""
+        """Return the result of an operation that succeeds."""
         return told(await self.answer(operation, **params))
 
     async def fault(self, operation: str, **params: Any) -> str:
-        """The reason why it does not succeed."""
+        """Return the reason why an operation fails."""
         return fault(await self.answer(operation, **params))
 
     async def task(self, *parts: Json, now: bool = True, **given: Any) -> Json:
-        """The task that a message is answered with; `now` does not wait for its end."""
+        """Return the task of the answer to a message; with `now`, do not wait for its end."""
         found = await self.result(
             "SendMessage",
             message=message(*parts, **given),
@@ -125,7 +125,7 @@ class Wire:
         return task
 
     async def paused(self) -> Json:
-        """A task that asks; the worker must be at work."""
+        """Return a task that asks; the worker must run."""
         await self.task(now=False)
         task = await self.task({"text": PORTO}, now=False)
         assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED", task
@@ -145,14 +145,14 @@ class Wire:
 
 
 class Stream:
-    """Events as they come; their ids and envelopes are taken off."""
+    """Events as they come, without their ids and envelopes."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self.answer = answer
         self._lines = answer.aiter_lines()
 
     async def next(self) -> Json | None:
-        """The next event; None where the stream has ended."""
+        """Return the next event; None if the stream has ended."""
         async for line in self._lines:
             if line.startswith("data:"):
                 event: Json = json.loads(line.removeprefix("data:"))
@@ -176,7 +176,7 @@ def told(answer: httpx2.Response) -> Json:
 
 
 def fault(answer: httpx2.Response) -> str:
-    """The reason of an error, which is spelled as the standard says."""
+    """Return the reason of an error in the form of the standard."""
     body = answer.json()
     if "jsonrpc" in body:
         assert answer.status_code == 200
@@ -198,7 +198,7 @@ def fault(answer: httpx2.Response) -> str:
 
 
 def violations(answer: httpx2.Response) -> set[str]:
-    """The fields that an error names."""
+    """Return the fields that an error names."""
     error = answer.json()["error"]
     details = error.get("data") or error.get("details")
     return {one["field"] for detail in details for one in detail.get("fieldViolations", ())}

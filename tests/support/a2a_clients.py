@@ -44,7 +44,7 @@ class Reachable(Protocol):
 async def agent(
     at: Reachable, token: str, binding: str = "JSONRPC", *, streaming: bool = False
 ) -> AsyncIterator[Client]:
-    """A client that has read the card, over one binding."""
+    """Yield a client that has read the card, over one binding."""
     async with httpx.AsyncClient(
         headers={"Authorization": f"Bearer {token}"},
         timeout=WITHIN_S,
@@ -61,13 +61,13 @@ async def agent(
 
 @asynccontextmanager
 async def at_work(running: Running) -> AsyncIterator[None]:
-    """The worker of the house, beside the test."""
+    """Run the worker of the application during the test."""
     async with working(running.application):
         yield
 
 
 def said(*parts: str | Json, task_id: str = "", **given: Any) -> SendMessageRequest:
-    """A message of texts and data."""
+    """Return a message of texts and data."""
     made: list[Part] = [
         new_text_part(part) if isinstance(part, str) else new_data_part(part) for part in parts
     ]
@@ -81,7 +81,7 @@ def said(*parts: str | Json, task_id: str = "", **given: Any) -> SendMessageRequ
 
 
 async def sent(client: Client, *parts: str | Json, task_id: str = "", **given: Any) -> Task:
-    """The task that a message is answered with."""
+    """Return the task of the answer to a message."""
     answers = [
         answer async for answer in client.send_message(said(*parts, task_id=task_id, **given))
     ]
@@ -100,7 +100,7 @@ async def got(client: Client, task_id: str, **given: Any) -> Task:
 
 
 def asked(task: Task) -> list[Json]:
-    """The questions of a paused task."""
+    """Return the questions of a paused task."""
     assert task.status.state == INPUT_REQUIRED, task
     (data,) = get_data_parts(task.status.message.parts)
     questions: list[Json] = data["contradictions"]
@@ -108,7 +108,7 @@ def asked(task: Task) -> list[Json]:
 
 
 def result(task: Task) -> Json:
-    """What came of a completed task."""
+    """Return the result of a completed task."""
     assert task.status.state == COMPLETED, task
     (found,) = task.artifacts
     (data,) = get_data_parts(found.parts)

@@ -59,7 +59,7 @@ _NEW: dict[str, Callable[[Any], Make]] = {
 _PUSH = "tasks/pushNotificationConfig/"
 
 
-# Every operation that takes the id of a task; of each binding, the one that ends it is the last.
+# Every operation that takes the id of a task; in each binding, the one that ends the task is last.
 REQUESTS: dict[str, Make] = {
     **{f"JSON-RPC {name}": make(of_rpc) for name, make in _NEW.items() if name != "cancel"},
     **{f"REST {name}": make(of_rest) for name, make in _NEW.items() if name != "cancel"},

@@ -34,7 +34,7 @@ TRIGGERS = (
     "tool_call_records_are_kept",
 )
 
-# Statements after which the database refuses audit records, and takes them again.
+# Statements that make the database refuse audit records, and accept them again.
 REFUSE = {
     "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
     "BEGIN SELECT RAISE(ABORT, 'canary'); END",
@@ -58,7 +58,7 @@ def inside(
     now: Callable[[], datetime] = utc_now,
     **given: object,
 ) -> Any:
-    """What `act` returns, done in a house of its own."""
+    """Return the result of `act` in an application of its own."""
 
     async def open_and_act() -> Any:
         chosen = settings_for(database, embedder="none", **given)
@@ -90,7 +90,7 @@ def fill(
     *names: Namespace,
     now: Callable[[], datetime] = utc_now,
 ) -> None:
-    """Books of so many records each."""
+    """Fill audit logs with so many records each."""
 
     async def act(built: Application) -> None:
         await enter(built, *(names or (ALICE,)))
@@ -106,7 +106,7 @@ async def more(built: Application, records: int, *names: Namespace) -> None:
 
 
 def as_owner(database: Database, *statements: str) -> None:
-    """Run SQL as who owns the database: no trigger, grant or policy is in the way."""
+    """Run SQL as the owner of the database: no trigger, grant or policy prevents it."""
     if isinstance(database, Path):
         with closing(sqlite3.connect(database)) as raw:
             for trigger in TRIGGERS:
@@ -130,7 +130,9 @@ def exported(database: Database, namespace: Namespace = ALICE) -> list[Record]:
 
 
 def rebuilt(records: list[Record], seq: int, key: bytes) -> list[Record]:
-    """The book with record `seq` changed, and all that follows sealed anew with `key`."""
+    """Return the audit log with record `seq` changed, and all later records sealed again with
+    `key`.
+    """
     head, made = Head(0, audit_chain.START.digest), []
     for record in records:
         changed = {**record}
@@ -145,7 +147,7 @@ def rebuilt(records: list[Record], seq: int, key: bytes) -> list[Record]:
 
 
 def rebuild(database: Database, seq: int, key: bytes) -> None:
-    """The same in the database, head included."""
+    """Change the database in the same way, head included."""
     statements = []
     records = rebuilt(exported(database), seq, key)
     for one in records[seq - 1 :]:
@@ -160,7 +162,7 @@ def rebuild(database: Database, seq: int, key: bytes) -> None:
 
 
 def truncate(database: Database, after: int) -> None:
-    """Cut off the end and put the head back, as a database of yesterday has it."""
+    """Cut off the end and put the head back, as in a database of yesterday."""
     digest = exported(database)[after - 1]["digest"]
     as_owner(
         database,
@@ -176,7 +178,7 @@ def moved(seq: int, digest: str) -> str:
 
 
 def stolen(database: Database) -> bytes:
-    """The key of the audit log, as a thief of the server's key has it."""
+    """Return the key of the audit log, as a thief of the server's key has it."""
 
     async def act(built: Application) -> bytes:
         return built.key.derive(PURPOSE)
@@ -196,7 +198,7 @@ def written(path: Path, lines: list[Record]) -> Path:
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended."""
+    """The exit of a command."""
 
     code: int
     out: str
@@ -215,7 +217,7 @@ def recall(database: Database | None, *command: object, **settings: object) -> S
 
 
 def named(said: Said, seq: int, namespace: str = "alice") -> bool:
-    """Whether the command exits with 1, naming this record."""
+    """True if the command exits with 1 and names this record."""
     found = re.search(r"Record (\d+) of the audit log of (\S+): .*\[AUDIT_BROKEN\]", said.err)
     assert said.code != 1 or found, said.err
     return bool(said.code == 1 and found and (int(found[1]), found[2]) == (seq, namespace))
@@ -234,5 +236,5 @@ def vouch(database: Database, path: Path) -> Path:
 
 
 def public(path: Path) -> Path:
-    """The operator keeps the key of a first export apart."""
+    """Write the public key of a first export to a file, which the operator keeps apart."""
     return written(path.with_suffix(".jwk"), [parsed(path)[0]["key"]])

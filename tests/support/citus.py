@@ -1,5 +1,5 @@
-"""A stand-in for Citus on one Postgres. It keeps the same ledger and refuses what Citus is known to
-refuse; it spreads nothing.
+"""A stand-in for Citus on one Postgres. It keeps the same tables of distribution and refuses what
+Citus is known to refuse; it spreads nothing.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import psycopg
 
 from tests.support.engines import Postgres
 
-# The arguments that this server gives, under the names that Citus has for them.
+# The arguments that this server passes, under the names of Citus.
 _STAND_IN = """
 CREATE SCHEMA citus_stand_in;
 CREATE TABLE citus_stand_in.pg_dist_partition (
@@ -71,8 +71,8 @@ $$;
 
 @contextmanager
 def with_stand_in(postgres: Postgres, migrated: str) -> Iterator[str]:
-    """The URL of a migrated database that has it. Its roles may log in afterwards, as those of the
-    whole server do: that is taken back.
+    """Return the URL of a migrated database with the stand-in. Afterwards its roles may log in, as
+    those of the whole server may: that is taken back.
     """
     with postgres.database(migrated) as url:
         name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]

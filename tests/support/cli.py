@@ -1,4 +1,4 @@
-"""The command line in this process, and in one of its own."""
+"""The command line, in this process and in one of its own."""
 
 import ctypes
 import json
@@ -23,7 +23,7 @@ WITHIN_S = 30
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended."""
+    """The exit of a command."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ class Said:
 
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """A folder of its own, no settings in the environment, the log as it was afterwards."""
+    """Give the test a folder of its own and no settings in the environment; restore the log."""
     for name in [
         name for name in os.environ if name.startswith(("RECALL_", "ANTHROPIC_", "OPENAI_"))
     ]:
@@ -51,7 +51,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 
 
 def recall(*command: object, **settings: object) -> Said:
-    """`recall COMMAND`, with these settings in the environment."""
+    """Run `recall COMMAND`, with these settings in the environment."""
     env = {name.upper(): str(value) for name, value in settings.items()}
     done = CliRunner().invoke(app, [str(part) for part in command], env=env)
     assert isinstance(done.exception, SystemExit | None), done.exception
@@ -59,7 +59,7 @@ def recall(*command: object, **settings: object) -> Said:
 
 
 def spawned(*command: str, may_override: bool = True, **settings: object) -> Said:
-    """The same in a process of its own; `may_override=False`: file modes hold for root too."""
+    """Run it in a process of its own; with `may_override=False`, file modes hold for root too."""
     done = subprocess.run(
         [sys.executable, "-m", "recall_server", *command],
         env={**os.environ, **{name.upper(): str(value) for name, value in settings.items()}},
@@ -73,12 +73,12 @@ def spawned(*command: str, may_override: bool = True, **settings: object) -> Sai
 
 
 def _obey_modes() -> None:
-    # PR_CAPBSET_DROP of CAP_DAC_OVERRIDE; fails, and need not succeed, where we are not root.
+    # PR_CAPBSET_DROP of CAP_DAC_OVERRIDE. Without root it fails, and need not succeed.
     ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
 
 def refused(said: Said, code: str, *named: str) -> None:
-    """One clear line on standard error, exit code 2, and nothing else."""
+    """Check for one clear line on standard error, exit code 2, and nothing else."""
     assert (said.code, said.out) == (2, ""), said
     assert re.fullmatch(rf"recall: [^\n]+\. \[(?:{code})\]\n", said.err), said.err
     assert "Traceback" not in said.err
@@ -88,7 +88,7 @@ def refused(said: Said, code: str, *named: str) -> None:
 
 @pytest.fixture
 def url(database: Path | str) -> str:
-    """The database of the test as a person writes it after --db."""
+    """Return the database of the test as a person writes it after --db."""
     if isinstance(database, Path):
         return str(database)
     return f"postgresql:///?{urlencode(psycopg.conninfo.conninfo_to_dict(database))}"

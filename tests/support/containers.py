@@ -1,4 +1,4 @@
-"""Container contents, and the erasure of one."""
+"""The contents of a container, and its erasure."""
 
 from recall_server.application import Application
 from recall_server.domain.task import Mode, Request, Task
@@ -35,7 +35,9 @@ WORDS = (
 
 
 async def everything(application: Application) -> set[str]:
-    """All rows of the namespace that hold words, and what is found by words and vectors."""
+    """Return all rows of the namespace that hold words, and the hits of searches by words and
+    vectors.
+    """
     asked = [
         *(f"SELECT * FROM {table}" for table in WORDS),
         "SELECT term, documents FROM terms",

@@ -21,12 +21,12 @@ def entry(application: Application, namespace: Namespace = ALICE) -> AuditEntry:
 def context(
     application: Application, namespace: Namespace = ALICE, *, scope: AccessScope = FULL_ACCESS
 ) -> Context:
-    """A caller of a namespace, who reaches all of it unless the test says otherwise."""
+    """Return the context of a caller, by default with access to the whole namespace."""
     return Context(entry(application, namespace), scope)
 
 
 async def enter(application: Application, namespace: Namespace = ALICE) -> str:
-    """A token of a namespace, which is made."""
+    """Make a namespace, and return a token of it."""
     line = application.services.audit.begin(namespace, "create_token", "test", None)
     token, _ = await application.services.access.issue(Context(line))
     return token
@@ -45,13 +45,13 @@ async def drained(application: Application) -> None:
 
 
 async def memories(application: Application, *, limit: int = 20) -> list[Memory]:
-    """The active memories, with their quotes."""
+    """Return the active memories, with their quotes."""
     async with application.store.transaction(ALICE, write=False) as tx:
         return await tx.memories.page(limit=limit, offset=0, type_="", topic="")
 
 
 async def contradicted(application: Application, namespace: Namespace = ALICE) -> str:
-    """The id of a dispute about where Zoe lives."""
+    """Return the id of a dispute about where Zoe lives."""
     services = application.services
     await services.tasks.set_policy(context(application, namespace), Policy.ASK)
     for place in ("Oslo", "Bergen"):

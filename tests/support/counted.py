@@ -1,4 +1,4 @@
-"""What work costs, in numbers: rows, bytes, calls and steps of the event loop."""
+"""Counts the cost of work: rows, bytes, calls and steps of the event loop."""
 
 import asyncio
 import sys
@@ -66,7 +66,7 @@ class _Counted:
 
 @contextmanager
 def counted(application: Application) -> Iterator[Counts]:
-    """Count what the application asks of its database in the block."""
+    """Count the rows and statements of the application in the block."""
     counts, driver = Counts(), application.store.driver
     application.store.driver = _Counted(driver, counts)
     try:
@@ -76,7 +76,7 @@ def counted(application: Application) -> Iterator[Counts]:
 
 
 class Steps:
-    """The steps of the event loop while it was watched: how many, and the longest in seconds of the
+    """The steps of the event loop during the watch: their number, and the longest in seconds of the
     loop's own processor time.
     """
 
@@ -93,7 +93,7 @@ class Steps:
 
 @asynccontextmanager
 async def steps() -> AsyncIterator[Steps]:
-    """Watch the steps that the event loop takes in the block."""
+    """Watch the steps of the event loop in the block."""
     found = Steps()
     watching = asyncio.create_task(found.watch())
     await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def steps() -> AsyncIterator[Steps]:
 
 
 class Calls:
-    """How many functions of Python this thread has called."""
+    """The number of Python functions that this thread has called."""
 
     count = 0
 

@@ -30,7 +30,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def migrated(postgres: Postgres) -> Iterator[str]:
-    """The name of a Postgres database to copy."""
+    """Return the name of a Postgres database to copy."""
     with postgres.database() as url:
         asyncio.run(_prepare(url))
         yield url.split("dbname=")[1].split()[0]
@@ -38,7 +38,7 @@ def migrated(postgres: Postgres) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file to copy."""
+    """Return a SQLite file to copy."""
     path = tmp_path_factory.mktemp("migrated") / "recall.db"
     asyncio.run(_prepare(path))
     return path
@@ -46,7 +46,7 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=ENGINES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | str]:
-    """A database of each engine, migrated and empty: a path, or a URL."""
+    """Yield a database of each engine, migrated and empty: a path, or a URL."""
     if request.param == "sqlite":
         yield Path(shutil.copy(request.getfixturevalue("migrated_file"), tmp_path))
         return

@@ -1,7 +1,7 @@
 """The databases of the tests: SQLite files, and databases on one real Postgres.
 
-The Postgres is started out of a wheel, once a run; RECALL_TEST_POSTGRES points at another one.
-All of them lie in memory, where there is room: a disk is waited for at each commit, and there are
+The Postgres is started from a wheel, once in each run; RECALL_TEST_POSTGRES points at another one.
+All databases are in memory if it has the capacity: each commit waits for a disk, and there are
 many.
 """
 
@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 ENGINES = ("sqlite", "postgres")
-# For tests of one engine only: of the engine's own work, or of work that no database has a part in.
+# For tests of one engine only: of the engine's own work, or of work without a database.
 on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 on_postgres = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 _MEMORY = Path("/dev/shm")
@@ -26,26 +26,26 @@ _ROOM_BYTES = 4_000_000_000
 _IN_MEMORY = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
 
 if _IN_MEMORY:
-    # Before anybody asks for it: pytest, and the processes that tests start.
+    # Set this before pytest and the processes that tests start read it.
     os.environ["TMPDIR"] = str(_MEMORY)
     tempfile.tempdir = None
-# One key serves all databases of a run on Postgres; beside a file stands its own.
+# One key serves all databases of a run on Postgres; an SQLite file has its own beside it.
 KEY_FILE = Path(
     os.environ.get("RECALL_TEST_KEY_FILE")
     or Path(tempfile.mkdtemp(prefix="recall-key-")) / "recall.key"
 )
 _SETTINGS = {
-    # A short log: a purge writes all of it anew, and tests read all files that there are.
+    # A short log: a purge rewrites all of it, and tests read all files.
     "max_wal_size": "64MB",
     "min_wal_size": "32MB",
-    # It would hold locks that a purge waits for, at moments that no test has chosen.
+    # It would take locks that a purge waits for, at random moments.
     "autovacuum": "off",
 }
 _numbers = itertools.count()
 
 
 class Postgres:
-    """A server on which databases are made in no time, as copies of a migrated one."""
+    """A server that makes databases quickly, as copies of a migrated one."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -60,10 +60,10 @@ class Postgres:
 
     @contextmanager
     def database(self, template: str = "template0") -> Iterator[str]:
-        """The URL of a new database, dropped afterwards."""
+        """Yield the URL of a new database, which is dropped afterwards."""
         name = f"recall_{os.getpid()}_{next(_numbers)}"
         with psycopg.connect(self.url, autocommit=True) as raw:
-            # Without a copy of all its pages in the log, which is to stay short.
+            # Without a copy of all its pages in the log, which must stay short.
             raw.execute(
                 f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8' STRATEGY file_copy"
             )
@@ -75,7 +75,9 @@ class Postgres:
 
 
 def folder_of_postgres() -> Path:
-    """A new one. As root a Postgres runs as a user of its own, who must be able to enter it."""
+    """Yield a new folder. As root, Postgres runs as a user of its own, who must be able to enter
+    it.
+    """
     where = _MEMORY if _IN_MEMORY else "/var/tmp"
     folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir=where))
     folder.chmod(0o755)
@@ -84,7 +86,7 @@ def folder_of_postgres() -> Path:
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    """The server that the tests use."""
+    """Yield the server that the tests use."""
     given = os.environ.get("RECALL_TEST_POSTGRES")
     if given:
         yield Postgres(given)

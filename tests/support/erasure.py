@@ -18,7 +18,7 @@ CONFIRM = "DELETE MY DATA"
 
 
 def candidate(text: str, quote: str, said: str, fact: Fact | None = None) -> Candidate:
-    """A memory that rests on `quote`, wherever it stands in `said`."""
+    """Return a memory that rests on `quote`, wherever that is in `said`."""
     start = said.index(quote)
     return Candidate(text, MemoryType.FACT, Span(start, start + len(quote)), fact)
 
@@ -28,7 +28,7 @@ async def erase_all(application: Application, namespace: Namespace = ALICE) -> E
 
 
 async def rows(store: Store, namespace: Namespace = ALICE) -> dict[str, int]:
-    """How many rows a namespace has in each table that an erasure empties."""
+    """Return the number of rows that a namespace has in each table that an erasure empties."""
     async with store.transaction(namespace, write=False) as tx:
         return await tx.erasures.counts()
 
@@ -41,7 +41,7 @@ async def select(store: Store, sql: str, namespace: Namespace = ALICE) -> list[d
 async def found(
     application: Application, query: str, namespace: Namespace = ALICE
 ) -> Sequence[str]:
-    """The texts that a search finds."""
+    """Return the texts that a search finds."""
     answer = await application.services.recall.search(context(application, namespace), Query(query))
     return [hit.item.text for hit in answer.hits]
 

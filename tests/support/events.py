@@ -1,4 +1,4 @@
-"""Turns that tell of events, for questions about them."""
+"""Turns about events, for questions about them."""
 
 from recall_server.application import Application
 from recall_server.domain.query import Query

@@ -1,4 +1,4 @@
-"""Extractors that answer as a test tells them to."""
+"""Extractors with scripted answers."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,7 +7,7 @@ from recall_server.integrations.extraction.extractor import Passage
 
 
 class Scripted:
-    """Finds the candidate of each phrase that it meets; first raises what `fails` holds."""
+    """Finds the candidate of each phrase that it reads; first raises the errors in `fails`."""
 
     name = "scripted/1"
     passage_chars = 1_000
@@ -32,4 +32,4 @@ class Scripted:
         return Extraction(tuple(candidates), self.name)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: nothing is open."""

@@ -23,7 +23,7 @@ def whole(database: Path) -> bool:
 
 
 def limit(server: Process, what: int, most: int) -> int:
-    """Let the running process have no more; what it could have before."""
+    """Limit the running process during the block; restore its limit afterwards."""
     before, hard = resource.prlimit(server.pid, what)
     resource.prlimit(server.pid, what, (most, hard))
     return before
@@ -31,7 +31,7 @@ def limit(server: Process, what: int, most: int) -> int:
 
 @asynccontextmanager
 async def held(database: Path | str) -> AsyncIterator[None]:
-    """Another program changes the namespace, and does not come to an end."""
+    """Let another program change the namespace in a transaction that does not end."""
     if isinstance(database, Path):
         with closing(sqlite3.connect(database, isolation_level=None)) as raw:
             raw.execute("BEGIN EXCLUSIVE")
@@ -48,7 +48,7 @@ WITHIN_S = 20.0
 
 
 def terminate(url: str) -> int:
-    """End every connection of the server under test; how many there were."""
+    """End every connection of the server under test, and return how many there were."""
     with psycopg.connect(url, autocommit=True) as raw:
         ended = raw.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -59,8 +59,8 @@ def terminate(url: str) -> int:
 
 @contextmanager
 def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
-    """A server of this test's alone, and what lets it fall over and come back: all processes of a
-    Postgres end at once, and the next start recovers from its log.
+    """Yield a server of this test alone, and a function that crashes and restarts it: all processes
+    of the Postgres end at once, and the next start recovers from its log.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use

@@ -1,7 +1,7 @@
-"""`recall COMMAND` in a process of its own, forked from one that has imported the product already:
-importing it takes longer than most commands do.
+"""Runs `recall COMMAND` in a process of its own, forked from one that has imported the product
+already: the import takes longer than most commands.
 
-Tests whose subject is how a process starts run `python -m recall_server` instead.
+Tests of the start of a process run `python -m recall_server` instead.
 """
 
 import multiprocessing
@@ -23,8 +23,8 @@ def forked(
     errors: Path,
     release: Path | None = None,
 ) -> ForkServerProcess:
-    """Start it. What it writes is appended to those files. `release`: the folder of another
-    release, whose it is then.
+    """Start the command; its output is appended to those files. `release`: the folder of another
+    release, whose command it is then.
     """
     process = _context.Process(
         target=_run, args=(command, environment, Path.cwd(), (out, errors), release), daemon=True

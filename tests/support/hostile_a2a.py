@@ -1,4 +1,4 @@
-"""Messages of attackers and clumsy agents over A2A: each is refused, and repeated nowhere."""
+"""Messages of attackers and faulty agents over A2A: each is refused, and no answer repeats it."""
 
 import base64
 from typing import Any
@@ -98,9 +98,9 @@ CONFIGURATIONS: dict[str, Any] = {
     },
 }
 
-# Ids of tasks that cannot be any.
+# Ids that no task can have.
 IDS = ["canary\x00", "canary" * 22, "canary\nforged", "canary\x1b[2J", "canary\u202e", "\x00"]
-# And some that could be, and are not there.
+# Ids that a task could have, and none has.
 UNKNOWN_IDS = ["canary", "task_canary' OR '1'='1", "..", "%", "task_*", " ", "\U0001f980"]
 
 

@@ -1,4 +1,4 @@
-"""Requests that are made to cost much. One entry of the table adds one; see `INPUTS`."""
+"""Requests that are made to cost much. Add an entry to the table `INPUTS` to test another."""
 
 import json
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ TEXT_CHARS = 250_000
 
 @dataclass(frozen=True)
 class Post:
-    """A request with a body, or none. `{id}` in its path is the task of the answer before, or the
-    first memory in it.
+    """A request, with or without a body. `{id}` in its path is the task of the answer before, or
+    the first memory in it.
     """
 
     path: str
@@ -23,8 +23,8 @@ class Post:
 
 @dataclass(frozen=True)
 class Input:
-    """What is asked, `times` times, and how it is answered the last time; `before` it these, with
-    their jobs. With `works`, the jobs that it leads to count as well.
+    """A request, sent `times` times, and the last answer; `before` are sent first, with their jobs.
+    With `works`, the jobs that it causes are measured too.
     """
 
     post: Post
@@ -48,7 +48,7 @@ def _json(**value: Any) -> bytes:
 
 
 def _odd(mode: bytes) -> bytes:
-    """A search with a mode that is none, and takes long to read."""
+    """Return a search with an unknown mode that takes long to read."""
     return tool("search_memories", query="tea", mode=None).replace(b"null", mode)
 
 

@@ -1,6 +1,6 @@
-"""Values of attackers and clumsy clients: texts, shapes, numbers, bodies and search syntax."""
+"""Values of attackers and faulty clients: texts, shapes, numbers, bodies and search syntax."""
 
-# Every place where a caller's text goes in, with what else the call needs.
+# Every place for a caller's text, with the other arguments of the call.
 TEXTS = {
     "store_memory": [
         '{"text": %s}',

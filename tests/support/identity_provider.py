@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @cache
 def private(name: str, alg: str = "RS256") -> Any:
-    """A key by its name: the same for the whole run, as an RSA key takes long to find."""
+    """Return a key by its name: the same for the whole run, since finding an RSA key takes long."""
     if alg == "EdDSA":
         return Ed25519PrivateKey.generate()
     if alg == "ES256":
@@ -44,7 +44,7 @@ def jwk(key: Any, kid: str, alg: str = "RS256", **other: Any) -> Json:
 
 
 def compact(header: Json | bytes, payload: Json | bytes | list[Any], key: Any, alg: str) -> str:
-    """A JWS of exactly these bytes; without a signature where `key` is None."""
+    """Return a JWS of exactly these bytes; without a signature if `key` is None."""
     parts = [
         base64url_encode(one if isinstance(one, bytes) else json.dumps(one).encode())
         for one in (header, payload)
@@ -76,7 +76,7 @@ class Provider:
         return len(self.receiver.requests)
 
     def claims(self, **given: Any) -> Json:
-        """Of a good token; None leaves one out."""
+        """Return the claims of a valid token; None leaves one out."""
         claims = {
             "iss": self.issuer,
             "aud": AUDIENCE,
@@ -94,13 +94,13 @@ class Provider:
         return {name: value for name, value in header.items() if value is not None}
 
     def token(self, header: Json | None = None, /, *, key: Any = None, **claims: Any) -> str:
-        """A good token but for what is given."""
+        """Return a token that is valid except for the given claims."""
         said = self.header(**(header or {}))
         alg = said["alg"] if said.get("alg") in ("EdDSA", "ES256", "PS256", "RS256") else "RS256"
         return compact(said, self.claims(**claims), key or self.key, alg)
 
     def entry(self, **given: Any) -> Json:
-        """What the operator's file says of it; None leaves a field out."""
+        """Return the entry of the operator's file; None leaves a field out."""
         entry = {
             "name": self.name,
             "issuer": self.issuer,

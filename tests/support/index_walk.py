@@ -1,4 +1,4 @@
-"""Random walks over a namespace that compare the index with one made anew."""
+"""Random walks over a namespace that compare the index with a newly made one."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from tests.support.lists import listed
 
 
 async def index(application: Application) -> list[list[dict[str, Any]]]:
-    """The word index of Alice, row by row."""
+    """Return the word index of Alice, row by row."""
     ordered = ("term", "item_id", "added_at", "findable", "length", "occurrences")
     shown = ("term", "item_id", "findable", "occurrences", "length")
     found = await listed(application.store)
@@ -68,7 +68,7 @@ HELD = (
 
 
 class Walk:
-    """Steps that anybody may take, drawn by a seed."""
+    """Steps that any caller may take, drawn with a seed."""
 
     def __init__(self, application: Application, seed: int) -> None:
         self.application = application
@@ -79,7 +79,7 @@ class Walk:
         self.last = ""
 
     def steps(self) -> tuple[tuple[int, Callable[[], Awaitable[object]]], ...]:
-        """What it may do, each with its weight."""
+        """Return the possible steps, each with its weight."""
         return (
             (6, self.tell),
             (5, self.work),

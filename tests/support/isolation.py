@@ -1,4 +1,4 @@
-"""Data of Alice, and every way in which another tenant may ask for it by its id."""
+"""Data of Alice, and every request by which another tenant may ask for it by its id."""
 
 import hashlib
 import re
@@ -39,7 +39,7 @@ MEMORIES = (
 
 @dataclass(frozen=True)
 class Case:
-    """One way to name one thing of Alice's, and the kind of thing."""
+    """One request that names one row of Alice's, and the kind of row."""
 
     kind: str
     make: Callable[[str], Operation]
@@ -55,7 +55,9 @@ def _tool(name: str, argument: str, *, modern: bool, **given: Any) -> Callable[[
 
 
 def _tools(name: str, kind: str, other: str = "", **given: Any) -> tuple[Case, ...]:
-    """The same tool in both eras; `other` is of the second one where the first uses it up."""
+    """Return the same tool in both eras; `other` is the kind for the second one if the first uses
+    up the row.
+    """
     return (
         Case(kind, _tool(name, "memory_id", modern=False, **given)),
         Case(other or kind, _tool(name, "memory_id", modern=True, **given)),
@@ -63,11 +65,11 @@ def _tools(name: str, kind: str, other: str = "", **given: Any) -> tuple[Case, .
 
 
 def _a2a(of: Callable[..., Request], name: str, kind: str = "task", **given: Any) -> Case:
-    """`given` with the id in the place of `...`."""
+    """Return the request `given` with the id in the place of `...`."""
 
     def make(id_: str) -> Operation:
         made = of(name, **_filled(given, id_))
-        # As a query, where that is where the binding has it.
+        # As a query, if the binding has it there.
         path = str(httpx2.URL(made.path, params=made.query)) if made.query else made.path
         return Operation(name, made.method, path, made.body)
 
@@ -85,7 +87,7 @@ def _filled(value: Any, id_: str) -> Any:
 
 
 def _route(kind: str, method: str, path: str, body: Json | None = None, **headers: str) -> Case:
-    """A plain route; the id stands in the place of `{}` in the path, or of `...` in the body."""
+    """Return a plain route; the id is in the place of `{}` in the path, or of `...` in the body."""
     return Case(
         kind,
         lambda id_: Operation(
@@ -95,7 +97,7 @@ def _route(kind: str, method: str, path: str, body: Json | None = None, **header
 
 
 def _sends(of: Callable[..., Request], name: str) -> tuple[Case, ...]:
-    """A message may name a task to go on with, one it is about, a conversation, and a plan."""
+    """Return messages that name a task to continue or to refer to, a conversation, and a plan."""
     unclear: Json = {"text": "hm"}
     now: Json = {"configuration": {"returnImmediately": True}}
     return (
@@ -114,7 +116,7 @@ def _related(one: str, other: str) -> Operation:
 _PUSH: Json = {"taskId": ..., "url": HOOK, "id": CONFIG}
 _NAMED: Json = {"taskId": ..., "id": CONFIG}
 
-# In the order in which Alice can do them all herself: what ends a thing comes last.
+# In an order in which Alice can do them all herself: requests that end something come last.
 CASES: dict[str, tuple[Case, ...]] = {
     "mcp inspect_memories": _tools("inspect_memories", "memory"),
     "GET /v1/memories/{memory_id}": (_route("memory", "GET", "/v1/memories/{}"),),
@@ -275,7 +277,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     ),
 }
 
-# They take no id of anything that is kept.
+# These take no id of a stored row.
 WITHOUT_ID = {
     "mcp store_memory",
     "mcp search_memories",
@@ -312,13 +314,13 @@ WITHOUT_ID = {
     "POST /v1/webhooks",
 }
 
-# What a client calls its own work: kept with what it stores, and never looked up.
+# Names that a client gives its own work: stored with its texts, and never looked up.
 LABELS = {"session_id", "agent_id"}
 
 
 @dataclass(frozen=True)
 class Alice:
-    """A tenant that has one of everything, and Bob, who has nothing."""
+    """Alice, who has one row of every kind, and Bob, who has none."""
 
     token: str
     bob: str
@@ -328,7 +330,7 @@ class Alice:
 
 
 async def furnished(running: Running) -> Alice:
-    """Alice's, through the protocols, as a client would."""
+    """Make the rows of Alice through the protocols, as a client would."""
     token, bob = await running.token("alice", ALL), await running.token("bob", ALL)
     ids: dict[str, str] = {"subject": "Quentin", "container": "projects/red"}
     async with running.http(token) as http:
@@ -387,7 +389,7 @@ async def furnished(running: Running) -> Alice:
 async def disputed(
     running: Running, http: httpx2.AsyncClient, name: str, who: str = "Zoe", **labels: Any
 ) -> str:
-    """The id of a dispute about where somebody lives."""
+    """Return the id of a dispute about where somebody lives."""
     services = running.application.services
     for policy in (Policy.ASK, None):
         if policy is None:
@@ -413,7 +415,7 @@ async def store(http: httpx2.AsyncClient, text: str, topic: str = "general") -> 
 
 
 def unlike(known: str) -> str:
-    """An id that nobody has, as like as can be to that one."""
+    """Return an id that no row has, as similar as possible to this one."""
     stem, dot, place = known.partition(".")
     last = "0" if stem[-1] != "0" else "1"
     return stem[:-1] + last + dot + place
@@ -421,14 +423,14 @@ def unlike(known: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """All that whoever asked gets to see; of a stream that goes on, its first event."""
+    """All that the caller sees of an answer; for a stream that goes on, its first event."""
 
     status: int
     body: str
     headers: tuple[tuple[str, str], ...]
 
     def without(self, *ids: str) -> "Answer":
-        """The same where it does not depend on which id was asked for."""
+        """Return the answer without the parts that depend on the id that was asked for."""
         body = self.body
         for one in ids:
             body = body.replace(one, "ID")
@@ -457,8 +459,8 @@ async def ask(one: Operation, http: httpx2.AsyncClient) -> Answer:
 
 
 async def rows(running: Running, namespace: str = "alice") -> dict[str, str]:
-    """A digest of all rows that a namespace has in each table. Not of the counts of its calls,
-    which are written whenever there is time for it.
+    """Return a digest of all rows of a namespace in each table, except the counts of its calls,
+    which are written at no fixed time.
     """
     await running.application.services.audit.reads.flush()
     found = {}
@@ -479,5 +481,5 @@ def _param(running: Running) -> str:
 
 
 def texts_of(alice: Alice) -> set[str]:
-    """What must stand in no answer to anybody else."""
+    """Return the texts that no answer to anybody else may contain."""
     return {WORD, *(one for kind, one in alice.ids.items() if kind != "subject")}

@@ -1,4 +1,4 @@
-"""Works that are killed at one of their writes, and copies of the databases they work on."""
+"""Processes that are killed at one of their writes, and copies of their databases."""
 
 import asyncio
 import os
@@ -15,13 +15,13 @@ from tests.support.engines import Postgres
 from tests.support.processes import Database, environment
 from tests.support.victim import WORKS, opened
 
-# How many of the points are tried, spread over all of them; 0: every one.
+# The number of points that are tried, spread over all of them; 0: every one.
 POINTS = int(os.environ.get("POINTS", "8"))
 VICTIM_S = 180.0
 
 
 async def victim(work: str, database: Database, trace: Path, *strace: str) -> list[str]:
-    """What the victim said is done, until its end or before it."""
+    """Yield what the victim reports as done, until its end or before it."""
     process = await asyncio.create_subprocess_exec(
         *("strace", "-f", "-qq", "-o", str(trace), *strace),
         *(sys.executable, "-m", "tests.support.victim", work, str(database)),
@@ -37,14 +37,14 @@ async def victim(work: str, database: Database, trace: Path, *strace: str) -> li
 
 
 def writes(trace: Path) -> int:
-    """How many writes the busiest thread made: each thread's are counted by itself."""
+    """Return the number of writes of the busiest thread: strace counts each thread by itself."""
     threads = Counter(line.split()[0] for line in trace.read_text("utf-8").splitlines())
     return max(threads.values())
 
 
 @contextmanager
 def prepared(engine: str, work: str, folder: Path, postgres: Postgres | None) -> Iterator["Copies"]:
-    """What is there before the work, to be copied for each time that it is done."""
+    """Yield copies of the state before the work, one for each try."""
     if engine == "sqlite":
         original: Database = folder / "before.db"
         asyncio.run(_prepare(work, original))
@@ -64,7 +64,7 @@ async def _prepare(work: str, database: Database) -> None:
 
 
 class Copies:
-    """Copies of a database, each gone after its use."""
+    """Copies of a database, each removed after its use."""
 
     def __init__(self, original: Database, folder: Path, postgres: Postgres | None) -> None:
         self._original = original

@@ -1,4 +1,4 @@
-"""How long a test goes on that shows more the longer it does."""
+"""The length of tests that show more the longer they run."""
 
 import os
 
@@ -10,5 +10,5 @@ has_full_length = pytest.mark.full_length
 
 
 def at_full_length(full: int, otherwise: int) -> int:
-    """`full` under `make faults`, and in the suite as much as shows whether it holds at all."""
+    """Return `full` under `make faults`; in the suite, enough to show that the rule holds."""
     return full if _FULL else otherwise

@@ -12,7 +12,7 @@ SEARCH: Call = ("/mcp", "tools/call", {"name": "search_memories", "arguments": {
 
 
 async def called(running: Running, token: str, protocol: str = "mcp") -> tuple[int, Json, Json]:
-    """Status, headers and body of one call."""
+    """Return status, headers and body of one call."""
     path, method, params = ROUTES.get(protocol, SEARCH)
     headers, body = request(method, params, modern=False)
     async with running.http(token) as http:

@@ -1,4 +1,4 @@
-"""The postings of a namespace, read out of its lists."""
+"""The postings of a namespace, read from its lists."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ENTRIES = "SELECT slot, item_id, findable, added_at FROM documents WHERE namespa
 
 
 async def listed(store: Store, namespace: Namespace = ALICE) -> list[dict[str, Any]]:
-    """Each posting with its entry: `item_id` is None where there is none."""
+    """Return each posting with its entry: `item_id` is None if it has none."""
     rows = await select(store, ENTRIES.format(namespace), namespace)
     entries = {row["slot"]: row for row in rows}
     none = {"item_id": None, "findable": False, "added_at": None}

@@ -1,4 +1,4 @@
-"""The order in which transactions on Postgres lock: recorded at the driver, whatever they do."""
+"""Records at the driver the order in which transactions on Postgres lock."""
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -16,8 +16,8 @@ _REPLACED = re.compile(r"\bINSERT INTO (\w+).*\bDO UPDATE\b", re.DOTALL)
 
 
 def locked_by(sql: str) -> Iterator[str]:
-    """The tables of which a statement locks rows that are there, with a `?` where it takes only
-    those that nobody else has locked.
+    """Return the tables of which a statement locks existing rows, with a `?` if it takes only rows
+    that no other transaction has locked.
     """
     bare = _COMMENT.sub("", sql)
     mark = "?" if "SKIP LOCKED" in bare else ""
@@ -34,12 +34,12 @@ class Locks:
 
     @property
     def fault(self) -> str:
-        """What is wrong with the order; "" where nothing is.
+        """Return what is wrong with the order, or "".
 
-        The namespace comes first and the audit log next. Who holds the namespace is then alone in
-        it: whoever does not waits, behind the audit log, for rows of one table. What serves all
-        namespaces has none to lock: its rows come before jobs. Queues come last, in one order, so
-        that who has locked one waits for nobody.
+        The namespace comes first and the audit log next. A transaction that holds the namespace is
+        then alone in it: any other waits, after the audit log, for rows of one table. Work for all
+        namespaces has no namespace to lock: its rows come before jobs. Queues come last, in one
+        order, so that a transaction that has locked one waits for nobody.
         """
         if NAMESPACE in self.tables[1:] or AUDIT in self.tables[2:]:
             return "late"
@@ -56,7 +56,7 @@ class Locks:
 
 @dataclass
 class Recorder:
-    """A driver that records what each transaction of another locks."""
+    """A driver that records the locks of each transaction of another driver."""
 
     driver: Driver
     found: set[Locks] = field(default_factory=set)

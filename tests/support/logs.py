@@ -1,4 +1,4 @@
-"""The log as the log collector of an operator reads it."""
+"""The log, as the log collector of an operator reads it."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ def real_logs(level: str = "debug") -> Iterator[None]:
 
 @contextmanager
 def logs_restored() -> Iterator[None]:
-    """Whatever the block configures ends with it: a stream of its own is closed by then."""
+    """Restore the log after the block: a stream of the block is closed by then."""
     root = logging.getLogger()
     handlers, before = root.handlers[:], root.level
     # The server also silences single libraries.
@@ -35,7 +35,7 @@ def logs_restored() -> Iterator[None]:
             root.setLevel(before)
         for name, one in _loggers().items():
             level = levels.get(name, logging.NOTSET)
-            if one.level != level:  # to set it empties what all loggers have found out so far
+            if one.level != level:  # setting it empties the caches of all loggers
                 one.setLevel(level)
 
 
@@ -46,7 +46,7 @@ def _loggers() -> dict[str, logging.Logger]:
 
 @pytest.fixture
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No settings in the environment, and the log as it was afterwards."""
+    """Remove all settings from the environment, and restore the log afterwards."""
     for name in [name for name in os.environ if name.startswith("RECALL_")]:
         monkeypatch.delenv(name)
     with real_logs():
@@ -55,8 +55,9 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[None]:
-    """A command that a test runs in this process configures the log for its own output. Where none
-    does, an error is shown without the values of its stack: to format them takes a second.
+    """Restore the log after a test, since a command in this process configures it for its own
+    output. Until one does, errors are shown without the values of their stack: formatting these
+    takes a second.
     """
     shown = structlog.dev.ConsoleRenderer(
         colors=False, exception_formatter=structlog.dev.plain_traceback

@@ -1,4 +1,4 @@
-"""Commands of an operator, each killed at one of its writes, and what they work on."""
+"""Commands of an operator, each killed at one of its writes, and the files that they work on."""
 
 import asyncio
 import shutil
@@ -47,7 +47,7 @@ class Place:
         return recall(*command, **{f"recall_{key}": value for key, value in given.items()})
 
     def state(self) -> object:
-        """What is there, without what differs from run to run."""
+        """The state, without values that differ from run to run."""
         found = self.recall("status", "--namespaces", "--json").json()
         assert isinstance(found, list)
         return sorted((one["namespace"], one["bytes"], one["findable_items"]) for one in found)
@@ -58,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Template:
-    """A place that is copied for each time that a command is run."""
+    """A place that is copied for each run of a command."""
 
     place: Place
     postgres: Postgres | None = field(default=None)
@@ -85,7 +85,7 @@ def as_url(conninfo: str) -> str:
 
 
 async def run(place: Place, command: tuple[str, ...], trace: Path, *strace: str) -> int:
-    """Run a command under `strace`; its exit code, -9 where it was killed."""
+    """Run a command under `strace`, and return its exit code: -9 if it was killed."""
     variables = environment(place.url or place.file, place.settings)
     process = await asyncio.create_subprocess_exec(
         *("strace", "-f", "-qq", "-o", str(trace), *strace),

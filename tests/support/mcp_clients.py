@@ -24,7 +24,7 @@ def era(request: pytest.FixtureRequest) -> ConnectMode:
 
 @pytest.fixture
 async def client(running: Running, era: ConnectMode) -> AsyncIterator[Client]:
-    """Alice's, in each era."""
+    """Yield a client of Alice's, in each era."""
     token = await running.token()
     connected: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
@@ -34,7 +34,7 @@ async def client(running: Running, era: ConnectMode) -> AsyncIterator[Client]:
             connected.set_result(client)
             await over.wait()
 
-    # It must end in the task that it began in, and a fixture begins and ends in two.
+    # The client must end in the task in which it began, and a fixture begins and ends in two.
     life = asyncio.create_task(live())
     futures: set[asyncio.Future[Any]] = {life, connected}
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
@@ -45,7 +45,7 @@ async def client(running: Running, era: ConnectMode) -> AsyncIterator[Client]:
 
 
 async def told(client: Client, tool: str, **arguments: object) -> Json:
-    """The whole envelope that a tool answers with."""
+    """Return the whole envelope of a tool's answer."""
     result = await client.call_tool(tool, arguments)
     envelope = result.structured_content
     assert isinstance(envelope, dict)
@@ -55,7 +55,7 @@ async def told(client: Client, tool: str, **arguments: object) -> Json:
 
 
 async def data(client: Client, tool: str, **arguments: object) -> Json:
-    """The data of a call that succeeds."""
+    """Return the data of a call that succeeds."""
     envelope = await told(client, tool, **arguments)
     assert envelope["status"] == "ok", envelope
     answer: Json = envelope["data"]
@@ -63,7 +63,7 @@ async def data(client: Client, tool: str, **arguments: object) -> Json:
 
 
 def request(method: str, params: Json, *, modern: bool, id_: int = 1) -> tuple[Json, Json]:
-    """Headers and body of one raw request of either era."""
+    """Return headers and body of one raw request of either era."""
     version = MODERN if modern else "2025-11-25"
     headers = {"MCP-Protocol-Version": version}
     if modern:

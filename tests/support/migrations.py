@@ -17,7 +17,7 @@ from tests.support.runtime import NOON
 
 @pytest.fixture(params=ENGINES)
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> object:
-    """A database without tables."""
+    """Yield a database without tables."""
     if request.param == "sqlite":
         yield tmp_path / "recall.db"
         return
@@ -37,7 +37,7 @@ async def run(database: Path | str, folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def released(empty: Path | str, folder: Path, *, before: str) -> AsyncIterator[Driver]:
-    """A database of the release that came just before the migration of that number, with the
+    """Yield a database of the release just before the migration with that number, with the
     namespaces a, b and c.
     """
     for path in shipped("migrations").glob("*.sql"):

@@ -1,5 +1,5 @@
 """The only doubles of the suite: a scripted model behind a real socket, a hashing embedder and a
-clock that stands still; and the passages that they are given to read.
+clock that does not move by itself; and the passages that they read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recall_server.integrations.extraction.extractor import Passage
 
 
 class Manner(Enum):
-    """How a reply is sent: as one should, or in one of the ways in which networks fail."""
+    """The way in which a reply is sent: correctly, or with a failure of the network."""
 
     WHOLE = auto()
     CUT = auto()
@@ -54,13 +54,13 @@ class Reply:
 
 
 def memories(entries: Sequence[Mapping[str, object]], **usage: int) -> Reply:
-    """A well-formed answer with these entries; each needs `text` and `quote` at least."""
+    """Return a well-formed answer with these entries; each needs `text` and `quote` at least."""
     text = json.dumps({"memories": [entry(**one) for one in entries]})
     return says(text, "end_turn", **usage)
 
 
 def entry(**given: object) -> dict[str, object]:
-    """One memory as the model writes it, complete but for what is given."""
+    """Return one memory as the model writes it, complete except for the given fields."""
     return {
         "turn": 0,
         "type": "fact",
@@ -74,12 +74,12 @@ def entry(**given: object) -> dict[str, object]:
 
 
 def says(text: str, stop_reason: str = "end_turn", **usage: int) -> Reply:
-    """A message whose one block is this text, whatever it says."""
+    """Return a message whose one block is this text, whatever it contains."""
     return message([{"type": "text", "text": text}], stop_reason, **usage)
 
 
 def message(content: object, stop_reason: str | None = "end_turn", **usage: int) -> Reply:
-    """A message with this content, well-formed or not."""
+    """Return a message with this content, well-formed or not."""
     return json_reply(
         {
             "id": "msg_1",
@@ -99,7 +99,9 @@ COMPLETIONS = "/v1/chat/completions"
 
 
 def completes(text: object, finish_reason: str | None = "stop", **given: object) -> Reply:
-    """A chat completion whose message is this text; `given` are further fields of the message."""
+    """Return a chat completion whose message is this text; `given` are further fields of the
+    message.
+    """
     return completion([choice(text, finish_reason, **given)])
 
 
@@ -109,7 +111,7 @@ def choice(text: object, finish_reason: str | None = "stop", **given: object) ->
 
 
 def completion(choices: object, **given: object) -> Reply:
-    """A chat completion with these choices, well-formed or not."""
+    """Return a chat completion with these choices, well-formed or not."""
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     return json_reply(
         {
@@ -125,7 +127,7 @@ def completion(choices: object, **given: object) -> Reply:
 
 
 def error(status: int, *, retry_after: str | None = None) -> Reply:
-    """A refusal in the form that the Messages API gives it."""
+    """Return a refusal in the form of the Messages API."""
     headers = {"retry-after": retry_after} if retry_after is not None else {}
     body = {"type": "error", "error": {"type": "some_error", "message": "echo: the text"}}
     return json_reply(body, status=status, headers=headers)
@@ -139,11 +141,11 @@ def json_reply(
 
 
 class ScriptedModel:
-    """The Messages API, or what else is at `path`, on a loopback port, answering from a list:
+    """The Messages API, or another API at `path`, on a loopback port, with answers from a list:
     `async with ScriptedModel(...)`.
 
-    Leaving the block fails when the list ran dry or was not used up. `requests` holds the bodies
-    that came in, `before_reply` is called (or awaited) before each answer is sent.
+    Leaving the block fails if the list was too short or was not used up. `requests` holds the
+    bodies that came in; `before_reply` is called (or awaited) before each answer is sent.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class ScriptedModel:
             app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False
         )
         config.load()
-        # Started and stopped by hand: `serve` takes over the signals and ticks every 100 ms.
+        # Start and stop it here, since `serve` takes over the signals and ticks every 100 ms.
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)
         await self._server.startup(sockets=[self._socket])
@@ -231,7 +233,7 @@ async def _send(reply: Reply, receive: Receive, send: Send) -> None:
         while not await _hung_up(receive, within_s=0.002):
             await send({"type": "http.response.body", "body": b" ", "more_body": True})
         return
-    # An application that ends before its body does has its connection closed by uvicorn.
+    # If an application ends before its body does, uvicorn closes the connection.
     more = reply.manner is Manner.CUT
     await send({"type": "http.response.body", "body": reply.body, "more_body": more})
 
@@ -247,7 +249,7 @@ async def _hung_up(receive: Receive, within_s: float | None = None) -> bool:
 
 
 class HashEmbedder:
-    """Unit vectors from hashed word stems: texts that share words are alike, others hardly.
+    """Unit vectors from hashed word stems: texts that share words are similar, others hardly.
 
     `failing = True` makes every call raise `EmbedderUnavailable`.
     """
@@ -274,7 +276,7 @@ class HashEmbedder:
         return (vectors / np.where(lengths == 0.0, 1.0, lengths)).astype(np.float32)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _signs(self, stem: str) -> Vectors:
         digest = hashlib.blake2b(stem.encode(), digest_size=self.dimensions // 8).digest()
@@ -286,7 +288,7 @@ WHEN = datetime(2025, 3, 12, 9, 30, tzinfo=UTC)
 
 
 def passage_of(*turns: tuple[str, str], first_index: int = 0) -> Passage:
-    """A passage of (speaker, words), one a line, each with its label before it."""
+    """Return a passage of (speaker, words), one on each line, with its label before it."""
     text, found = "", []
     for index, (speaker, words) in enumerate(turns, start=first_index):
         text += f"{speaker}: "
@@ -297,7 +299,7 @@ def passage_of(*turns: tuple[str, str], first_index: int = 0) -> Passage:
 
 
 class Pauses:
-    """A clock that only moves when somebody sleeps, and remembers for how long."""
+    """A clock that only moves when somebody sleeps, and records for how long."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -313,7 +315,7 @@ REACHED_S = 20.0
 
 
 class Gate(HashEmbedder):
-    """Lets nobody pass until it is opened."""
+    """Lets no task pass until it is opened."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A network that fails between a server and its Postgres, at the moment that a test chooses."""
+"""A network between a server and its Postgres, which fails at the moment that a test chooses."""
 
 import asyncio
 import socket
@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 import psycopg
 
-# What Postgres says when a commit is done.
+# The message of Postgres when a commit is done.
 COMMITTED = b"COMMIT\x00"
 BLOCK_BYTES = 65_536
 
 
 class Network:
-    """Passes everything on, until it is told to do otherwise."""
+    """Passes everything on, until a test tells it otherwise."""
 
     def __init__(self, url: str) -> None:
         self._to = url
@@ -25,17 +25,17 @@ class Network:
         self.url = ""
 
     def vanish(self) -> None:
-        """From now on nothing arrives, and nobody is told."""
+        """Deliver nothing from now on, and report no error."""
         self._open.clear()
 
     def return_(self) -> None:
-        """What is sent from now on arrives; what was on the way is lost with its connection."""
+        """Deliver data again from now on; what was on the way is lost with its connection."""
         for writer in self._writers:
             writer.transport.abort()
         self._open.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A connection of the server under test."""
+        """Serve a connection of the server under test."""
         await self._open.wait()
         info = psycopg.conninfo.conninfo_to_dict(self._to)
         host, port = str(info.get("host", "")), int(info.get("port") or 5432)
@@ -44,7 +44,7 @@ class Network:
                 there = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
             else:
                 there = await asyncio.open_connection(host, port)
-        except OSError:  # nobody is there just now
+        except OSError:  # nobody listens at the moment
             writer.transport.abort()
             return
         pair = {writer, there[1]}
@@ -76,7 +76,7 @@ class Network:
 
 @asynccontextmanager
 async def network(url: str) -> AsyncIterator[Network]:
-    """A network to the Postgres at `url`; its own `url` leads through it."""
+    """Yield a network to the Postgres at `url`; its own `url` leads through it."""
     between = Network(url)
     listener = await asyncio.start_server(between.serve, "127.0.0.1", 0, family=socket.AF_INET)
     port = listener.sockets[0].getsockname()[1]

@@ -28,9 +28,9 @@ PUBLIC = {
         "/.well-known/jwks.json",
     ),
     *("/openapi.json", "/docs"),
-    "/v1/receipts/{receipt_id}",  # opened by a secret of its own
+    "/v1/receipts/{receipt_id}",  # takes a secret of its own
 }
-# Where many operations share an endpoint: their names are asked for instead.
+# The endpoints that many operations share: their names are asked for instead.
 SHARED = {"/mcp", "/mcp/", "/a2a", "/a2a/"}
 BODIES: dict[str, Json] = {
     "/a2a": {"skill": "consolidate_memories", "input": {"text": "Ann: I ski.", "topic": "sport"}},
@@ -48,7 +48,7 @@ _PART = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Operation:
-    """One way to ask for something: `name` is the protocol and what it calls it, `registered` the
+    """One request form: `name` is the protocol and its name for the operation, `registered` the
     operation of the registry.
     """
 
@@ -68,7 +68,9 @@ class Operation:
 
 
 def operations(running: Running) -> list[Operation]:
-    """Those of the registry as tools and routes, and the methods of A2A that the SDK serves."""
+    """Return the operations of the registry as tools and routes, and the methods of A2A that the
+    SDK serves.
+    """
     return [*_tools(), *_methods(), *_routes(), *_rest(running)]
 
 
@@ -102,7 +104,7 @@ def _methods() -> list[Operation]:
 
 
 def method_of(name: str) -> Registered:
-    """The operation that a method of A2A is."""
+    """Return the operation of a method of A2A."""
     [operation] = [one for one in OPERATIONS if name in one.a2a]
     return operation
 
@@ -126,7 +128,7 @@ def _routes() -> list[Operation]:
 
 
 def _rest(running: Running) -> list[Operation]:
-    """The routes that the SDK makes for A2A's methods."""
+    """Yield the routes that the SDK makes for A2A's methods."""
     app: Any = create_app(running.application)
     while not hasattr(app, "routes"):
         app = app._app

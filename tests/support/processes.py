@@ -28,7 +28,7 @@ Database = Path | str
 
 
 async def until(true: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
-    """Ask `true` again and again; fail with `what` where it does not become so in time."""
+    """Call `true` repeatedly; fail with `what` if it does not become true in time."""
     try:
         async with asyncio.timeout(seconds):
             while not await true():  # noqa: ASYNC110  # it happens in another process
@@ -38,7 +38,9 @@ async def until(true: Callable[[], Awaitable[bool]], seconds: float, what: str) 
 
 
 async def ended(process: ForkServerProcess, written: Callable[[], str], seconds: float) -> int:
-    """Its exit code, when it has ended by itself; `written` is told where it does not."""
+    """Return the exit code of a process that has ended by itself; `written` is called if it has
+    not.
+    """
     try:
         async with asyncio.timeout(seconds):
             while (code := process.exitcode) is None:  # noqa: ASYNC110  # another process
@@ -49,10 +51,10 @@ async def ended(process: ForkServerProcess, written: Callable[[], str], seconds:
 
 
 def free_port() -> int:
-    """A port that nothing listens on and no connection is given.
+    """Return a port that nothing listens on and that no connection gets.
 
-    The system gives the ports of `EPHEMERAL` to outgoing connections: one of those can be taken
-    before the process that is told of it binds it.
+    The system gives the ports from `EPHEMERAL` on to outgoing connections: one of those can be
+    taken before the process that is to use it binds it.
     """
     for _ in range(100):
         port = random.SystemRandom().randrange(10_000, EPHEMERAL)
@@ -63,7 +65,7 @@ def free_port() -> int:
 
 
 class Process:
-    """`recall COMMAND`. What it writes to standard error is in the message of every failure."""
+    """`recall COMMAND`. Every message of a failure contains its standard error."""
 
     def __init__(self, database: Database, *command: str, **settings: object) -> None:
         self._command = command
@@ -73,7 +75,7 @@ class Process:
         self._running: ForkServerProcess | None = None
 
     def of(self, release: Path) -> Self:
-        """The same of another release, which is in this folder."""
+        """Return the same command of another release, which is in this folder."""
         self._release = release
         return self
 
@@ -100,20 +102,20 @@ class Process:
         return self._written()[-4_000:].decode(errors="replace")
 
     def said(self, what: str) -> int:
-        """How often that stands in its log."""
+        """Return how often the words are in its log."""
         return self._written().count(what.encode())
 
     def _written(self) -> bytes:
         return Path(self._log.name).read_bytes()
 
     async def kill(self) -> None:
-        """SIGKILL: it cannot finish anything."""
+        """Send SIGKILL: it cannot finish anything."""
         if self._running is not None and self.alive:
             self._running.kill()
             await ended(self._running, self.log, STOP_S)
 
     async def stop(self) -> int:
-        """SIGTERM, as an operator stops it; its exit code."""
+        """Send SIGTERM, as an operator stops it, and return its exit code."""
         assert self._running is not None, "it was never started"
         if self.alive:
             self._running.terminate()
@@ -122,7 +124,7 @@ class Process:
     async def __aenter__(self) -> Self:
         try:
             await self.start()
-        except BaseException:  # nobody else will end it
+        except BaseException:  # no other code ends it
             await self.__aexit__()
             raise
         return self
@@ -155,7 +157,7 @@ class Server(Process):
 
 
 async def recall(database: Database, *command: str) -> str:
-    """What `recall COMMAND` prints. Fails where it does."""
+    """Return the output of `recall COMMAND`. Fails if the command does."""
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as errors:
         process = forked(command, environment(database, {}), Path(out.name), Path(errors.name))
         try:
@@ -167,14 +169,14 @@ async def recall(database: Database, *command: str) -> str:
 
 
 async def new_token(database: Database, namespace: str, *options: str) -> dict[str, str]:
-    """`token` and `accessor`."""
+    """Return `token` and `accessor`."""
     command = ("create-token", namespace, "--json", *options)
     made: dict[str, str] = json.loads(await recall(database, *command))
     return made
 
 
 class Refused(Exception):
-    """The server answered, and not with what was asked for."""
+    """The server answered with an error."""
 
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"{status}: {body}")
@@ -189,7 +191,9 @@ class Caller:
         self._address = address
 
     async def __call__(self, tool: str, **arguments: object) -> dict[str, Any]:
-        """The data of the answer. Raises `Refused`, or `httpx2.TransportError` for none."""
+        """Return the data of the answer. Raises `Refused`, or `httpx2.TransportError` if there is
+        none.
+        """
         params = {"name": tool, "arguments": arguments}
         answer = await self._http.post(
             f"{self._address}/mcp",
@@ -216,7 +220,7 @@ async def calling(address: str, token: str) -> AsyncIterator[Caller]:
 
 
 def environment(database: Database, settings: Mapping[str, object]) -> dict[str, str]:
-    """The variables of a process of ours on that database: none of the developer's own."""
+    """Return the environment of a process on that database, with no variables of the developer."""
     ours = {
         key: value
         for key, value in os.environ.items()

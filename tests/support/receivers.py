@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 def loopback() -> str:
-    """An address of this machine alone that no other test uses at the same time."""
+    """Return an address of this machine alone that no other test uses at the same time."""
     process, number = os.getpid() % 251 + 1, next(_numbers)
     return f"127.{process}.{number // 250 + 1}.{number % 250 + 1}"
 
@@ -115,7 +115,7 @@ async def _answer(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.St
     head = f"HTTP/1.1 {reply.status} Status\r\nContent-Length: {len(reply.body)}\r\n"
     writer.write(head.encode())
     if reply.manner is Manner.TRICKLE:
-        while True:  # one more header, for ever
+        while True:  # one more header, without end
             writer.write(b"X-Slow: 1\r\n")
             await writer.drain()
             await asyncio.sleep(0.002)

@@ -15,7 +15,7 @@ Entry = Callable[[str], AuditEntry]
 
 
 class Other(HashEmbedder):
-    """Another model, which answers so many times and then fails; `meanwhile` happens first."""
+    """Another model, which answers so many times and then fails; it awaits `meanwhile` first."""
 
     model = "other/64"
 

@@ -1,4 +1,4 @@
-"""Databases that earlier releases wrote, with their keys and tokens; and releases to come."""
+"""Databases that earlier releases wrote, with their keys and tokens; and later releases."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ FIRST = ROOT / "tests" / "data" / "release-0.1.0"
 
 @dataclass(frozen=True)
 class Released:
-    """A database, the key that it belongs to, the tokens of its tenants, and its checkpoints."""
+    """A database, its key, the tokens of its tenants, and its checkpoints."""
 
     database: Path | str
     key: Path
@@ -29,7 +29,9 @@ class Released:
 
 @contextmanager
 def released(engine: str, folder: Path, postgres: Postgres) -> Iterator[Released]:
-    """What release 0.1.0 has left: three texts of alice and one of bob, extracted and searched."""
+    """Return a database of release 0.1.0: three texts of alice and one of bob, extracted and
+    searched.
+    """
     script = gzip.decompress((FIRST / f"{engine}.sql.gz").read_bytes()).decode()
     key = Path(shutil.copy(FIRST / "key.pem", folder / "recall.db.key"))
     key.chmod(0o600)
@@ -50,7 +52,7 @@ def released(engine: str, folder: Path, postgres: Postgres) -> Iterator[Released
 
 
 def next_release(folder: Path, sql: str, *, after: Path | None = None) -> Path:
-    """The folder of a release like this one, or like that of `after`, with one more migration."""
+    """Return the folder of a release like this one, or like `after`, with one more migration."""
     folder.mkdir()
     for name in ("recall_server", "agent-card.json"):
         (folder / name).symlink_to(ROOT / name)

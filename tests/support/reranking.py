@@ -23,7 +23,7 @@ Ana: Buy a new one, then."""
 
 
 class Scripted:
-    """A re-ranker that knows what it was asked, and likes what has a word."""
+    """A re-ranker that records its questions, and prefers texts with a word."""
 
     name = "scripted"
 

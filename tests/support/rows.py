@@ -1,4 +1,4 @@
-"""Rows written straight into the store."""
+"""Rows that are written directly into the store."""
 
 import hashlib
 

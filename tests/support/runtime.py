@@ -1,4 +1,4 @@
-"""Time that stands still and random bytes that repeat."""
+"""Time that stands still, and random bytes that repeat."""
 
 import hashlib
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """Time that passes only when a test says so."""
 
     def __init__(self) -> None:
         self.time = NOON

@@ -1,5 +1,5 @@
-"""Two namespaces that differ only in what lies beyond the access scope of a limited token, and the
-requests that such a token may send.
+"""Two namespaces that differ only beyond the access scope of a limited token, and the requests that
+such a token may send.
 """
 
 import re
@@ -29,7 +29,7 @@ FOREIGN_WORDS = ("zyntrox", "Okonkwo", "merger", "Zorblattville")
 
 @dataclass(frozen=True)
 class Limit:
-    """One kind of limit, with the labels of what is within and of what is beyond."""
+    """One kind of limit, with the labels of rows within and of rows beyond it."""
 
     name: str
     access_scope: AccessScope
@@ -55,8 +55,8 @@ LIMITS = (
 
 @dataclass
 class World:
-    """A namespace with the ids of its things; one that is `foreign` is an id of nothing, but in the
-    namespace that has something beyond the scope.
+    """A namespace with the ids of its rows. A `foreign` id exists only in the namespace that has
+    rows beyond the scope.
     """
 
     name: str
@@ -66,7 +66,7 @@ class World:
 async def furnished(
     running: Running, clock: Clock, limit: Limit, name: str, *, full: bool
 ) -> World:
-    """The same within the scope at the same times; with `full` as much again beyond it."""
+    """Make the same rows within the scope at the same times; with `full`, more beyond it."""
     world = World(name)
     async with running.http(await running.token(name)) as http:
         if full:
@@ -121,7 +121,7 @@ def _unlike(kind: str) -> str:
 
 
 async def _asks(running: Running, http: httpx2.AsyncClient, text: str, **labels: Any) -> str:
-    """A task, as far as it gets by itself."""
+    """Return a task, as far as it gets by itself."""
     given = {"skill": "consolidate_memories", "input": {"text": text, **labels}}
     task = (await http.post("/a2a", json=given)).json()
     await running.extract()
@@ -187,14 +187,14 @@ Make = Callable[[dict[str, str]], Operation]
 
 @dataclass(frozen=True)
 class Step:
-    """One request, of an operation of the registry."""
+    """One request of an operation of the registry."""
 
     operation: str
     make: Make
 
 
 def http(operation: str, method: str, path: str, body: Json | None = None) -> Step:
-    """A plain route; `<kind>` in its path or its body stands for an id of the world."""
+    """Return a plain route; `<kind>` in its path or its body is replaced by an id of the world."""
     return Step(
         operation,
         lambda ids: Operation(operation, method, _named(path, ids), _named(body, ids)),
@@ -229,7 +229,9 @@ def _named(value: Any, ids: dict[str, str]) -> Any:
 
 
 def steps(limit: Limit) -> Iterator[Step]:
-    """Requests of a limited token, in its own scope and beyond; what ends a thing last."""
+    """Return requests of a limited token, in its own scope and beyond; those that end something
+    come last.
+    """
     yield from _searches(limit)
     yield from reads(limit)
     yield from _tasks(limit)
@@ -452,7 +454,9 @@ _TIME = re.compile(r"\b20\d\d-\d\d-\d\d(?:T[\d:.]+(?:Z|\+00:00)?)?")
 
 
 def same(answer: Answer, world: World) -> str:
-    """What an answer says, without times; each random id by the place where it stood first."""
+    """Return an answer without times; each random id is replaced by the place of its first
+    occurrence.
+    """
     seen: dict[str, int] = {}
     text = f"{answer.status} {dict(answer.headers).get('content-type')} {answer.body}"
     text = _TIME.sub("TIME", text.replace(world.name, "NAMESPACE"))
@@ -462,7 +466,7 @@ def same(answer: Answer, world: World) -> str:
 async def answers(
     running: Running, world: World, token: str, asked: Iterable[Step]
 ) -> list[tuple[str, str]]:
-    """What a token is answered, step by step. No job is done meanwhile."""
+    """Return the answers to a token, step by step. No job runs during the steps."""
     found = []
     async with running.http(token) as http:
         for step in asked:

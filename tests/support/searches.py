@@ -1,4 +1,4 @@
-"""Texts to search, and what a search of them shows."""
+"""Texts to search, and the hits of a search of them."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ async def looked(
     namespace: Namespace = ALICE,
     access_scope: AccessScope = FULL_ACCESS,
 ) -> list[Hit]:
-    """The answer to a question, without its being counted as read."""
+    """Return the answer to a question, without counting an access."""
     tx = application.store.autocommit(namespace, access_scope=access_scope)
     prepared = await search.prepare(tx, application.embedder, namespace, query)
     found = await search.retrieve(tx, application.embedder, prepared, NOON)
@@ -51,7 +51,7 @@ def texts(hits: Sequence[Hit]) -> list[str]:
 
 
 def scores(hits: Sequence[Hit]) -> dict[str, Scores]:
-    """Every score of every hit by its text: the ids of two namespaces differ."""
+    """Return every score of every hit by its text, since the ids of two namespaces differ."""
     return {hit.item.text: hit.scores for hit in hits}
 
 

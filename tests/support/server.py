@@ -40,7 +40,7 @@ class Running:
         return f"{self.address}/mcp"
 
     async def token(self, name: str = "alice", wanted: TokenRequest = MAY_ALL) -> str:
-        """One that may do everything, unless it is the token that a test is about."""
+        """Return a token that may do everything, unless the test is about the token."""
         return (await self.issued(name, wanted))[0]
 
     async def issued(self, name: str, wanted: TokenRequest = MAY_ALL) -> tuple[str, TokenInfo]:
@@ -55,16 +55,16 @@ class Running:
         assert await services.access.revoke(Context(entry), info, force=True)
 
     async def extract(self) -> None:
-        """Do all that is due."""
+        """Run all jobs that are due."""
         while await self.application.worker.run_once():
             pass
 
     def http(self, token: str | None = None, address: str = "127.0.0.1") -> httpx2.AsyncClient:
-        """For requests that no MCP client would send, from an address of loopback."""
+        """Yield a client for requests that no MCP client would send, from a loopback address."""
         headers = {"Accept": "application/json, text/event-stream"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        # Neither certificates nor proxies have a part in loopback, and loading them takes long.
+        # Loopback needs neither certificates nor proxies, and loading them takes long.
         transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, local_address=address)
         return httpx2.AsyncClient(
             base_url=self.address, headers=headers, timeout=WITHIN_S, transport=transport
@@ -100,7 +100,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Running]]
 
 @pytest.fixture
 def serve(open_app: Open) -> Serve:
-    """Serves on the database of the test: `serve(token_calls_per_minute=3)`."""
+    """Return a function that serves the test's database: `serve(token_calls_per_minute=3)`."""
 
     @asynccontextmanager
     async def served(**given: object) -> AsyncIterator[Running]:
@@ -114,7 +114,7 @@ def serve(open_app: Open) -> Serve:
 
 
 def unnamed(answer: httpx2.Response) -> Json:
-    """A problem without the id of its request, which no two answers share."""
+    """Return a problem without the id of its request, which differs in each answer."""
     problem: Json = answer.json()
     assert answer.headers["Content-Type"] == "application/problem+json"
     return {key: value for key, value in problem.items() if key != "instance"}

@@ -13,7 +13,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @asynccontextmanager
 async def connected(running: Running, address: str = "127.0.0.1") -> AsyncIterator[Connection]:
-    """A socket of a client at an address of loopback."""
+    """Return a socket of a client at an address of loopback."""
     parts = urlsplit(running.address)
     reader, writer = await asyncio.open_connection(
         parts.hostname, parts.port, local_addr=(address, 0)
@@ -26,19 +26,19 @@ async def connected(running: Running, address: str = "127.0.0.1") -> AsyncIterat
 
 
 async def rest(reader: asyncio.StreamReader) -> bytes:
-    """All that comes until the server closes, which it must do."""
+    """Return all bytes until the server closes the connection, which it must do."""
     received = b""
     async with asyncio.timeout(WITHIN_S):
         try:
             while part := await reader.read(65_536):
                 received += part
         except ConnectionResetError:
-            pass  # it closed on what was still being sent
+            pass  # it closed while more was being sent
     return received
 
 
 async def answered(running: Running, sent: bytes) -> bytes:
-    """What the server says to these bytes, and that it closes."""
+    """Return the server's answer to these bytes, and check that it closes the connection."""
     async with connected(running) as (reader, writer):
         writer.write(sent)
         return await rest(reader)

@@ -1,8 +1,8 @@
-"""Watches the event loop, and names what held it: the stack of the longest step.
+"""Watches the event loop, and shows the stack of its longest step.
 
-What counts is the processor time that the thread of the loop spends between two turns of the loop:
-a machine that does other things makes it wait longer, and work hardly more. What other threads do
-meanwhile, a client of the test among them, does not count.
+It counts the processor time of the loop's thread between two turns of the loop: if the machine does
+other work, that thread waits longer and hardly works more. The work of other threads, such as a
+client of the test, does not count.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 
 # No step may take longer on a machine that does nothing else.
 STEP_MAX_S = 0.02
-# How much more processor time it takes where the other tests use the same caches and cores.
+# The factor of processor time when other tests use the same caches and cores.
 BUSY = 4.0
 LOOK_S = 0.002
 FRAMES = 12
@@ -35,7 +35,7 @@ class Watch:
         self._over = threading.Event()
 
     def check(self, step_max_s: float = BUSY * STEP_MAX_S) -> None:
-        """Fail where a step took longer."""
+        """Fail if a step took longer."""
         assert self.longest_s <= step_max_s, (
             f"the loop was held for {1000 * self.longest_s:.0f} ms of processor time, at\n"
             f"{self.stack}"
@@ -50,10 +50,10 @@ class Watch:
             self._seen, self._begun = "", now
 
     def look(self) -> None:
-        """From another thread: note where a step is that lasts longer than any before."""
+        """Record, from another thread, the stack of a step that lasts longer than any before."""
         while not self._over.wait(LOOK_S):
             begun = self._begun
-            # Once: behind the step there would be nothing to see any more.
+            # Once: after the step its stack is gone.
             if not self._seen and self._spent() - begun > max(STEP_MAX_S / 2, self.longest_s):
                 frame = sys._current_frames().get(self._thread)
                 stack = "".join(traceback.format_stack(frame, FRAMES))
@@ -70,11 +70,11 @@ class Watch:
 @asynccontextmanager
 async def watched() -> AsyncIterator[Watch]:
     """Watch the loop of the caller for as long as the block lasts."""
-    # What the test has made so far is no garbage of the server's: see `server.serve`.
+    # Objects that the test has made so far are not garbage of the server: see `server.serve`.
     gc.collect()
     gc.freeze()
     switch = sys.getswitchinterval()
-    sys.setswitchinterval(LOOK_S / 4)  # else a thread that looks waits for those that work
+    sys.setswitchinterval(LOOK_S / 4)  # otherwise the watching thread waits for those that work
     watch = Watch()
     looking = threading.Thread(target=watch.look, daemon=True)
     looking.start()

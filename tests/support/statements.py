@@ -17,8 +17,8 @@ STATED = re.compile(
 
 
 class Stating:
-    """Proposes what stands there in so many words, whoever says it; as `over`, citing all of a
-    passage.
+    """Proposes a memory of each statement word for word, whoever says it; as `over`, it cites the
+    whole passage.
     """
 
     name = "stating/1"
@@ -45,7 +45,7 @@ class Stating:
             )
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: nothing is open."""
 
 
 async def tell(

@@ -1,4 +1,4 @@
-"""`recall stdio` in processes of its own, in folders of its own; and the server that they share."""
+"""`recall stdio` in processes and folders of its own, and the server that they share."""
 
 import json
 import os
@@ -65,7 +65,7 @@ class Home:
         )
 
     def servers(self) -> list[int]:
-        """The processes that serve the database."""
+        """Return the processes that serve the database."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -83,7 +83,9 @@ class Home:
         await until(gone, ENDED_S, "the local server has ended")
 
     async def closed(self, address: str) -> None:
-        """The sockets of a killed process are closed after it is gone from the list."""
+        """Wait until the sockets of a killed process are closed, which is after it is gone from the
+        list.
+        """
 
         async def refused() -> bool:
             try:
@@ -100,13 +102,13 @@ class Home:
 
 @pytest.fixture
 def fresh_home(tmp_path: Path) -> Iterator[Home]:
-    """Nothing was ever started there."""
+    """Yield folders in which nothing was ever started."""
     variables = {
         **environment(tmp_path, {"embedder": "none", "unused_s": 60}),
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "HOME": str(tmp_path),
-        # What is compiled once on a machine, and takes 12 s.
+        # The code that is compiled once on a machine, which takes 12 s.
         "XDG_CACHE_HOME": str(user_cache_path()),
     }
     del variables["RECALL_DB_PATH"]
@@ -118,7 +120,7 @@ def fresh_home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture
 async def home(fresh_home: Home) -> Home:
-    """One with a database and a token, as the first use makes them."""
+    """Return folders with a database and a token, as the first use makes them."""
     private(fresh_home.database.parent)
     made = await new_token(fresh_home.database, "local", "--never")
     write_private(fresh_home.token_file, made["token"])

@@ -1,4 +1,4 @@
-"""The state of a database, read past the server."""
+"""The state of a database, read without the server."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -15,13 +15,13 @@ ALICE = Namespace("alice")
 
 
 def fact(number: int) -> str:
-    """A text that the rules make exactly one memory of, with an attribute of its own."""
+    """Return a text of which the rules make exactly one memory, with an attribute of its own."""
     return f"User: My favourite colour number {number} is teal."
 
 
 @asynccontextmanager
 async def opened(database: Database) -> AsyncIterator[Store]:
-    """The store under the processes that serve it."""
+    """Yield the store of the processes that serve it."""
     driver = driver_for(database)
     await driver.open()
     try:
@@ -31,20 +31,20 @@ async def opened(database: Database) -> AsyncIterator[Store]:
 
 
 async def select(store: Store, sql: str) -> list[Row]:
-    """Alice's rows (she is the only tenant)."""
+    """Return Alice's rows (she is the only tenant)."""
     async with store.driver.transaction(namespace=ALICE, write=False) as connection:
         return list(await connection.fetch(sql, {}))
 
 
 async def done(store: Store) -> bool:
-    """Whether no job is queued or under way."""
+    """Return True if no job is queued or running."""
     async with store.transaction(None, write=False) as tx:
         counts = await tx.jobs.all_counts()
     return not any(state is not JobState.FAILED for _, state in counts)
 
 
 async def applied(store: Store) -> Counter[str]:
-    """How often the audit log says that each job was applied."""
+    """Return how often each job was applied, from the audit log."""
     lines = await select(
         store, "SELECT ids FROM tool_call_records WHERE operation IN ('extract', 'embed')"
     )

@@ -1,4 +1,4 @@
-"""A namespace with all that an export has to carry, and its export and import."""
+"""A namespace with everything that an export must carry, and its export and import."""
 
 import hashlib
 import io
@@ -30,7 +30,7 @@ SAID = (
     "User: The café is called \u202eevil\u202c \x1b[31mred\x1b[0m \u2028 \U0001f9e0 e\u0301 \x7f.",
     "User: My sister is called Ana. We decided to use Postgres for the store.",
 )
-# One text stands in a room.
+# One text is in a container.
 ROOMS = {2: "projects/tabs"}
 TELLING = {"audit", "task", "recipient"}
 
@@ -45,8 +45,8 @@ def line_of(
 
 
 async def lived(application: Application, namespace: Namespace = ALICE) -> None:
-    """Let the namespace have memories in every state, open and hidden turns, a text that
-    waits, decisions, a dispute, tasks, and somebody who is told of them.
+    """Give the namespace memories in every state, open and hidden turns, a text that waits,
+    decisions, a dispute, tasks, and a webhook.
     """
     await enter(application, namespace)
     services = application.services
@@ -85,7 +85,7 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
 
 
 async def _task(application: Application, consolidate: Consolidate, namespace: Namespace) -> None:
-    """One that asks something, one that is done, and a webhook."""
+    """Make a task that asks, one that is done, and a webhook."""
     for text in ("Caroline: I live in Faro.", "User: I own a piano."):
         task = await consolidate.start(
             Context(line_of(application, namespace, "consolidate")),
@@ -119,12 +119,12 @@ def records(file: bytes, *kinds: str) -> list[Json]:
 
 
 def carried(file: bytes) -> list[bytes]:
-    """The lines that an import takes in."""
+    """Return the lines that an import takes in."""
     return [line for line in file.splitlines() if json.loads(line)["kind"] in ("episode", "memory")]
 
 
 def sealed(*lines: bytes | Json) -> bytes:
-    """These lines as a whole export: with the end that belongs to them."""
+    """Return these lines as a whole export, with the end that belongs to them."""
     account = Account()
     file = b""
     for one in lines:
@@ -135,7 +135,7 @@ def sealed(*lines: bytes | Json) -> bytes:
 
 
 def many(count: int) -> bytes:
-    """An export of one episode and `count` memories that rest on it."""
+    """Return an export of one episode and `count` memories that rest on it."""
     text = "User: I have many favourites."
     moment = "2026-03-01T12:00:00.000000+00:00"
     episode: Json = {

@@ -1,4 +1,4 @@
-"""Searches the files of the database for stored vectors: numbers tell what was said, too."""
+"""Searches the files of the database for stored vectors, since numbers show what was said, too."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ async def scan_vectors(store: Store, vectors: Sequence[bytes]) -> Scan:
 
 
 def _parts(vector: bytes) -> Iterator[bytes]:
-    """Parts that tell a vector from others: zeros do not."""
+    """Return parts that identify a vector: zeros do not."""
     for start in range(0, len(vector) - PART_BYTES + 1, FLOAT_BYTES):
         part = vector[start : start + PART_BYTES]
         if len(set(part)) >= WINDOW:

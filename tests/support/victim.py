@@ -1,7 +1,7 @@
-"""Does one thing to a database and says on standard output what it was told is done: to be killed
-meanwhile. Task as `python -m tests.support.victim WORK DATABASE`; the database is a path or a URL.
+"""Does one kind of work on a database, and prints what it was told is done, so that a test can kill
+it. Run as `python -m tests.support.victim WORK DATABASE`; the database is a path or a URL.
 
-Each work can be done again after it was cut off: what had been done is found to be done.
+Each kind of work can be repeated after it was cut off: it finds that the done part is done.
 """
 
 import asyncio
@@ -41,28 +41,28 @@ ALICE = namespace("alice")
 BEFORE = "I live in Oslo. My favourite color is teal."
 SAID = "Alice: I work at Acme.\nAlice: My dog is called Rex."
 MOVED = "I live in Porto."
-# A third of it apart, a purge holds its job; oftener, it would never find the database at rest.
+# A purge holds its job at a third of this; more often, it would never find the database at rest.
 LEASE_S = 0.6
 POLL_S = 0.05
 _OUT = "SELECT id FROM memories WHERE status <> 'active'"
-# Words of BEFORE of which an erased file holds no trace.
+# Words of BEFORE that an erased file must not contain.
 TRACE = "favourite color is teal"
-# Of an audit log: two archives, and several batches of each.
+# For an audit log: two archives, and several batches of each.
 RECORDS = 40
 # Two batches of an import, and a part of a third.
 CARRIED = 450
 
 
 async def _always(_: Application) -> bool:
-    """It has no state between."""
+    """Return True: the work has no state in between."""
     return True
 
 
 @dataclass(frozen=True)
 class Work:
-    """`prepare` makes what is there before; `do` is what is cut off, and calls `told` with each
-    thing that its caller has been told is done; `holds` looks whether that is so. `whole` looks
-    whether what is there is one state or the other, and never something between them.
+    """`prepare` makes the state before; `do` is the work that is cut off, and calls `told` with
+    everything that is reported as done; `holds` checks that it is done. `whole` checks that the
+    state is the one before or the one after, and never in between.
     """
 
     prepare: Callable[[Application], Awaitable[None]]
@@ -72,7 +72,7 @@ class Work:
 
 
 async def _nothing(_: Application) -> None:
-    """An empty database."""
+    """Leave the database empty."""
 
 
 async def _enter(built: Application) -> None:
@@ -81,13 +81,13 @@ async def _enter(built: Application) -> None:
 
 
 async def _entered(built: Application) -> None:
-    """Several tokens."""
+    """Make several tokens."""
     for _ in range(4):
         await _enter(built)
 
 
 async def _recorded(built: Application) -> None:
-    """An audit log of some length, with details beside it, and jobs that have ended."""
+    """Make an audit log of some length, with details beside it, and jobs that have ended."""
     await _remembered(built)
     for _ in range(RECORDS):
         await _enter(built)
@@ -100,26 +100,26 @@ async def _remembered(built: Application) -> None:
 
 
 async def _waiting(built: Application) -> None:
-    """A text that is kept, and of which nothing has been made yet."""
+    """Store a text of which nothing was made yet."""
     await _remembered(built)
     await _store(built, SAID, "said")
 
 
 async def _asked(built: Application) -> None:
-    """A task that asks which of two homes holds."""
+    """Make a task that asks which of two homes is true."""
     await _remembered(built)
     await _start(built, MOVED)
     await drain(built)
 
 
 async def _erased(built: Application) -> None:
-    """A namespace that is erased, and whose files nobody has rewritten yet."""
+    """Erase a namespace, whose files nobody has rewritten yet."""
     await _remembered(built)
     await erase_all(built)
 
 
 async def _forgotten(built: Application) -> None:
-    """Memories that can be taken back."""
+    """Forget memories that can be restored."""
     await _remembered(built)
     for memory in await memories(built):
         entry = built.services.audit.begin(ALICE, "delete_memory", "test", None)
@@ -139,7 +139,7 @@ async def _start(built: Application, text: str) -> None:
 
 
 async def drain(built: Application) -> None:
-    """Work until nothing is left to do, jobs of a killed worker included."""
+    """Work until no job is left, those of a killed worker included."""
     while True:
         while await built.worker.run_once():
             pass
@@ -224,7 +224,7 @@ async def _revoke(built: Application, told: Callable[[str], None]) -> None:
 
 
 async def _cut(built: Application, told: Callable[[str], None]) -> None:
-    """All records are older than no days at all; two archives, each removed in several batches."""
+    """Cut all records, since zero days are kept: two archives, each removed in several batches."""
     retention = built.services.retention
     days = Days(audit=timedelta(0), jobs=timedelta(0), tokens=timedelta(0))
     await replace(retention, days=days, records_max=24, batch_rows=10).once()
@@ -232,7 +232,7 @@ async def _cut(built: Application, told: Callable[[str], None]) -> None:
 
 
 async def _is_cut(built: Application, _: str) -> bool:
-    """Nothing is left but the records of the cuts, and the archives have the rest."""
+    """Check that only the records of the cuts are left, and the archives have the rest."""
     async with built.store.transaction(ALICE, write=False) as tx:
         left = await tx.audit.newest(1_000)
     kept = {line.operation for line in left} == {CUT_AUDIT}
@@ -240,7 +240,7 @@ async def _is_cut(built: Application, _: str) -> bool:
 
 
 async def _is_one_chain(built: Application) -> bool:
-    """The log verifies, and with the archives from its first record on."""
+    """Check that the log verifies, and with the archives from its first record on."""
     folder = built.services.retention.archive
     assert folder is not None
     files = await asyncio.to_thread(lambda: sorted(folder.path.glob("*.jsonl")))
@@ -275,8 +275,8 @@ async def _is_answered(built: Application, told: str) -> bool:
 
 
 async def _is_erased(built: Application, told: str) -> bool:
-    """Nothing is left in a row; and once it is said to be purged, nothing in a file. The files of
-    a Postgres hold other databases too, with the same words: there its word is taken.
+    """Check that no row is left, and once the purge is reported, nothing in a file. The files of a
+    Postgres hold other databases with the same words: there the report is trusted.
     """
     if await _rows(built) != 0 or any(one.revoked_at is None for one in await _tokens(built)):
         return False
@@ -289,7 +289,7 @@ async def _is_erased(built: Application, told: str) -> bool:
 
 
 async def _is_erased_or_not(built: Application) -> bool:
-    """Half a namespace is none that anybody asked for."""
+    """Check that the namespace is erased or whole: nobody asked for half of it."""
     tokens = {one.revoked_at is None for one in await _tokens(built)}
     if await _rows(built) == 0:
         return tokens == {False}
@@ -315,7 +315,7 @@ async def _tokens(built: Application) -> list[TokenInfo]:
 
 
 async def _rows(built: Application) -> int:
-    """How many rows there are of what an erasure removes; its own job is none of them."""
+    """Count the rows that an erasure removes, without its own job."""
     async with built.store.transaction(ALICE, write=False) as tx:
         counts = await tx.erasures.counts()
     return sum(counts[table] for table in DELETED if table != "operations")
@@ -337,7 +337,7 @@ WORKS = {
 
 
 async def summary(built: Application) -> dict[str, object]:
-    """All that is there, without ids and times that differ from run to run."""
+    """Return the state, without ids and times that differ from run to run."""
     async with built.store.transaction(ALICE, write=False) as tx:
         memories = await tx.memories.page(limit=100, offset=0, type_="", topic="")
         runs, _ = await tx.tasks.page(Filter(), after=None, limit=100)
@@ -361,7 +361,7 @@ async def summary(built: Application) -> dict[str, object]:
 
 
 def opened(database: Database) -> AbstractAsyncContextManager[Application]:
-    """The house of the victim."""
+    """Yield the application of the victim."""
     name = "recall.archive" if isinstance(database, Path) else re.sub(r"\W+", "-", database)
     folder = (database.parent if isinstance(database, Path) else KEY_FILE.parent) / name[-60:]
     folder.mkdir(exist_ok=True)
@@ -378,7 +378,7 @@ async def main(work: str, database: str) -> None:
 
 
 async def _insist(built: Application) -> None:
-    """Store on, whatever is answered, and say it."""
+    """Repeat a store whatever the answer is, and print it."""
     for number in range(3):
         try:
             await _store(built, f"I own bike number {number}.", f"key-{number}")

@@ -29,7 +29,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def allowing(*receivers: Receiver) -> dict[str, Any]:
-    """The settings with which these are told."""
+    """Return the settings with which the server sends to these receivers."""
     allowed = tuple(one.authority for one in receivers)
     return {"push_allowed_hosts": allowed, "secret_key": (SECRET_KEY,)}
 
@@ -37,7 +37,7 @@ def allowing(*receivers: Receiver) -> dict[str, Any]:
 async def register(
     http: httpx2.AsyncClient, url: str, *kinds: str, include_text: bool = False
 ) -> Json:
-    """A webhook, with its secret."""
+    """Register a webhook, and return it with its secret."""
     given = {"url": url, "kinds": list(kinds), "include_text": include_text}
     answer = await http.post("/v1/webhooks", json=given)
     assert answer.status_code == 201, answer.text
@@ -50,8 +50,8 @@ async def planted(
     accessor: str = "",
     url: str = "https://93.184.215.14/hook",
 ) -> str:
-    """The id of a webhook, of a token or of the operator, whose secret nothing opens: it is told
-    nothing.
+    """Add a webhook of a token or of the operator whose secret cannot be decrypted, and return its
+    id: nothing is sent to it.
     """
     webhook_id = application.runtime.new_id("hook")
     async with application.store.transaction(namespace) as tx:
@@ -78,7 +78,7 @@ async def registered(http: httpx2.AsyncClient) -> list[Json]:
 
 
 async def store(running: Running, http: httpx2.AsyncClient, content: str) -> Json:
-    """A text, and all that is made and told of it."""
+    """Store a text, and run all jobs and deliveries that follow."""
     answer = await http.post("/v1/memories", json={"text": content, "topic": "life"})
     assert answer.status_code in (200, 201, 202), answer.text
     await running.extract()
@@ -86,7 +86,7 @@ async def store(running: Running, http: httpx2.AsyncClient, content: str) -> Jso
 
 
 def verified(received: Received, secret: str) -> bool:
-    """What the page on webhooks tells a receiver to do."""
+    """Verify a request as the page on webhooks tells a receiver."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     head = f"{received.headers['webhook-id']}.{received.headers['webhook-timestamp']}."
     digest = hmac.new(key, head.encode() + received.body, hashlib.sha256).digest()
@@ -94,7 +94,7 @@ def verified(received: Received, secret: str) -> bool:
 
 
 def told(receiver: Receiver) -> list[Json]:
-    """What came in, in its order."""
+    """Return what came in, in its order."""
     return [json.loads(one.body) for one in receiver.requests]
 
 

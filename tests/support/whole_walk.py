@@ -1,4 +1,4 @@
-"""Random walks that take all steps there are, and what stands after each."""
+"""Random walks that take every kind of step, and the state after each."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -83,7 +83,7 @@ async def file_of(application: Application) -> bytes:
 
 
 class WholeWalk(Walk):
-    """A walk of all steps; nothing is erased unless it `erases`. `file` is what it imports."""
+    """A walk of all steps; it erases only if it `erases`. `file` is the export that it imports."""
 
     def __init__(
         self, application: Application, seed: int, clock: Clock, file: bytes, *, erases: bool
@@ -162,7 +162,7 @@ class WholeWalk(Walk):
         await taken_in(self.application, self.file)
 
     async def expire(self) -> None:
-        """Hand in what is soon over, and wait until it is."""
+        """Store a text that expires soon, and wait until it has."""
         ends = self.clock() + timedelta(minutes=1)
         submission = Submission(self._line(), "life", expires_at=ends)
         await self.application.services.ingest.remember(context(self.application), submission)

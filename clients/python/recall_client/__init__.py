@@ -1,4 +1,4 @@
-"""A typed client of recall-server. It asks a server over HTTP and knows nothing of its inside."""
+"""A typed client of recall-server. It calls a server over HTTP, and imports nothing of it."""
 
 from recall_client._async_client import AsyncRecallClient
 from recall_client._sync_client import RecallClient

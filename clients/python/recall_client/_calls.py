@@ -1,4 +1,4 @@
-"""What is sent and what an answer means: no I/O, shared by both clients."""
+"""Requests and the meaning of answers: no I/O, shared by both clients."""
 
 import json
 import os
@@ -30,7 +30,8 @@ TIMEOUT_S = 30.0
 # Retries of one call, after waits of about .2, .4 and .8 seconds, or as the server asks.
 RETRIES = 3
 FIRST_WAIT_S = 0.2
-# A server that asks for a longer wait is not waited for: the error says how long it would be.
+# If the server asks for a longer wait, the client does not wait: the error says how long it would
+# be.
 WAIT_S_MAX = 30.0
 SECRET_HEADER = "Recall-Receipt-Secret"  # noqa: S105
 A2A_PATH = "/a2a/v1"
@@ -40,7 +41,7 @@ Moment = str | date | datetime
 
 @dataclass(frozen=True)
 class Route:
-    """Where an operation is. One that is `repeatable` changes nothing when it is sent again."""
+    """The route of an operation. A `repeatable` one changes nothing when it is sent again."""
 
     method: str
     path: str
@@ -52,7 +53,7 @@ def _get(path: str) -> Route:
 
 
 ROUTES: Mapping[str, Route] = {
-    # An idempotency key goes with each text.
+    # These send an idempotency key with each text.
     "store_memory": Route("POST", "/v1/memories", repeatable=True),
     "search_memories": Route("POST", "/v1/search", repeatable=True),
     "inspect_memories": _get("/v1/memories"),
@@ -103,7 +104,7 @@ ROUTES: Mapping[str, Route] = {
     "release_quarantined": Route("POST", "/v1/quarantine/{id}/release", repeatable=True),
     "reject_quarantined": Route("POST", "/v1/quarantine/{id}/reject", repeatable=True),
     "export_namespace": _get("/v1/export"),
-    # These two are of A2A alone.
+    # Only A2A has these two.
     "subscribe_to_task": _get(f"{A2A_PATH}/tasks/{{task_id}}:subscribe"),
     "cancel_task": Route("POST", f"{A2A_PATH}/tasks/{{task_id}}:cancel"),
 }
@@ -122,7 +123,7 @@ class Call:
 
 
 def call(operation: str, given: Mapping[str, Any]) -> Call:
-    """Arguments that are None are not given."""
+    """Return the request of an operation. Arguments that are None are not given."""
     route, path = ROUTES[operation], ROUTES[operation].path
     rest: dict[str, Any] = {}
     headers = dict(A2A_VERSION) if path.startswith(A2A_PATH) else {}
@@ -140,7 +141,7 @@ def call(operation: str, given: Mapping[str, Any]) -> Call:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON has it. Raises `ValueError` on a time without a zone: it would be guessed."""
+    """Return `value` in the form of JSON. Raises `ValueError` on a time without a zone."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f"{value.isoformat()} has no time zone. Give one, such as UTC.")
@@ -155,7 +156,7 @@ def _plain(value: Any) -> Any:
 
 
 def wait_before_next(error: RecallError, attempt: int, retries: int, *, repeatable: bool) -> float:
-    """Seconds until the call is sent again. Raises `error` where it is not to be."""
+    """Return the seconds until the call is sent again. Raises `error` if it may not be."""
     passing = error.untouched or (repeatable and error.status in {None, 502, 503, 504})
     waited = error.retry_after_s or FIRST_WAIT_S * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311
     if not passing or attempt >= retries or waited > WAIT_S_MAX:
@@ -164,7 +165,7 @@ def wait_before_next(error: RecallError, attempt: int, retries: int, *, repeatab
 
 
 def not_sent(error: httpx2.TransportError, url: str) -> RecallError:
-    """What a transport error means for a call."""
+    """Return the error of the client for a transport error."""
     why = str(error) or type(error).__name__
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout):
         return Unreachable(
@@ -177,7 +178,7 @@ def not_sent(error: httpx2.TransportError, url: str) -> RecallError:
 
 
 def refused(response: httpx2.Response) -> RecallError:
-    """The error in an answer, whose body was read."""
+    """Return the error in an answer whose body was read."""
     try:
         problem = response.json()
     except ValueError:
@@ -189,7 +190,7 @@ def refused(response: httpx2.Response) -> RecallError:
 
 
 def parsed(model: type[T], content: bytes) -> T:
-    """Raises `AnswerUnknown` where it is not what the operation answers."""
+    """Return the parsed answer. Raises `AnswerUnknown` if it is not one of this operation."""
     try:
         return TypeAdapter(model).validate_json(content)
     except ValidationError as error:
@@ -201,7 +202,9 @@ def parsed(model: type[T], content: bytes) -> T:
 
 
 def connection(url: str, token: str | None, timeout_s: float) -> dict[str, Any]:
-    """The arguments of a client of httpx2. A redirect is not followed: it would get the token."""
+    """Return the arguments of a client of httpx2. A redirect is not followed, since it would get
+    the token.
+    """
     headers = {"Accept": "application/json", "User-Agent": "recall-client"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -209,7 +212,7 @@ def connection(url: str, token: str | None, timeout_s: float) -> dict[str, Any]:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """The address and the token. Raises `SettingMissing`."""
+    """Return the address and the token. Raises `SettingMissing`."""
     given = os.environ if environ is None else environ
     token = given.get("RECALL_TOKEN", "")
     if not token and (file := given.get("RECALL_TOKEN_FILE")):
@@ -228,7 +231,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> tuple[str, str
 
 
 def job_waits() -> Iterator[float]:
-    """Seconds between two looks at a job: short at first."""
+    """Yield the seconds between two reads of a job: short at first."""
     wait_s = 0.02
     while True:
         yield wait_s
@@ -236,7 +239,7 @@ def job_waits() -> Iterator[float]:
 
 
 def task_event(data: str) -> TaskEvent:
-    """An event of A2A. Raises `AnswerUnknown`."""
+    """Return an event of A2A. Raises `AnswerUnknown`."""
     try:
         [(kind, event)] = json.loads(data).items()
         status = event.get("status") or {}
@@ -252,5 +255,5 @@ def task_event(data: str) -> TaskEvent:
 
 
 def _state(named: str | None) -> str | None:
-    """A state of A2A as the other routes name it."""
+    """Return a state of A2A in the words of the other routes."""
     return named and named.removeprefix("TASK_STATE_").lower().replace("_", "-")

@@ -1,6 +1,6 @@
 """Documents with versions, for frameworks that keep files or items under a key.
 
-Each version is a text of its own, kept as it is: the newest is the document, the others are its
+Each version is a text of its own, kept unchanged: the newest is the document, the others are its
 history. A deleted document is forgotten with all of its versions.
 """
 
@@ -23,7 +23,7 @@ class HeldBack(Unavailable):
 
 
 class Documents:
-    """The documents of one framework (`via`), told apart by container and key."""
+    """The documents of one framework (`via`), identified by container and key."""
 
     def __init__(self, client: RecallClient, via: str) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class Documents:
     def put(
         self, container: str, key: str, content: str, tags: Sequence[str] = (), **labels: Any
     ) -> None:
-        """Store a version. `labels` are its metadata besides."""
+        """Store a version. `labels` are added to its metadata."""
         metadata = {"via": self._via, "key": key, **labels}
         if not content:
             metadata["empty"] = True
@@ -41,15 +41,15 @@ class Documents:
         )
 
     def get(self, container: str, key: str) -> Text | None:
-        """The newest version."""
+        """Return the newest version."""
         return next(self.history(container, key), None)
 
     def history(self, container: str, key: str) -> Iterator[Text]:
-        """All versions, newest first."""
+        """Return all versions, newest first."""
         return self._texts(container, (), key=key)
 
     def current(self, container: str | None = None, tags: Sequence[str] = ()) -> Iterator[Text]:
-        """The newest version of each document, those that were changed last first."""
+        """Return the newest version of each document; the last changed is first."""
         seen = set()
         for one in self._texts(container, tags):
             place = (one.container, one.metadata["key"])
@@ -58,7 +58,7 @@ class Documents:
                 yield one
 
     def delete(self, container: str, key: str) -> bool:
-        """Forget all versions; False where there are none."""
+        """Forget all versions; return False if there are none."""
         versions = [*self.history(container, key)]
         for one in versions:
             self._client.forget_text(one.id)
@@ -79,7 +79,7 @@ class Documents:
 
 
 def content(of: Text) -> str:
-    """The content of a version. Raises `HeldBack`."""
+    """Return the content of a version. Raises `HeldBack`."""
     if not of.whole:
         raise HeldBack(
             f"A part of {of.metadata.get('key', of.id)} was held back or is forgotten. An "

@@ -71,12 +71,12 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class RecallClient:
-    """One server, asked with one token. Each method is an operation, with the name that it has over
-    MCP, HTTP and in the audit log; an argument that is None is not given.
+    """One server, called with one token. Each method is an operation, with the name that it has
+    over MCP, HTTP and in the audit log; an argument that is None is not given.
 
-    Every method raises `RecallError`: see `recall_client.errors`. A call that changes nothing when
-    it is sent again is sent again, at most `retries` times, where the server is busy or does not
-    answer.
+    Every method raises `RecallError`: see `recall_client.errors`. If the server is busy or does not
+    answer, the client sends a call again, at most `retries` times, unless the call could change
+    something twice.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class RecallClient:
 
     @classmethod
     def from_env(cls, *, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> Self:
-        """As RECALL_URL (http://127.0.0.1:8000 if unset) and RECALL_TOKEN or RECALL_TOKEN_FILE say.
-        Raises `SettingMissing`.
+        """Make a client from RECALL_URL (http://127.0.0.1:8000 if unset) and RECALL_TOKEN or
+        RECALL_TOKEN_FILE. Raises `SettingMissing`.
         """
         url, token = from_environment()
         return cls(url, token, timeout_s=timeout_s, retries=retries)
@@ -115,7 +115,7 @@ class RecallClient:
         return parsed(model, (self._send(call(operation, given))).content)
 
     def _send(self, request: Call, *, stream: bool = False) -> httpx2.Response:
-        """The answer, if it is a success; unread if it is to be streamed."""
+        """Return the answer, if it is a success; unread if it is to be streamed."""
         attempt = 0
         while True:
             try:
@@ -175,7 +175,8 @@ class RecallClient:
     ) -> Stored:
         """Store a text; memories are made of it in the background: see `wait_for_job`.
 
-        Without an idempotency key it gets one of its own, so that a retry stores nothing twice.
+        Without an idempotency key the text gets one of its own, so that a retry stores nothing
+        twice.
         """
         given = {
             "text": text,
@@ -199,7 +200,7 @@ class RecallClient:
         return self._ask(Stored, "store_memory", **given)
 
     def wait_for_job(self, job_id: str, *, within_s: float = 60.0) -> Job:
-        """The job of a stored text, ended. Raises `NoAnswer` where it has not by then."""
+        """Return the job of a text when it has ended. Raises `NoAnswer` after `within_s`."""
         until = time.monotonic() + within_s
         for wait_s in job_waits():
             job = self.get_job(job_id)
@@ -290,7 +291,7 @@ class RecallClient:
         known_at: Moment | None = None,
         status: str | None = None,
     ) -> MemoryPage:
-        """One page of the active memories, newest first."""
+        """Return one page of the active memories, newest first."""
         given = {
             "as_of": as_of,
             "known_at": known_at,
@@ -315,13 +316,13 @@ class RecallClient:
     def get_memory(
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
     ) -> Memory:
-        """One memory, with the words it cites."""
+        """Return one memory, with the words that it cites."""
         return self._ask(Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at)
 
     def get_memory_history(
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
     ) -> MemoryPage:
-        """What a memory replaced and what replaced it, oldest first."""
+        """Return what a memory replaced and what replaced it, oldest first."""
         return self._ask(
             MemoryPage, "get_memory_history", memory_id=memory_id, as_of=as_of, known_at=known_at
         )
@@ -334,7 +335,7 @@ class RecallClient:
         as_of: Moment | None = None,
         known_at: Moment | None = None,
     ) -> Timeline:
-        """The values of an attribute over time."""
+        """Return the values of an attribute over time."""
         given = {"entity": entity, "attribute": attribute, "as_of": as_of, "known_at": known_at}
         return self._ask(Timeline, "get_timeline", **given)
 
@@ -461,11 +462,11 @@ class RecallClient:
         return self._ask(Deleted, "delete_memory", memory_id=memory_id, erase=erase)
 
     def restore_memory(self, memory_id: str) -> Restored:
-        """Restore what was forgotten not too long ago."""
+        """Restore a forgotten memory or passage, within RECALL_FORGET_DAYS."""
         return self._ask(Restored, "restore_memory", memory_id=memory_id)
 
     def list_changes(self, *, before: int | None = None) -> ChangePage:
-        """What stores, tasks, imports and calls changed, newest first."""
+        """List what stores, tasks, imports and calls changed, newest first."""
         return self._ask(ChangePage, "list_changes", before=before)
 
     def undo_change(
@@ -475,7 +476,7 @@ class RecallClient:
         dry_run: bool | None = None,
         with_dependents: bool | None = None,
     ) -> Undone:
-        """Take a change back exactly, unless something later rests on it."""
+        """Undo a change exactly, unless later changes rest on it."""
         given = {"dry_run": dry_run, "with_dependents": with_dependents}
         return self._ask(Undone, "undo_change", change_id=change_id, **given)
 
@@ -491,11 +492,11 @@ class RecallClient:
         return self._ask(Stats, "get_memory_stats", **given)
 
     def get_status(self) -> Status:
-        """Whether the server is well, with the counts of the namespace."""
+        """Return the status of the server, with the counts of the namespace."""
         return self._ask(Status, "get_status")
 
     def get_job(self, job_id: str) -> Job:
-        """The state of the job of a stored text, and the memories that came of it."""
+        """Return the state of the job of a stored text, and the memories that were made of it."""
         return self._ask(Job, "get_job", job_id=job_id)
 
     def list_texts(
@@ -518,7 +519,7 @@ class RecallClient:
         valid_before: Moment | None = None,
         layer: str | None = None,
     ) -> TextPage:
-        """One page of the texts as they were handed in, what was said last first."""
+        """Return one page of the texts as they were stored; the one that was said last is first."""
         given = {
             "limit": limit,
             "offset": offset,
@@ -547,7 +548,7 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         expires_at: Moment | None = None,
     ) -> Text:
-        """Change the labels or the end of a text; `expires_at` "never" takes an end away."""
+        """Change the labels or the end of a text; `expires_at` "never" removes its end."""
         given = {
             "text_id": text_id,
             "tags": tags,
@@ -561,7 +562,7 @@ class RecallClient:
         return self._ask(Forgotten, "forget_text", text_id=text_id)
 
     def export_namespace(self, *, subject: str | None = None) -> Iterator[str]:
-        """The lines of an export, which is not whole if this raises."""
+        """Yield the lines of an export, which is not complete if this raises."""
         with self._stream("export_namespace", subject=subject) as response:
             for line in response.iter_lines():
                 yield line
@@ -621,7 +622,7 @@ class RecallClient:
     ) -> Consolidation:
         """Merge similar memories of a topic, take in a text under a policy, or apply a plan.
 
-        It may still be at work when this returns: see `status`, and `subscribe_to_task`.
+        The task may still be working when this returns: see `status`, and `subscribe_to_task`.
         """
         given = {
             "mode": mode,
@@ -651,7 +652,7 @@ class RecallClient:
         return self._ask(Task, "create_task", skill=skill, input=input)
 
     def get_task(self, task_id: str) -> Consolidation:
-        """Where a task stands, what it asks, and what came of it."""
+        """Get a task: its state, its questions, and its result."""
         return self._ask(Consolidation, "get_task", task_id=task_id)
 
     def resume_task(
@@ -661,7 +662,7 @@ class RecallClient:
         resolution: str | Sequence[Any] | None = None,
         resolutions: str | Sequence[Any] | None = None,
     ) -> Task:
-        """Answer what a task asks: one resolution for all, or resolutions one by one."""
+        """Answer the questions of a task: one resolution for all, or resolutions one by one."""
         return self._ask(
             Task, "resume_task", task_id=task_id, resolution=resolution, resolutions=resolutions
         )
@@ -671,7 +672,7 @@ class RecallClient:
         self._send(call("cancel_task", {"task_id": task_id}))
 
     def subscribe_to_task(self, task_id: str) -> Iterator[TaskEvent]:
-        """What happens to a task, until it has ended or asks; of one that has ended, its state."""
+        """Yield the events of a task until it ends or asks; for one that has ended, its state."""
         try:
             with self._stream("subscribe_to_task", task_id=task_id) as response:
                 for event in httpx2.EventSource(response, max_event_size=None):
@@ -683,15 +684,15 @@ class RecallClient:
             yield TaskEvent(task_id=task_id, state=task.status, message=task.message)
 
     def list_push_configs(self, task_id: str) -> PushConfigs:
-        """The push configurations of a task."""
+        """List the push configurations of a task."""
         return self._ask(PushConfigs, "list_push_configs", task_id=task_id)
 
     def recheck_memories(self) -> Stored:
-        """Compare what is believed with itself again, in the background."""
+        """Compare the believed memories with each other again, in the background."""
         return self._ask(Stored, "recheck_memories")
 
     def list_reviews(self, *, kind: str | None = None, limit: int | None = None) -> Reviews:
-        """What waits for a decision, the oldest first."""
+        """List what waits for a decision, the oldest first."""
         return self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
 
     def answer_review(self, id: str, choice: str, *, text: str | None = None) -> ReviewAnswered:
@@ -699,7 +700,7 @@ class RecallClient:
         return self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
     def list_conflicts(self) -> Conflicts:
-        """The questions that wait for an answer, the oldest first."""
+        """List the questions that wait for an answer, the oldest first."""
         return self._ask(Conflicts, "list_conflicts")
 
     def resolve_conflict(self, id: str, choice: str, *, text: str | None = None) -> Resolved:
@@ -711,29 +712,29 @@ class RecallClient:
     def add_webhook(
         self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
     ) -> NewWebhook:
-        """Have a URL told of events of the namespace, of these kinds or all."""
+        """Register a URL that is told of events of the namespace, of these kinds or all."""
         return self._ask(NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text)
 
     def list_webhooks(self) -> Webhooks:
-        """The webhooks of the namespace, and whether each takes what it is told."""
+        """List the webhooks of the namespace, and whether each accepts its events."""
         return self._ask(Webhooks, "list_webhooks")
 
     def remove_webhook(self, webhook_id: str) -> WebhookRemoved:
-        """Tell a webhook nothing more."""
+        """Remove a webhook: it is told nothing more."""
         return self._ask(WebhookRemoved, "remove_webhook", webhook_id=webhook_id)
 
     def test_webhook(self, webhook_id: str) -> WebhookTested:
-        """Send an event without data; a dead webhook that takes it is told again."""
+        """Send an event without data; a dead webhook that accepts it is told of events again."""
         return self._ask(WebhookTested, "test_webhook", webhook_id=webhook_id)
 
     # Tokens
 
     def whoami(self) -> Whoami:
-        """What this token may do."""
+        """Return what this token may do."""
         return self._ask(Whoami, "whoami")
 
     def list_tokens(self) -> Tokens:
-        """The tokens of the namespace; for a limited token, those that it could issue."""
+        """List the tokens of the namespace; for a limited token, those that it could issue."""
         return self._ask(Tokens, "list_tokens")
 
     def issue_token(
@@ -783,7 +784,7 @@ class RecallClient:
         return self._ask(NewToken, "delegate_token", **given)
 
     def show_token(self, accessor: str) -> Token:
-        """What a token may do, and when it was last used."""
+        """Return what a token may do, and when it was last used."""
         return self._ask(Token, "show_token", accessor=accessor)
 
     def rotate_token(self, accessor: str, *, overlap_s: float | None = None) -> NewToken:
@@ -816,7 +817,7 @@ class RecallClient:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> AuditRecords:
-        """One page of the audit log, newest first."""
+        """Return one page of the audit log, newest first."""
         given = {
             "operation": operation,
             "accessor": accessor,
@@ -832,7 +833,7 @@ class RecallClient:
     def list_quarantine(
         self, *, state: str | None = None, limit: int | None = None, offset: int | None = None
     ) -> Suspects:
-        """Texts that were held back, with the reasons."""
+        """List texts that were held back, with the reasons."""
         return self._ask(Suspects, "list_quarantine", state=state, limit=limit, offset=offset)
 
     def release_quarantined(self, id: str) -> Decided:

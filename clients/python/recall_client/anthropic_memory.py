@@ -3,7 +3,7 @@
     tool = RecallMemoryTool(client, container="assistant")
     anthropic.beta.messages.run_tools(model=…, messages=…, tools=[tool])
 
-A file is a document, and each change of it a version. Directories are what paths have in common.
+A file is a document, and each change of it is a version. Directories are the common parts of paths.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ _CONTEXT_LINES = 2
 
 
 class RecallMemoryTool(BetaAbstractMemoryTool):
-    """The files of one container, which is as good as a directory of one user or agent. `client`
-    stays the caller's to close.
+    """The files of one container, which serves as the directory of one user or agent. The caller
+    closes `client`.
     """
 
     def __init__(self, client: RecallClient, *, container: str = VIA, **given: Any) -> None:
@@ -137,7 +137,7 @@ class RecallMemoryTool(BetaAbstractMemoryTool):
         return "All memory cleared"
 
     def _file(self, given: str) -> tuple[str, str]:
-        """The path and the content of a file. Raises `ToolError` where there is none."""
+        """Return the path and the content of a file. Raises `ToolError` if there is none."""
         path = _checked(given)
         found = self._documents.get(self._container, path)
         if found is not None:
@@ -150,7 +150,7 @@ class RecallMemoryTool(BetaAbstractMemoryTool):
         self._documents.put(self._container, path, text, bytes=len(text.encode()))
 
     def _below(self, path: str) -> list[str]:
-        """The files in a directory and in those below it."""
+        """Return the files in a directory and in those below it."""
         files = (one.metadata["key"] for one in self._documents.current(self._container))
         return [file for file in files if file.startswith(f"{path}/")]
 
@@ -221,7 +221,7 @@ class AsyncRecallMemoryTool(BetaAsyncAbstractMemoryTool):
 
 
 def _checked(path: str) -> str:
-    """A path without anything that says the same otherwise. Raises `ToolError`."""
+    """Return a path in its only form. Raises `ToolError`."""
     if path != ROOT and not path.startswith(f"{ROOT}/"):
         raise ToolError(f"Path must start with /memories, got: {path}")
     parts = [part for part in path.split("/") if part not in ("", ".")]
@@ -237,7 +237,7 @@ def _numbered(lines: list[str], first: int) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes as a person reads them."""
+    """Return bytes as a person reads them."""
     size, unit = float(count), 0
     while size >= 1024 and unit < 3:
         size, unit = size / 1024, unit + 1

@@ -1,7 +1,7 @@
 """Errors: a class for each code of the server, under one of six kinds.
 
-`except NotFound` takes every code of that kind; what has a code that this release of the client
-does not know is of the kind that its HTTP status tells.
+`except NotFound` catches every code of that kind. A code that this release of the client does not
+know gets the kind of its HTTP status.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ class RecallError(Exception):
     """The server refused a call, or could not be asked. The message says what to do next."""
 
     code: str = "INTERNAL_ERROR"
-    # Whether the server has done nothing, so that the same call may be sent again.
+    # True if the server has done nothing, so that the same call may be sent again.
     untouched: ClassVar[bool] = False
 
     def __init__(
@@ -24,8 +24,8 @@ class RecallError(Exception):
         request_id: str | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        """`status`: of HTTP; None where there was no answer. `request_id`: of the request in the
-        audit log of the server.
+        """`status`: that of HTTP; None if there was no answer. `request_id`: that of the request in
+        the audit log of the server.
         """
         super().__init__(message)
         self.message = message
@@ -89,7 +89,7 @@ class NoAnswer(Unavailable):
 
 
 class AnswerUnknown(RecallError):
-    """The answer is none of recall-server: a proxy, or another server, is at this address."""
+    """The answer is not from recall-server: a proxy or another server is at this address."""
 
     code = "ANSWER_UNKNOWN"
 
@@ -421,7 +421,7 @@ BY_CODE = {kind.code: kind for kind in _classes(RecallError)}
 
 
 def _of_a2a(error: dict[str, Any]) -> dict[str, Any]:
-    """The error of a route of A2A as the other routes have theirs."""
+    """Return the error of a route of A2A in the form of the other routes."""
     details = [one for one in error.get("details") or () if isinstance(one, dict)]
     named = ((one.get("metadata") or {}).get("code") or one.get("reason") for one in details)
     code = next(named, None)
@@ -431,7 +431,7 @@ def _of_a2a(error: dict[str, Any]) -> dict[str, Any]:
 def refusal(
     status: int, problem: Any, retry_after: str | None, request_id: str | None
 ) -> RecallError:
-    """The error that an answer is. `problem`: its body, if it is JSON (RFC 9457)."""
+    """Return the error of an answer. `problem`: its body, if it is JSON (RFC 9457)."""
     wait = float(retry_after) if retry_after and retry_after.isdecimal() else None
     if isinstance(problem, dict) and isinstance(problem.get("error"), dict):
         problem = _of_a2a(problem["error"])

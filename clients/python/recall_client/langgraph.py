@@ -1,8 +1,8 @@
-"""LangGraph's `BaseStore` on recall-server: memory that graphs share, and that outlives them.
+"""LangGraph's `BaseStore` on recall-server: graphs share this memory, and it outlives them.
 
-The tuple of a namespace is a container, so that a token can be limited to it. A put over a key is a
-new version; `history` shows the others. A delete forgets all of them. The index settings of a store
-and a time to live are not offered: everything is found by words and vectors of the server.
+The tuple of a namespace is a container, so that a token can be limited to it. A put on an existing
+key is a new version; `history` shows the others. A delete forgets all of them. The store has no
+index settings and no time to live: the server finds everything by words and vectors.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from recall_client.models import Text
 VIA = "langgraph"
 Namespace = tuple[str, ...]
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
-# The most that a search of the server finds at once.
+# The most hits of one search of the server.
 _HITS_MAX = 50
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "$gt": lambda one, other: float(one) > float(other),
@@ -45,14 +45,16 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class RecallStore(BaseStore):
-    """`client` stays the caller's to close."""
+    """The caller closes `client`."""
 
     def __init__(self, client: RecallClient) -> None:
         self._client = client
         self._documents = Documents(client, VIA)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Reads see what was there before; of several puts on a key the last one counts."""
+        """Run operations. Reads see the state before the batch; of several puts on a key the last
+        one counts.
+        """
         results: list[Result] = []
         puts: dict[tuple[Namespace, str], PutOp] = {}
         for op in ops:
@@ -67,7 +69,7 @@ class RecallStore(BaseStore):
         return await asyncio.to_thread(self.batch, list(ops))
 
     def history(self, namespace: Namespace, key: str) -> list[Item]:
-        """All versions of an item, newest first."""
+        """Return all versions of an item, newest first."""
         versions = self._documents.history(container_of(namespace), key)
         return [_item(namespace, one) for one in versions]
 
@@ -103,7 +105,7 @@ class RecallStore(BaseStore):
             yield _search_item(one, None)
 
     def _found(self, op: SearchOp) -> Iterator[SearchItem]:
-        """What the server finds, best first, as far as it is in the newest versions."""
+        """Return the hits of the server, best first, that are in the newest versions."""
         found = self._client.search_memories(
             op.query or "", tags=[_tag(op.namespace_prefix)], limit=_HITS_MAX, explain=True
         )
@@ -129,8 +131,8 @@ class RecallStore(BaseStore):
 
 
 def container_of(namespace: Namespace) -> str:
-    """The container of a namespace: its parts between slashes, with `_` and two hexadecimal digits
-    for each byte that is no letter or digit.
+    """Return the container of a namespace: its parts between slashes, with `_` and two hexadecimal
+    digits for each byte that is not a letter or digit.
     """
     parts = [
         "".join(sign if sign in _PLAIN else _bytes(sign) for sign in part) for part in namespace
@@ -143,7 +145,7 @@ def _bytes(sign: str) -> str:
 
 
 def _tag(prefix: Namespace) -> str:
-    """The tag of all items at and below a namespace."""
+    """Return the tag of all items at and below a namespace."""
     named = json.dumps(prefix, ensure_ascii=False).encode()
     return f"{VIA}:{hashlib.sha256(named).hexdigest()[:32]}"
 
@@ -183,7 +185,7 @@ def _search_item(one: Text, score: float | None) -> SearchItem:
 
 
 def _upto(items: Iterator[SearchItem], count: int) -> Iterator[SearchItem]:
-    """The first `count`; no further page is asked for."""
+    """Return the first `count`, and ask for no further page."""
     for _, one in zip(range(count), items, strict=False):
         yield one
 
@@ -197,7 +199,7 @@ def _in_place(condition: MatchCondition, namespace: Namespace) -> bool:
 
 
 def _matches(value: Any, wanted: Any) -> bool:
-    """Whether a value has what a filter names: values, or comparisons such as {"$gt": 3}."""
+    """Return True if a value matches a filter: values, or comparisons such as {"$gt": 3}."""
     if not isinstance(wanted, dict):
         return bool(value == wanted)
     if any(name.startswith("$") for name in wanted):

@@ -3,7 +3,7 @@ memories are made of what is said in it.
 
     result = await Runner.run(agent, "I moved to Lisbon.", session=RecallSession("ana-1", client))
 
-It needs nothing of the SDK, whose `Session` is a protocol.
+It does not import the SDK, whose `Session` is a protocol.
 """
 
 import copy
@@ -19,15 +19,15 @@ VIA = "openai-agents"
 TOOL = "tool"
 Item = dict[str, Any]
 PAGE = 50
-# The metadata of a text hold 4 KiB in all.
+# The metadata of a text may have 4 KiB in all.
 _REST_BYTES_MAX = 3_000
 
 
 class RecallSession:
-    """The items of one conversation, each a text of its own in the order of their coming.
+    """The items of one conversation. Each is a text of its own, in the order of their arrival.
 
-    The words of messages are handed in as such, so that memories are made of them, unless
-    `remember` is False; what else there is, such as calls of tools, is kept as it is. Words that
+    The words of messages are stored as texts of a conversation, so that memories are made of them,
+    unless `remember` is False. Other items, such as calls of tools, are kept unchanged. Words that
     the server holds back, since they read like an order to a model, are left out of their item.
     """
 
@@ -41,14 +41,14 @@ class RecallSession:
         container: str | None = None,
         remember: bool = True,
     ) -> None:
-        """`client` stays the caller's to close."""
+        """The caller closes `client`."""
         self.session_id = session_id
         self._client = client
         self._container = container
         self._remember = remember
 
     async def get_items(self, limit: int | None = None) -> list[Item]:
-        """The latest `limit` items, or all, the oldest first."""
+        """Return the latest `limit` items, or all, the oldest first."""
         if limit is None and self.session_settings is not None:
             limit = getattr(self.session_settings, "limit", None)
         found: list[Item] = []
@@ -94,7 +94,7 @@ class RecallSession:
             await self._client.forget_text(text.id)
 
     async def _texts(self, first: int) -> AsyncIterator[Text]:
-        """The texts of this session, the latest first; `first` are asked for to begin with."""
+        """Yield the texts of this session, the latest first; the first page asks for `first`."""
         offset: int | None = 0
         while offset is not None:
             page = await self._client.list_texts(
@@ -110,7 +110,7 @@ class RecallSession:
 
 
 def _parted(item: Item) -> tuple[Item, str]:
-    """An item without its words, and its words; "" where it has none, or more than words."""
+    """Return an item without its words, and its words; "" if it has none, or more than words."""
     rest = copy.deepcopy(item)
     holder, name = _place(rest)
     if holder is None:
@@ -121,7 +121,7 @@ def _parted(item: Item) -> tuple[Item, str]:
 
 
 def _place(item: Item) -> tuple[Item | None, str]:
-    """Where the words of a message, or of the answer of a tool, stand in it."""
+    """Return the place of the words in a message, or in the answer of a tool."""
     for name in ("content", "output"):
         if isinstance(item.get(name), str):
             return item, name

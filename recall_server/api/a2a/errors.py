@@ -221,7 +221,7 @@ _FROM_OLD: dict[str, Callable[[Any], Any]] = {
 
 
 def version_of(request: Request) -> str:
-    """The version that a request speaks, Major.Minor; none is 0.3. Raises where it is not ours."""
+    """Return the version of a request, Major.Minor, by default 0.3. Raises if it is unknown."""
     given = request.headers.get(VERSION_HEADER) or request.query_params.get(VERSION_HEADER) or OLD
     match = _VERSION.fullmatch(given)
     if match is None:
@@ -230,7 +230,7 @@ def version_of(request: Request) -> str:
 
 
 def check_new_enough(version: str) -> None:
-    """Raise on a request of 1.0 that does not say so. The SDK says the same, but not what to do."""
+    """Raise on a request of 1.0 without its version, as the SDK does, but say what to do."""
     if version == OLD:
         raise VersionNotSupportedError(
             f"Send the header '{VERSION_HEADER}: 1.0': without it a request speaks {OLD}, which "

@@ -418,7 +418,7 @@ def _caller(context: ServerCallContext, tenant: str = "") -> Caller:
 
 
 def check_tenant(caller: Caller, tenant: str) -> None:
-    """A `tenant` in a request is routing, never authority: under another, nothing is found."""
+    """Raise if a request names another tenant: a `tenant` only routes, and grants nothing."""
     if tenant not in ("", caller.namespace):
         raise translated(TaskNotFound())
 

@@ -121,7 +121,7 @@ def _schema_of(model: type[Arguments], schemas: Json) -> Json:
 
 
 def _places(endpoint: Endpoint, schema: Json) -> tuple[list[Json], Json]:
-    """The parameters in the path, in headers and in the query, and the schema of the body."""
+    """Return the parameters in path, headers and query, and the schema of the body."""
     route, required = endpoint.route, schema.get("required", [])
     parameters: list[Json] = []
     in_body: Json = {}

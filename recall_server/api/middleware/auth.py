@@ -48,7 +48,7 @@ class Challenges:
         return [Route(path, self._metadata) for path in METADATA_PATHS] if self._issuers else []
 
     def headers(self, scope: Scope, error: RecallError, *, shown: bool) -> dict[str, str]:
-        """The headers of the answer to a request that is not let in; `shown`: with a token."""
+        """Return the headers of the answer to a refused request; `shown`: it had a token."""
         if isinstance(error, AuthUnavailable):
             return {"Retry-After": str(error.retry_after_s)}
         if isinstance(error, InsufficientScope):
@@ -78,7 +78,7 @@ class Challenges:
         return "Bearer " + ", ".join(parts)
 
     def _names_for(self, scope: Needed) -> list[str]:
-        """Return the scope of each issuer that grants this one, and the least besides it."""
+        """Return the name of the narrowest scope of each issuer that grants this one."""
         return sorted({name for one in self._issuers if (name := one.name_for(scope)) is not None})
 
     async def _metadata(self, request: Request) -> JSONResponse:

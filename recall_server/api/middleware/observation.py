@@ -1,5 +1,6 @@
-"""What an operator sees of a request: its id in the answer and in every line of the log, its client
-address, and a span that continues the caller's trace. Pure ASGI, before all other middleware.
+"""The traces of a request for an operator: its id in the answer and in every line of the log, its
+client address, and a span that continues the caller's trace. Pure ASGI, before all other
+middleware.
 """
 
 from collections.abc import Callable, Iterable

@@ -106,7 +106,7 @@ class RequestValidation:
         refusal: Refusal,
         refused: Callable[[str], None],
     ) -> None:
-        """`any_host`: the paths that may be asked for by any name, or none. `refused` counts."""
+        """`any_host`: the paths that answer to any host name. `refused` counts refusals."""
         self._refused = refused
         self._app = app
         self._any_host = any_host
@@ -196,7 +196,7 @@ class RequestBody:
         unread = True
 
         async def replayed() -> Message:
-            """Receive as if the body had not been read."""
+            """Return the body as if it had not been read."""
             nonlocal unread
             if unread:
                 unread = False

@@ -1,6 +1,6 @@
-"""The registry of operations: one entry for each, one module a feature.
+"""The registry of operations: one entry for each operation, one module for each feature.
 
-MCP tools, HTTP routes, the OpenAPI document, required scopes and audit names derive from it.
+MCP tools, HTTP routes, the OpenAPI document, required scopes and audit names are derived from it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ UNKNOWN_TOOL = Operation(
     "unknown_tool", None, "A call of an MCP tool that does not exist.", read_only=True
 )
 
-# In this order clients list the tools.
+# Clients list the tools in this order.
 OPERATIONS: tuple[Operation, ...] = (
     memories.STORE_MEMORY,
     *search.OPERATIONS,
@@ -55,7 +55,7 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def by_name(operations: Iterable[Operation]) -> Mapping[str, Operation]:
-    """The operations by their names. Raises `ValueError` if two share a name or a route."""
+    """Return the operations by their names. Raises `ValueError` if two share a name or a route."""
     found: dict[str, Operation] = {}
     routes: set[tuple[str, str]] = set()
     for operation in operations:

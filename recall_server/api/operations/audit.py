@@ -15,13 +15,13 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.audit.audit import AuditPage
 from recall_server.storage.tables.audit import AuditRecord, Filter
 
-# A day from either end: engines shift times between zones.
+# A day inside of either end, since engines shift times between zones.
 EARLIEST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
 LATEST = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
 
 
 class ReadAudit(Arguments):
-    """`id`: of a memory, task or token that an operation touched."""
+    """`id`: that of a memory, task or token that an operation touched."""
 
     operation: str = ""
     accessor: str = ""
@@ -59,8 +59,8 @@ def _page(page: AuditPage, _: ReadAudit) -> Json:
 def _record(record: AuditRecord) -> Json:
     line = record.exported()
     del line["namespace"], line["mac"]
-    line["protocol"] = line["door"]  # both: a stored record, and release 0.1.0, say `door`
-    # The salt is for the verification of an export.
+    line["protocol"] = line["door"]  # stored records and release 0.1.0 say `door`, so give both
+    # Only the verification of an export needs the salt.
     return {**line, "details": dict(record.details.values) if record.details else None}
 
 

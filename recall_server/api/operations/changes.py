@@ -1,4 +1,4 @@
-"""Changes: what jobs, tasks, imports and calls did to memories, and taking one back."""
+"""Changes: list what jobs, tasks, imports and calls did to memories, and undo it."""
 
 from pydantic import Field
 

@@ -19,7 +19,7 @@ class OneJob(Arguments):
 
 
 class ExportNamespace(Arguments):
-    # A name that went missing must not turn into everybody.
+    # A missing name must not mean everybody.
     empty_is_given = frozenset({"subject"})
 
     subject: str | None = None
@@ -33,7 +33,7 @@ class GetMemoryStats(InTime):
 
 
 class MemoryStats(GetMemoryStats):
-    """The arguments that Camillo takes, which answers with the states too."""
+    """The arguments that Camillo takes; its answer includes the states."""
 
     namespace: str = ""
     by_status: bool = True
@@ -60,7 +60,7 @@ async def get_job(call: Call, given: OneJob) -> Extracted:
 async def export(call: Call, given: ExportNamespace) -> Download:
     reader = exporting.Reader()
     pieces = call.services.export.stream(call.context, subject=given.subject, reader=reader)
-    # An error must come before the answer has begun.
+    # An error must be raised before the answer has begun.
     first = await anext(pieces)
     name = f"{call.caller.namespace}.jsonl"
     return Download(name, LINES, first, pieces, reader)
@@ -112,7 +112,7 @@ GET_JOB = Operation(
     http=(Http("GET", "/v1/jobs/{job_id}"),),
     read_only=True,
 )
-# The audit log and deleted memories are in it: more than reading memories.
+# An export includes the audit log and deleted memories: more than reading memories shows.
 EXPORT_NAMESPACE = Operation(
     exporting.OPERATION,
     Scope.ADMIN,

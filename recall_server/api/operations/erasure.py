@@ -21,9 +21,9 @@ class DeleteNamespaceData(Arguments):
 
 
 class Erase(Arguments):
-    """One of the first four; `dry_run` shows what any but the first would reach."""
+    """Exactly one of the first four; `dry_run` shows what any but the first would erase."""
 
-    # One that went missing must not turn into everything.
+    # A missing value must not mean everything.
     empty_is_given = TARGETS
 
     confirm: str = ""
@@ -65,7 +65,7 @@ async def delete_namespace(call: Call, given: DeleteNamespaceData) -> Erased:
 
 
 async def holder(services: Services, given: CollectReceipt) -> Caller:
-    """The holder of the secret of a receipt, to whose namespace the record belongs."""
+    """Return the holder of the secret of a receipt, to whose namespace the record belongs."""
     namespace = await services.erase.find_receipt(given.receipt_id, given.secret)
     return Caller(namespace, given.receipt_id, NONE)
 

@@ -1,5 +1,5 @@
-"""The arguments that store a text: those of `store_memory`, and the bodies and names under which
-others hand texts in. Each gives the same submission; no other place knows them.
+"""The arguments that store a text: those of `store_memory`, and the bodies and names of other
+memory servers. Each gives the same submission; no other module knows them.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from recall_server.services.memory.ingest import Submission
 
 
 def moment_given(text: str | None, name: str) -> datetime | None:
-    """The moment that an argument names; None if it is not given. Raises `Invalid`."""
+    """Return the moment that an argument names; None if it is not given. Raises `Invalid`."""
     return parse_moment(text, name) if text else None
 
 
@@ -39,7 +39,7 @@ class Message(Arguments):
 
 
 class Origin(Arguments):
-    """Where a text comes from."""
+    """The origin of a text."""
 
     app: str | None = None
     model: str | None = None
@@ -58,7 +58,7 @@ class Labelled(Protocol):
 
 
 def source_of(given: Labelled, client: str | None) -> Source:
-    """The source of a text, as the arguments say it."""
+    """Return the source of a text that the arguments name."""
     origin = given.source or Origin()
     return Source(
         session_id=given.session_id or None,
@@ -99,7 +99,7 @@ class StoreMemory(Arguments):
     assistant_response: str = ""
 
     def submission(self, call: Call) -> Submission:
-        """Raises `Invalid` if these do not fit together."""
+        """Return the submission. Raises `Invalid` if the arguments do not fit together."""
         sides = (("user", self.user_message), ("assistant", self.assistant_response))
         said = [Utterance(role, words) for role, words in sides if words]
         given = [self.text is not None, bool(self.messages), bool(said)]
@@ -133,14 +133,14 @@ class Turn(Arguments):
 
 
 class NamedContainer(Arguments):
-    """A container as aCMF names it; its type is informational there, and nothing here."""
+    """A container in the form of aCMF; its type is ignored."""
 
     id: str
     type: str | None = None
 
 
 class ScopePolicy(Arguments):
-    """Where aCMF may write: what a token may do decides here, so only its defaults are taken."""
+    """The scope policy of aCMF: only its defaults are accepted, since the token decides."""
 
     write_user: Literal["auto"] | None = None
     write_global: Literal["auto"] | None = None
@@ -163,7 +163,7 @@ class ProcessTurn(StoreMemory):
                 raise Invalid("Send one of container and containers.")
             named = {one.id for one in self.containers}
             if len(named) > 1:
-                # An erased container takes its texts along: none can stand in two.
+                # Erasing a container erases its texts, so a text cannot be in two.
                 raise Invalid(
                     "A text stands in one container. Send it once for each, or name the others in "
                     "tags."
@@ -174,7 +174,7 @@ class ProcessTurn(StoreMemory):
         return StoreMemory.submission(self.model_copy(update=given), call)
 
     def _of_turn(self, turn: Turn) -> Mapping[str, Any]:
-        """The arguments that a turn stands for. Beside it, `metadata` say where it comes from."""
+        """Return the arguments that a turn stands for. Its `metadata` say where it comes from."""
         rest = dict(self.metadata)
         app, model, source, trace_id = (
             _label(rest.pop(name, None), name) for name in ("app", "model", "source", "trace_id")
@@ -239,8 +239,8 @@ class AddMemory(Arguments):
 
 
 def check_own(name: str, argument: str, namespace: Namespace) -> None:
-    """Raise `NamespaceNotAllowed` where a caller names another namespace than that of its token,
-    whether there is such a one or not.
+    """Raise `NamespaceNotAllowed` if a caller names another namespace than that of its token,
+    whether it exists or not.
     """
     if name not in ("", namespace):
         raise NamespaceNotAllowed(

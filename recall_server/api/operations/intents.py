@@ -40,7 +40,7 @@ class ProposeChange(Arguments):
     expires_at: str = ""
 
     def wish(self, call: Call) -> Wish:
-        """Raises `Invalid` if these do not fit together."""
+        """Return the wish of a caller. Raises `Invalid` if the arguments do not fit together."""
         intent = intended(self.intent, self.text, self.memory_id)
         if not self.text.strip() and not (self.memory_id and intent is Intent.FORGET):
             raise Invalid("There is no text. Send what is to be remembered, or is right.")
@@ -64,7 +64,7 @@ class ProposeChange(Arguments):
 
 
 class SubmitMemory(ProposeChange):
-    """The same, at once, unless it is to wait for a review."""
+    """The same, done at once, unless it is to wait for a review."""
 
     review: bool = False
 
@@ -143,8 +143,8 @@ def _updated_as(given: UpdateMemory, rights: Rights) -> Operation:
 
 
 def _or_proposed(asked: Operation, rights: Rights, *, review: bool) -> Operation:
-    """The operation that a caller with these rights asks for: who may only propose it, proposes
-    it.
+    """Return the operation that a caller with these rights asks for: a caller that may only propose
+    the change proposes it.
     """
     unasked = rights.proposes and not rights.allows(asked.scope)
     return PROPOSE_CHANGE if review or unasked else asked

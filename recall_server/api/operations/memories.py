@@ -33,7 +33,7 @@ ACCEPTED = 202
 
 
 def _object(value: Any) -> Any:
-    """An object, of which a query has the JSON."""
+    """An object, which a query gives as JSON."""
     try:
         return json.loads(value, parse_constant=str) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -54,7 +54,7 @@ class Selection(Arguments):
     """Arguments that narrow what a call may find."""
 
     container: str = ""
-    tags: list[str] = Field([])  # all of them
+    tags: list[str] = Field([])  # a memory must have all of them
     metadata: Annotated[dict[str, Any], BeforeValidator(_object)] = Field(
         {}, description="names with their values, all of them"
     )
@@ -67,11 +67,11 @@ class Selection(Arguments):
     layer: Annotated[Layer | None, Field(strict=False)] = None
 
     def context(self, call: Call) -> Context:
-        """The context of the call, with the part of its access scope that is asked for."""
+        """Return the context of the call, with the part of its access scope that is asked for."""
         return call.context.narrowed(self.narrowed(call.context.scope))
 
     def narrowed(self, scope: AccessScope) -> AccessScope:
-        """The part of an access scope that is asked for."""
+        """Return the part of an access scope that is asked for."""
         return scope.inside(self.within(), self.tags).filtered(
             metadata=self.metadata,
             layer=self.layer,
@@ -79,7 +79,7 @@ class Selection(Arguments):
         )
 
     def within(self) -> Collection[str] | None:
-        """The containers that are asked for; None for any."""
+        """Return the containers that are asked for; None for any."""
         return [self.container] if self.container else None
 
 
@@ -88,7 +88,7 @@ UNLISTED_TIMES = frozenset({*AFTER, *BEFORE} - {"said_after", "said_before"})
 
 
 class Filtered(Selection, InTime):
-    """The same, of now or of the past."""
+    """The same filters, with a moment of now or of the past."""
 
 
 class ListMemories(Filtered):
@@ -140,7 +140,7 @@ def _queued(stored: Stored, _: Arguments) -> Json:
 
 
 def _processed(stored: Stored, _: Arguments) -> Json:
-    """As aCMF answers; no user is ever created, since a namespace exists by its tokens."""
+    """Return the answer of aCMF. No user is ever created: a namespace exists by its tokens."""
     accepted = stored.accepted
     return {
         "accepted": True,
@@ -177,7 +177,7 @@ async def timeline(call: Call, given: GetTimeline) -> Timeline:
 
 
 async def inspect(call: Call, given: ListMemories) -> Page | History:
-    """One page; over MCP also the history of one memory, which saves clients a tool."""
+    """Return one page; over MCP also the history of one memory, which saves clients a tool."""
     if isinstance(given, InspectMemories) and given.memory_id:
         return await history(call, given)
     return await list_page(call, given)

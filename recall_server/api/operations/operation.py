@@ -1,7 +1,7 @@
 """An operation: one entry of the registry, from which every protocol derives its own form.
 
-A protocol knows how to read arguments and write answers; which operations there are, what they
-need and what they do stands here.
+A protocol knows how to read arguments and write answers. This module says which operations there
+are, what they need and what they do.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ from recall_server.services.transfer.export import Reader
 
 Json = dict[str, Any]
 
-# All others have their arguments in the query.
+# All other methods have their arguments in the query.
 BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 
 
@@ -36,10 +36,10 @@ _KEY = "recall.caller"
 
 @dataclass(frozen=True)
 class Caller:
-    """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
-    the operations that it asked for without the scope, which are answered with a challenge;
-    `token` is what was verified, for `Access.still_valid` to be asked about what stays open.
-    `request_id` is that of the request, which its records have too.
+    """The tenant, the token that was sent (by its accessor), and what it may do. `refused` are the
+    operations that it asked for without the scope, which are answered with a challenge; `token` is
+    the verified token, with which `Access.still_valid` is asked about open answers. `request_id` is
+    that of the request, which its records have too.
     """
 
     namespace: Namespace
@@ -51,7 +51,7 @@ class Caller:
     request_id: str | None = field(default=None, compare=False)
 
     def context(self, entry: AuditEntry) -> Context:
-        """On whose behalf a service acts for the operation that `entry` records."""
+        """Return the context of a service for the operation that `entry` records."""
         return Context(entry, self.access_scope)
 
     @property
@@ -64,14 +64,14 @@ def admit(scope: Connection, caller: Caller) -> None:
 
 
 def admitted(scope: Connection) -> Caller | None:
-    """The caller; None if the path needs no token, or if there is no HTTP request."""
+    """Return the caller; None if the path needs no token, or if there is no HTTP request."""
     caller = scope.get(_KEY)
     return caller if isinstance(caller, Caller) else None
 
 
 def caller_of(scope: Connection) -> Caller:
-    """The caller of the request at hand. Read from its own scope, never from a context variable,
-    which a session may have kept from another request.
+    """Return the caller of this request. It is read from the request's own scope, never from a
+    context variable, which a session may have kept from another request.
     """
     caller = scope.get(_KEY)
     if not isinstance(caller, Caller):
@@ -81,8 +81,8 @@ def caller_of(scope: Connection) -> Caller:
 
 @dataclass(frozen=True)
 class Call:
-    """A call, as a handler knows it besides its arguments; `client` is what the client calls
-    itself, or else its protocol.
+    """A call with all that a handler knows of it besides its arguments; `client` is the name that
+    the client gives itself, or else its protocol.
     """
 
     services: Services
@@ -92,23 +92,23 @@ class Call:
 
     @property
     def context(self) -> Context:
-        """On whose behalf a service acts for this call."""
+        """Return the context of a service for this call."""
         return Context(self.entry, self.caller.rights.access_scope)
 
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
-# Of what the handler returns and the arguments, the data of the answer.
+# Makes the data of the answer from what the handler returns and the arguments.
 Presenter = Callable[[Any, Any], Any]
 
 
 def as_is(value: Any, _: Any) -> Any:
-    """The presenter of a handler that returns the data itself."""
+    """The presenter for a handler that returns the data itself."""
     return value
 
 
 @dataclass(frozen=True)
 class Download:
-    """The answer of an operation that gives a file: its first piece, and those that follow, which
+    """The answer of an operation that returns a file: its first piece, and those that follow, which
     `reader` takes until it is ended.
     """
 
@@ -121,7 +121,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Plain:
-    """The answer of an operation that is no JSON, whole."""
+    """An answer that is not JSON, whole."""
 
     media_type: str
     body: bytes
@@ -205,5 +205,5 @@ class Operation:
     cli: str | None = None
 
     def allowed(self, rights: Rights) -> bool:
-        """Whether `rights` have the scope of this operation, or may propose what it does."""
+        """True if `rights` have the scope of this operation, or may propose what it does."""
         return rights.allows(self.scope) or (self.proposes and rights.proposes)

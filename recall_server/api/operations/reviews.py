@@ -65,7 +65,7 @@ class ResolveConflict(Arguments):
 
 
 def kinds_for(call: Call, kind: ReviewKind | None) -> Collection[ReviewKind]:
-    """The kinds that are asked for, as far as the caller may decide about them."""
+    """Return the kinds that are asked for and that the caller may decide about."""
     rights = call.caller.rights
     kinds = {*CONTRADICTIONS, ReviewKind.PROPOSAL}
     if RELEASE_QUARANTINED.allowed(rights) and rights.access_scope.everything:
@@ -85,7 +85,7 @@ async def answer(call: Call, given: AnswerReview | ResolveConflict) -> Answered:
 
 
 def decided_as(given: AnswerReview, _: Rights) -> Operation:
-    """The operation of an answer: who releases a turn needs the scope for that."""
+    """Return the operation of an answer: releasing a turn needs the scope for that."""
     if is_proposal(given.id):
         return ANSWER_REVIEW
     match given.decision:

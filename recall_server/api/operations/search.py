@@ -52,7 +52,9 @@ class SearchMemories(Filtered):
 
 
 class SearchContainers(SearchMemories):
-    """With several containers, of which "" is what is in none; a model is spared the argument."""
+    """With several containers, where "" means those in none; the tool for models lacks this
+    argument.
+    """
 
     containers: list[str] | None = Field(None, min_length=1, max_length=CONTAINERS_MAX)
 
@@ -62,8 +64,8 @@ class SearchContainers(SearchMemories):
 
 
 class RecallMemory(SearchMemories):
-    """The body that Camillo takes. Nothing is shared between namespaces, and no memory is linked to
-    others by having been found with them: to include these includes nothing more.
+    """The body that Camillo takes. Namespaces share nothing, and no memory is linked to others
+    because they were found together: asking for either includes nothing more.
     """
 
     namespace: str = ""
@@ -91,7 +93,7 @@ class SearchEpisodes(SearchMemories):
 
 
 class SearchConversations(SearchMemories):
-    """A search of what was said: of passages and episodic memories."""
+    """A search of what was said: passages and episodic memories."""
 
     layer: Annotated[Layer | None, Field(strict=False)] = Layer.EPISODIC
 

@@ -1,7 +1,7 @@
 """Consolidation: merge the memories of a topic, take in a text under a policy, or apply a plan; and
 its tasks, for clients that start, watch or answer one.
 
-The methods of A2A are in `api/a2a`; their names and scopes stand here.
+The methods of A2A are in `api/a2a`; their names and scopes are here.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from recall_server.storage.tables.tasks import PushConfig
 
 ACCEPTED = 202
 DEFAULT_TOPIC = "general"
-# Below every deadline of a call: a larger task goes on behind the reply.
+# Below every deadline of a call: a larger task goes on after the reply.
 WAIT_S = 20.0
 
 
@@ -52,11 +52,11 @@ class ConsolidateMemories(Arguments):
 
 
 class Consolidation(Arguments):
-    """A merge, a text to take in, or a plan to apply: all that a task can be asked for."""
+    """The request of a task: a merge, a text to take in, or a plan to apply."""
 
-    # An empty text that was meant to be taken in must not turn into a merge.
+    # An empty text must be refused, and must not mean a merge.
     empty_is_given = frozenset({"text"})
-    # Other agents read the errors of a task.
+    # Errors of a task repeat no names, since other agents read them.
     repeats_names = False
 
     mode: Annotated[Mode | None, Field(strict=False)] = None
@@ -72,7 +72,7 @@ class Consolidation(Arguments):
     on_expiry: Annotated[Expiry, Field(strict=False)] = Expiry.KEEP_EXISTING
     session_id: str = ""
     agent_id: str = ""
-    # Of the text, as store_memory has them.
+    # The labels of the text, as in store_memory.
     occurred_at: str = ""
     expires_at: str = ""
     tags: list[str] = Field([])
@@ -81,7 +81,7 @@ class Consolidation(Arguments):
     trace_id: str = ""
 
     def request(self, client: str | None) -> Request:
-        """Raises `Invalid` if the mode and the arguments do not fit."""
+        """Return the request. Raises `Invalid` if the mode and the arguments do not fit."""
         has_text = "text" in self.model_fields_set or bool(self.messages)
         if self.text and self.messages:
             raise Invalid("Send one of text and messages.")
@@ -114,7 +114,9 @@ class Consolidation(Arguments):
 
 
 def consolidation(given: Mapping[str, Any], client: str | None) -> Request:
-    """The request in a JSON object. Raises `Invalid`, naming each fault; never repeats values."""
+    """Return the request in a JSON object. Raises `Invalid`, which names each fault and never
+    repeats values.
+    """
     return Consolidation.parse(dict(given), "consolidate_memories").request(client)
 
 
@@ -135,10 +137,10 @@ class ResumeTask(OneTask):
 
 
 async def consolidate(call: Call, given: ConsolidateMemories | Consolidation) -> Task:
-    """The task, as it is once it has ended or asks something, or after `WAIT_S` seconds."""
+    """Return the task when it has ended or asks something, or after `WAIT_S` seconds."""
     services = call.services
     task = await services.consolidate.start(call.context, given.request(call.client))
-    with suppress(TimeoutError):  # it goes on: the reply has its id
+    with suppress(TimeoutError):  # the task goes on, and the reply has its id
         async with asyncio.timeout(WAIT_S):
             task = await services.tasks.wait_until_idle(call.context, task)
     if task.status.failure is not None:
@@ -159,7 +161,7 @@ async def get(call: Call, given: OneTask) -> Task:
 
 
 async def resume(call: Call, given: ResumeTask) -> Task:
-    """One `resolution` for all that is asked, or `resolutions` one by one."""
+    """One `resolution` for all questions, or `resolutions` one by one."""
     answer = given.resolution if given.resolutions is None else given.resolutions
     if answer is None:
         raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
@@ -167,7 +169,7 @@ async def resume(call: Call, given: ResumeTask) -> Task:
 
 
 async def push_configs(call: Call, given: OneTask) -> Sequence[PushConfig]:
-    # There are no more than one page of them.
+    # There is never more than one page of them.
     return (await call.services.push.page(call.context, checked_id(given.task_id, "id"))).configs
 
 
@@ -182,8 +184,8 @@ def _a2a(
     scope: Scope | None = Scope.CONSOLIDATE,
     read_only: bool = False,
 ) -> Operation:
-    """An operation that A2A alone offers. Reading a task needs the scope too: it shows texts and
-    memories, and who can neither start nor answer one has no use for it.
+    """An operation that only A2A offers. Reading a task needs the scope too: a task shows texts and
+    memories, and a caller that can neither start nor answer one has no use for it.
     """
     return Operation(name, scope, summary, a2a=methods, read_only=read_only)
 
@@ -207,7 +209,7 @@ CONSOLIDATE_MEMORIES = Operation(
         idempotent=True,
     ),
 )
-# The skill of the agent card is the operation that its tasks are.
+# The skill of the agent card is the operation of its tasks.
 SKILL = CONSOLIDATE_MEMORIES.name
 # It lists reviews, or answers one, with a message and without a task.
 REVIEW_SKILL = "review_memories"

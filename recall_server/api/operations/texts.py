@@ -1,4 +1,4 @@
-"""Texts: list, label and forget them, as they were handed in."""
+"""Texts: list, label and forget them, as they were stored."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from recall_server.domain.episode import Episode
 from recall_server.domain.permissions import Scope
 from recall_server.services.texts import TextPage
 
-# The end of a text that has none.
+# The `expires_at` of a text that does not expire.
 NEVER = "never"
 
 

@@ -1,4 +1,4 @@
-"""Tokens: what a token may do, and the tokens that it looks after."""
+"""Tokens: what a token may do, and the tokens that it manages."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -24,9 +24,9 @@ OVERLAP_S = 3_600.0
 
 
 class DelegateToken(Arguments):
-    """An argument that is left out, or null, is as with the token that issues: its topics, its
-    types, its agent, its containers. An empty limit is refused where it is checked: one that was
-    computed and came to nothing must not be no limit.
+    """An argument that is left out, or null, has the value of the issuing token: its topics, its
+    types, its agent, its containers. An empty limit is refused where limits are checked: a limit
+    that a caller computed as empty must not mean no limit.
     """
 
     empty_is_given = frozenset({"agent_id"})
@@ -70,7 +70,7 @@ class RotateToken(OneToken):
 
 
 class RevokeToken(OneToken):
-    # An unclear one must not end the token itself.
+    # An unclear value must not end the token itself.
     empty_is_given = frozenset({"children_only"})
 
     children_only: bool = False
@@ -146,7 +146,8 @@ async def revoke_own_child(call: Call, given: OwnChild) -> Json:
 
 async def revoke_child(call: Call, given: Child) -> Json:
     if not call.caller.access_scope.everything:
-        # Whose child it is tells where it may go; of a user of an identity provider nothing does.
+        # The limits of the parent say whether a limited token may do that; for the user of an
+        # identity provider, nothing says it.
         await _find(call, given.accessor)
     return await _revoke_child(call, given.accessor, given.jti)
 
@@ -157,7 +158,7 @@ async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
 
 
 def _ended(entry: AuditEntry) -> Json:
-    """How much of what the revoked tokens began has ended with them."""
+    """Return how much of what the revoked tokens began has ended with them."""
     return {name: entry.counts[name] for name in COUNTED}
 
 
