@@ -1,5 +1,6 @@
-"""`recall migrate`, `backup` and `restore-backup`, killed at each of their writes in turn: nothing
-is lost, the audit logs verify, and the same command again finishes.
+"""`recall migrate`, `migrate --distribute`, `backup` and `restore-backup`, killed at each of their
+writes in turn: nothing is lost, the audit logs verify, and the same command again finishes. It is a
+stand-in for Citus that distributes.
 
 Needs `strace`, which kills a process at the n-th call to the system: `make faults`.
 """
@@ -12,8 +13,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from recall_server.storage.postgres.distribution import placed
+from tests.support.citus import show_stand_in, with_stand_in
 from tests.support.cli import clean_environment
 from tests.support.engines import ENGINES, Postgres
 from tests.support.kill_points import POINTS, writes
@@ -108,12 +112,35 @@ def _is_intact(path: Path) -> None:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+def _is_distributed_in_part(place: Place) -> None:
+    """Each table is spread or not, and guarded in either case; all of its rows are there."""
+    with psycopg.connect(place.url) as raw:
+        found = raw.execute(
+            "SELECT relname FROM pg_class WHERE relrowsecurity AND NOT relforcerowsecurity"
+        ).fetchall()
+    assert found == []
+    _verifies(place)
+
+
+def _is_distributed(place: Place) -> None:
+    """Every table is spread, and nothing of it is left where it was."""
+    _is_distributed_in_part(place)
+    wanted = {table.name for table in placed()}
+    with psycopg.connect(place.url) as raw:
+        spread = raw.execute("SELECT logicalrelid::text FROM pg_dist_partition").fetchall()
+        cut = raw.execute("SELECT relation::text FROM citus_stand_in.truncated").fetchall()
+    assert {name for (name,) in spread} == {name for (name,) in cut} == wanted
+
+
 MAINTENANCE = {
     "migrate": Maintenance(("migrate",), _is_migrated_in_part, _is_migrated),
     "backup": Maintenance(("backup", COPY), _is_copied_or_not, _is_copied),
     "restore-backup": Maintenance(("restore-backup", COPY), _is_restored_or_not, _is_restored),
     # Of PostgreSQL, which has put the tables back before.
     "restored": Maintenance(("restore-backup",), _is_restored_or_not, _is_restored),
+    "distribute": Maintenance(
+        ("migrate", "--distribute"), _is_distributed_in_part, _is_distributed
+    ),
 }
 CASES = [
     ("sqlite", "migrate"),
@@ -121,6 +148,7 @@ CASES = [
     ("sqlite", "backup"),
     ("sqlite", "restore-backup"),
     ("postgres", "restored"),
+    ("postgres", "distribute"),
 ]
 
 
@@ -158,6 +186,12 @@ def template(
             shutil.copy(found.checkpoints, folder / "checkpoints.jws")
             url = "" if isinstance(found.database, Path) else as_url(found.database)
             yield Template(Place(folder, url), postgres if url else None)
+        return
+    if name == "distribute":
+        with with_stand_in(postgres, migrated) as url:
+            place = Place(folder, as_url(url))
+            _used(place)
+            yield Template(place, postgres, show_stand_in)
         return
     if engine == "sqlite":
         place = Place(folder)
