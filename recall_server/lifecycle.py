@@ -25,6 +25,8 @@ log = structlog.get_logger()
 
 # Seconds between two writes of the health file.
 HEALTH_S = 5.0
+# A start that lasts longer shows what it is waiting for.
+SLOW_S = 2.0
 # A loop idle for this long is taken for stopped: a busy database answers sooner or raises an error.
 STALE_S = 30.0
 
@@ -40,6 +42,9 @@ async def checked_and_loaded(built: Application, *, waiting: bool = True) -> Asy
     await refuse_unsafe(built)
     loading = asyncio.create_task(built.services.ingest.redaction.ready())
     if waiting:
+        await asyncio.wait({loading}, timeout=SLOW_S)
+        if not loading.done():
+            log.info("loading", what="the rules for secrets, which takes long once on a machine")
         await loading
     if built.embedder is not None:
         await built.embedder.load()

@@ -171,8 +171,17 @@ def with_target(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     def command(
         name: str, db: str | None, url: str | None, token_file: Path | None, **given: Any
     ) -> None:
-        on_target(name, db, url, token_file, partial(act, **given))
+        taken = given[needed] if needed else None
+        on_target(name, db, url, token_file, partial(act, **given), taken=taken)
 
+    needed = next(
+        (
+            one.name
+            for one in inspect.signature(act, eval_str=True).parameters.values()
+            if one.default is one.empty and one.kind is one.KEYWORD_ONLY
+        ),
+        None,
+    )
     whose = inspect.Parameter("name", inspect.Parameter.KEYWORD_ONLY, annotation=Whose)
     target = (option("db", Db), option("url", Url), option("token_file", TokenFile))
     return signed(command, act, *target, first=[whose])
@@ -184,9 +193,11 @@ def on_target(
     url: str | None,
     token_file: Path | None,
     act: Callable[[Target], Awaitable[None]],
+    *,
+    taken: str | None = None,
 ) -> None:
     """Run `act` on the target that the options and the environment name: --db takes precedence over
-    RECALL_URL.
+    RECALL_URL. `taken`: the first argument, if it is no namespace.
     """
     if db is not None and url is not None:
         fail("Give --db or --url, not both.")
@@ -197,7 +208,12 @@ def on_target(
         return
 
     async def here(built: Application) -> None:
-        await act(Database(built, await _namespace(built, name)))
+        found = await _namespace(built, name)
+        if not name and taken == found:
+            raise Invalid(
+                f"Only the namespace {found} was given. Write the other argument behind it."
+            )
+        await act(Database(built, found))
 
     in_application(db or _local(), here)
 
@@ -245,12 +261,18 @@ def _token(access: Access, file: Path | None) -> str:
             token = named.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             fail(f"{named} cannot be read. Name a file that holds a token.")
-    if not token.strip():
+    token = token.strip()
+    if not token:
         fail(
             "A server needs a token. Name its file with --token-file, or set RECALL_TOKEN.",
             "UNAUTHENTICATED",
         )
-    return token.strip()
+    # What is no header would be shown by the error that says so.
+    if not token.isascii() or not token.isprintable() or " " in token:
+        where = named or "RECALL_TOKEN"
+        fail(f"{where} holds more than a token. Write the token alone there, as "
+             "`recall create-token` prints it.", "UNAUTHENTICATED")  # fmt: skip
+    return token
 
 
 def _arguments(operation: Operation) -> type[Arguments]:

@@ -211,7 +211,7 @@ class ExportUnsupported(Invalid):
 
 
 class MemoryNotFound(NotFound):
-    """No active memory has this id. Take an id from inspect_memories or search_memories."""
+    """No active memory has this id. Take an id from a list or a search of memories."""
 
     code = "MEMORY_NOT_FOUND"
 

@@ -160,6 +160,8 @@ def read_token(path: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise ServerUnreachable(f"The token file {path} cannot be read.") from None
-    if not token.isascii() or not token.isprintable() or not token:
-        raise ServerUnreachable(f"The token file {path} holds no token.")
+    if not token.isascii() or not token.isprintable() or " " in token or not token:
+        raise ServerUnreachable(
+            f"The token file {path} holds no token, or more than one. Write the token alone there."
+        )
     return token

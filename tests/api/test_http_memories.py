@@ -210,8 +210,7 @@ async def test_a_problem_names_its_request_in_the_audit_log(running: Running) ->
         "type": "/docs#MEMORY_NOT_FOUND",
         "title": "No active memory has this id.",
         "status": 404,
-        "detail": "No active memory has this id. Take an id from inspect_memories or "
-        "search_memories.",
+        "detail": "No active memory has this id. Take an id from a list or a search of memories.",
         "code": "MEMORY_NOT_FOUND",
         "instance": record["request_id"],
     }

@@ -296,6 +296,35 @@ def test_a_server_that_does_not_answer_or_is_another_is_told() -> None:
     refused(recall("list", "--url", "http://x", "--token-file", "none"), "INVALID_ARGUMENT")
 
 
+@pytest.mark.parametrize("held", ["token: rcl_secret", "rcl_secret\nrcl_other", "rcl_sécret"])
+def test_a_token_file_with_more_than_a_token_is_refused_and_not_shown(
+    tmp_path: Path, held: str
+) -> None:
+    """The control: of one with a token alone the server is asked."""
+    file = tmp_path / "token"
+    file.write_text(held)
+    options = ("--url", "http://127.0.0.1:1", "--token-file", file)
+
+    said = recall("list", *options)
+    file.write_text("rcl_secret\n")
+    asked = recall("list", *options)
+
+    assert (said.code, "UNAUTHENTICATED" in said.err, str(file) in said.err) == (2, True, True)
+    assert "secret" not in said.err
+    assert "UNAVAILABLE" in asked.err
+
+
+def test_a_namespace_alone_is_taken_for_no_text(tmp_path: Path) -> None:
+    place = {"recall_db_path": tmp_path / "recall.db", "recall_embedder": "none"}
+    assert recall("create-token", "alice", "--create", **place).code == 0
+
+    for command in ("add", "ask", "search", "forget"):
+        refused(recall(command, "alice", **place), "INVALID_ARGUMENT", "Only the namespace alice")
+    said = recall("add", "I live in Porto.", **place)
+
+    assert (said.code, "Porto" in said.out) == (0, True)
+
+
 def test_a_new_token_stands_alone_on_standard_output() -> None:
     made = recall("create-token", "alice")
     accessor = recall("tokens", "list", "--json").json()[0]["accessor"]  # type: ignore[index]

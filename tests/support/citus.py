@@ -69,16 +69,22 @@ $$;
 """
 
 
+def show_stand_in(url: str) -> None:
+    """Let its names be found. A copy of a database does not take that over."""
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(f"ALTER DATABASE {name} SET search_path = public, citus_stand_in")
+
+
 @contextmanager
 def with_stand_in(postgres: Postgres, migrated: str) -> Iterator[str]:
     """Return the URL of a migrated database with the stand-in. Afterwards its roles may log in, as
     those of the whole server may: that is taken back.
     """
     with postgres.database(migrated) as url:
-        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
         with psycopg.connect(url, autocommit=True) as raw:
             raw.execute(_STAND_IN)
-            raw.execute(f"ALTER DATABASE {name} SET search_path = public, citus_stand_in")
+        show_stand_in(url)
         try:
             yield url
         finally:

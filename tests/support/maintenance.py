@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,10 +58,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Template:
-    """A place that is copied for each run of a command."""
+    """A place that is copied for each run of a command, and then made `ready`."""
 
     place: Place
     postgres: Postgres | None = field(default=None)
+    ready: Callable[[str], None] | None = None
 
     @contextmanager
     def copied(self) -> Iterator[Place]:
@@ -73,6 +74,8 @@ class Template:
                 yield Place(folder)
                 return
             with self.postgres.database(name_of(self.place.url)) as url:
+                if self.ready is not None:
+                    self.ready(url)
                 yield Place(folder, as_url(url))
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -17,6 +18,11 @@ from recall_server.local import clients
 from tests.support.paths import ROOT
 
 CLIENTS = ROOT / "clients"
+NAMED = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml", "Dockerfile")),
+    *(path for path in sorted(CLIENTS.rglob("*")) if path.suffix in {".json", ".toml", ".md"}),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 COMMAND = ("uvx", "--from", "recall-server", "recall")
 
 # The rules of server.json of 2025-12-11, for what stands in ours.
@@ -92,6 +98,20 @@ def test_the_registry_entry_keeps_to_its_schema_and_is_named_in_the_readme() -> 
     assert entry["version"] == entry["packages"][0]["version"] == __version__
     readme = (ROOT / "README.md").read_text("utf-8")
     assert re.findall(r"mcp-name: (\S+)", readme) == [entry["name"]]
+
+
+@pytest.mark.parametrize("path", NAMED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_name_in_the_registry_is_the_same_wherever_it_stands(path: Path) -> None:
+    found = set(re.findall(r"io\.github\.[\w-]+/[\w.-]*\w", path.read_text("utf-8")))
+
+    assert found <= {read("server.json")["name"]}
+    if path.name in {"README.md", "CONTRIBUTING.md"} and path.parent == ROOT:
+        assert found
+
+
+@pytest.mark.parametrize("path", ["agent-card.json", "clients/plugin/.claude-plugin/plugin.json"])
+def test_what_is_published_has_the_version_of_this_release(path: str) -> None:
+    assert json.loads((ROOT / path).read_text("utf-8"))["version"] == __version__
 
 
 def test_the_bundle_is_of_this_version_and_names_the_tools_of_a_new_token() -> None:

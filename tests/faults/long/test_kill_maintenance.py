@@ -1,5 +1,6 @@
-"""`recall migrate`, `backup`, `restore-backup` and `rebuild` are killed at each of their writes:
-nothing is lost, the audit logs verify, and the same command again finishes.
+"""`recall migrate`, `migrate --distribute`, `backup`, `restore-backup` and `rebuild` are killed at
+each of their writes: nothing is lost, the audit logs verify, and the same command again finishes.
+A stand-in for Citus distributes.
 
 Needs `strace`, which kills a process at the n-th call to the system: `make faults`.
 """
@@ -15,6 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from recall_server.storage.postgres.distribution import placed
+from tests.support.citus import show_stand_in, with_stand_in
 from tests.support.cli import clean_environment
 from tests.support.engines import ENGINES, Postgres
 from tests.support.kill_points import POINTS, writes
@@ -128,6 +131,26 @@ def _is_intact(path: Path) -> None:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+def _is_distributed_in_part(place: Place) -> None:
+    """Each table is spread or not, and guarded in either case; all of its rows are there."""
+    with psycopg.connect(place.url) as raw:
+        found = raw.execute(
+            "SELECT relname FROM pg_class WHERE relrowsecurity AND NOT relforcerowsecurity"
+        ).fetchall()
+    assert found == []
+    _verifies(place)
+
+
+def _is_distributed(place: Place) -> None:
+    """Every table is spread, and nothing of it is left where it was."""
+    _is_distributed_in_part(place)
+    wanted = {table.name for table in placed()}
+    with psycopg.connect(place.url) as raw:
+        spread = raw.execute("SELECT logicalrelid::text FROM pg_dist_partition").fetchall()
+        cut = raw.execute("SELECT relation::text FROM citus_stand_in.truncated").fetchall()
+    assert {name for (name,) in spread} == {name for (name,) in cut} == wanted
+
+
 MAINTENANCE = {
     "migrate": Maintenance(("migrate",), _is_migrated_in_part, _is_migrated),
     "backup": Maintenance(("backup", COPY), _is_copied_or_not, _is_copied),
@@ -135,6 +158,9 @@ MAINTENANCE = {
     # Of PostgreSQL, which has put the tables back before.
     "restored": Maintenance(("restore-backup",), _is_restored_or_not, _is_restored),
     "rebuild": Maintenance(("rebuild", "alice"), _is_rebuilt_or_not, _is_rebuilt),
+    "distribute": Maintenance(
+        ("migrate", "--distribute"), _is_distributed_in_part, _is_distributed
+    ),
 }
 CASES = [
     ("sqlite", "migrate"),
@@ -144,6 +170,7 @@ CASES = [
     ("postgres", "restored"),
     ("sqlite", "rebuild"),
     ("postgres", "rebuild"),
+    ("postgres", "distribute"),
 ]
 
 
@@ -195,6 +222,12 @@ def template(
             shutil.copy(found.checkpoints, folder / "checkpoints.jws")
             url = "" if isinstance(found.database, Path) else as_url(found.database)
             yield Template(Place(folder, url), postgres if url else None)
+        return
+    if name == "distribute":
+        with with_stand_in(postgres, migrated) as url:
+            place = Place(folder, as_url(url))
+            _used(place)
+            yield Template(place, postgres, show_stand_in)
         return
     if engine == "sqlite":
         place = Place(folder)
