@@ -186,9 +186,23 @@ async def _dump(chosen: Settings, target: Path) -> list[str]:
             "Nobody can dump the database, as row-level security is forced on its owner. Have a "
             f"superuser make a user for it: {inspection.BACKUP_ROLE}"
         )
-    from recall_server.storage.postgres.backup import dump_command  # noqa: PLC0415
-
     return dump_command(str(chosen.database), user, target)
+
+
+def dump_command(url: str, user: str, target: Path) -> list[str]:
+    """`pg_dump` of the database of `url`; it asks for the password of `user`, or finds it in
+    PGPASSWORD or ~/.pgpass.
+    """
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415  # belongs to an extra
+
+    given = conninfo_to_dict(url)
+    where = [
+        part
+        for option, name in (("--host", "host"), ("--port", "port"), ("--dbname", "dbname"))
+        if given.get(name)
+        for part in (option, str(given[name]))
+    ]
+    return ["pg_dump", "--format=custom", "--file", str(target), *where, "--username", user]
 
 
 def restore_backup(

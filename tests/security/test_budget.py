@@ -19,7 +19,7 @@ from recall_server.integrations.llm.model_api import CALL_TOKENS_MAX
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store
-from tests.support import models
+from tests.support import models, stored
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.rows import enter as entered
@@ -57,8 +57,7 @@ async def hand_in(application: Application, namespace: Namespace, text: str) -> 
 
 
 async def spent(store: Store, namespace: Namespace, day: int = DAY) -> int:
-    async with store.transaction(namespace, write=False) as tx:
-        return await tx.spend.spent(day)
+    return await stored.spent(store, day, namespace)
 
 
 async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(

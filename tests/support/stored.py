@@ -36,6 +36,13 @@ async def select(store: Store, sql: str) -> list[Row]:
         return list(await connection.fetch(sql, {}))
 
 
+async def spent(store: Store, day: int, namespace: Namespace = ALICE) -> int:
+    """The tokens of language models that a day has, reserved ones included."""
+    sql = f"SELECT tokens FROM model_spend WHERE namespace = '{namespace}' AND day = {day}"
+    async with store.driver.transaction(namespace=namespace, write=False) as connection:
+        return sum(row["tokens"] for row in await connection.fetch(sql, {}))
+
+
 async def done(store: Store) -> bool:
     """Return True if no job is queued or running."""
     async with store.transaction(None, write=False) as tx:

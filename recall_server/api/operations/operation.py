@@ -29,7 +29,6 @@ BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 # Tools that are listed only if RECALL_MCP_TOOLSETS names them; calls work in any case.
 REVIEWS = "reviews"
 ENGRAM = "engram"
-TOOLSETS = (REVIEWS, ENGRAM)
 
 _KEY = "recall.caller"
 

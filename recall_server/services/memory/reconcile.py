@@ -11,9 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from recall_server.domain.attributes import (
-    canonical,
-)
+from recall_server.domain.attributes import canonical
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id

@@ -76,8 +76,3 @@ class Spend(BoundTable):
     async def settle(self, day: int, more: int) -> None:
         """Add what a call took more than was reserved; negative if it took less."""
         await self._bound.send("settle_tokens", day=day, more=more)
-
-    async def spent(self, day: int) -> int:
-        """Return the tokens spent on a day, including those reserved."""
-        rows = await self._bound.fetch("spent_tokens", day=day)
-        return int(rows[0]["tokens"]) if rows else 0

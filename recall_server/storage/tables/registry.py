@@ -485,7 +485,6 @@ BY_NAME = {table.name: table for table in TABLES}
 TENANT = tuple(table.name for table in TABLES if table.tenant)
 SCOPED = tuple(table.name for table in TABLES if table.scoped)
 DELETED = tuple(table.name for table in TABLES if table.tenant and not table.kept)
-KEPT = tuple(table.name for table in TABLES if table.kept)
 ENDS_WORK = tuple(table.name for table in TABLES if table.ends_work)
 # An erasure of a namespace reads the rows of these before it deletes them, and keeps digests.
 DIGESTED = ("memories", "turns", "episodes")

@@ -147,7 +147,7 @@ class TaskTable(BoundTable):
         named = {"tokens": list(tokens)}
         counted = await self._bound.fetch("count_of_unfinished_runs", **named)
         rows = await self._bound.fetch("unfinished_runs", limit=limit, **named)
-        return [_run(row) for row in rows], int(counted[0]["runs"])
+        return await _tasks(rows), int(counted[0]["runs"])
 
     async def count(self, wanted: Filter) -> int:
         rows = await self._bound.fetch("count_of_runs", **_filtering(wanted))

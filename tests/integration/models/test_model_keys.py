@@ -35,6 +35,7 @@ from tests.support.models import (
     says,
 )
 from tests.support.runtime import Clock
+from tests.support.stored import spent
 
 TEXT = "Ana: I live in Lisbon."
 ANSWER = json.dumps({"memories": [entry(text="Ana lives in Lisbon.", quote="I live in Lisbon")]})
@@ -322,5 +323,5 @@ async def test_hostile_answers_change_nothing_and_are_counted(start: Start, cloc
 
 
 async def _spent(application: Application) -> int:
-    async with application.store.transaction(ALICE, write=False) as tx:
-        return await tx.spend.spent(int(application.runtime.now().timestamp() // 86_400))
+    day = int(application.runtime.now().timestamp() // 86_400)
+    return await spent(application.store, day)
