@@ -16,7 +16,6 @@ from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure import eraser
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.eraser import Container, Named, TargetScan
-from recall_server.storage.store import Transaction
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
@@ -127,6 +126,62 @@ async def test_what_is_said_of_somebody_meanwhile_is_erased_with_them(
         assert set(again.counts.values()) == {0}
 
 
+async def relabel(application: Application, text_id: str, *tags: str) -> None:
+    await application.services.texts.update(
+        context(application), text_id, tags=tags, metadata=None, expires_at=None, forever=False
+    )
+
+
+async def texts(application: Application) -> dict[str, dict[str, Any]]:
+    rows_ = await select(application.store, "SELECT id, text, tags FROM episodes")
+    return {row["text"]: dict(row) for row in rows_}
+
+
+async def test_a_name_that_a_relabel_adds_meanwhile_is_erased(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a text and its memory that were read before. The control: another label stays."""
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
+        for text in (FIRST, BEN):
+            await remember(application, text)
+        await drained(application)
+        text_id = (await texts(application))[BEN]["id"]
+
+        async def write() -> None:
+            await relabel(application, text_id, "birds", f"seen with {NAME}")
+            assert NAME in str(await texts(application))
+
+        between(monkeypatch, write)
+        await erase(application)
+        assert NAME not in str(await everything(application))
+        assert "birds" in str((await texts(application))[BEN]["tags"])
+
+
+async def test_between_batches_only_relabelled_rows_are_read_again(open_app: Open) -> None:
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
+        for text in (FIRST, BEN):
+            await remember(application, text)
+        await drained(application)
+        text_id = (await texts(application))[BEN]["id"]
+        (heron,) = [one for one in await memories(application) if "heron" in one.text]
+        scan = TargetScan(Named(Subject(NAME)))
+        async with application.store.transaction(ALICE, write=False) as tx:
+            first = await scan.scan(tx)
+        await relabel(application, text_id, f"seen with {NAME}")
+        async with application.store.transaction(ALICE, write=False) as tx:
+            second = await scan.scan(tx)
+        await relabel(application, text_id, "birds")
+        async with application.store.transaction(ALICE, write=False) as tx:
+            third = await scan.scan(tx)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert [text_id in one.episodes for one in (first, second, third)] == [False, True, False]
+    assert [heron.id in one.labelled for one in (first, second, third)] == [False, True, False]
+
+
 async def test_as_many_that_come_as_go_meanwhile_are_seen(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,8 +239,8 @@ async def test_the_second_look_reads_what_is_new_only(
         read: list[str] = []
         pages = eraser._Read.more
 
-        async def noted(self: eraser._Read, tx: Transaction, *, erased: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202
-            async for page in pages(self, tx, erased=erased):
+        async def noted(self: eraser._Read, *given: Any, **named: Any):  # type: ignore[no-untyped-def]  # noqa: ANN202
+            async for page in pages(self, *given, **named):
                 read.extend(row["id"] for row in page)
                 yield page
 

@@ -8,7 +8,7 @@ erased, so after a crash the job continues where it was.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -125,8 +125,14 @@ class _Read:
     _ids: set[str] = field(default_factory=set)
     _last: str = ""
 
-    async def more(self, tx: Transaction, *, erased: bool) -> AsyncIterator[Sequence[Row]]:
-        """Yield the rows that were not read yet; `erased`: some may have been deleted since."""
+    async def more(
+        self, tx: Transaction, *, erased: bool, again: Collection[str]
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Yield the rows that were not read yet, and those of `again` that were; `erased`: some may
+        have been deleted since.
+        """
+        async for page in tx.erasure_scan.rows(self.table, self._ids.intersection(again)):
+            yield page
         async for page in tx.erasure_scan.pages(self.table, self._last):
             self._last = page[-1]["id"]
             self._ids |= {row["id"] for row in page}
@@ -154,7 +160,8 @@ class _Marks(NamedTuple):
 @dataclass
 class Named(Lookup):
     """All that names a subject. No index has every name, so the whole namespace is read once. Only
-    an erasure changes the words of rows that were read, and it adds no name.
+    an erasure changes the words of rows that were read, and it adds no name. A relabel may add a
+    name to their labels, so relabelled rows are read again.
     """
 
     subject: Subject
@@ -164,6 +171,7 @@ class Named(Lookup):
     _labelled: set[str] = field(default_factory=set)
     _marks: dict[str, _Marks] = field(default_factory=dict)
     _epoch: int | None = None
+    _event: int | None = None
 
     async def find(self, tx: Transaction, batch: Batch) -> Affected:
         await self._read(tx)
@@ -193,9 +201,17 @@ class Named(Lookup):
         self._epoch = await tx.erasure_scan.epoch()
 
     async def _read(self, tx: Transaction) -> None:
-        epoch = await tx.erasure_scan.epoch()
+        epoch, event = await tx.erasure_scan.moment()
         erased, self._epoch = epoch != self._epoch, epoch
-        async for page in self._memories.more(tx, erased=erased):
+        again = set[str]()
+        if self._event is not None and self._event != event:
+            again = await tx.erasure_scan.relabelled(self._event)
+        self._event = event
+        self._naming -= again
+        self._labelled -= again
+        for episode_id in self._marks.keys() & again:
+            del self._marks[episode_id]
+        async for page in self._memories.more(tx, erased=erased, again=again):
             naming, labelled = await asyncio.to_thread(self._named_in, page)
             self._naming |= naming
             self._labelled |= labelled
@@ -203,7 +219,7 @@ class Named(Lookup):
             # Read the marked texts again: they may have been deleted or redacted since.
             texts = await tx.erasures.episodes_of(self._marks)
             self._marks = await asyncio.to_thread(self._marked, texts)
-        async for page in self._episodes.more(tx, erased=erased):
+        async for page in self._episodes.more(tx, erased=erased, again=again):
             texts = await tx.erasures.with_turns(page)
             self._marks |= await asyncio.to_thread(self._marked, texts)
 

@@ -13,7 +13,11 @@ SELECT id FROM memories WHERE namespace = :namespace ORDER BY id
 SELECT id FROM episodes WHERE namespace = :namespace ORDER BY id
 
 -- query: erase_epoch
-SELECT erase_epoch FROM namespaces WHERE namespace = :namespace
+SELECT erase_epoch, last_event FROM namespaces WHERE namespace = :namespace
+
+-- query: relabelled_after
+SELECT DISTINCT item_id FROM memory_events
+WHERE namespace = :namespace AND seq > :seq AND kind = 'relabelled'
 
 -- query: run_versions
 SELECT id, version FROM runs WHERE namespace = :namespace ORDER BY id

@@ -374,8 +374,17 @@ class ErasureScan(BoundTable):
 
     async def epoch(self) -> int:
         """Return the erase epoch, which each erasure in the namespace raises."""
+        return (await self.moment())[0]
+
+    async def moment(self) -> tuple[int, int]:
+        """Return the erase epoch, and the number of the last event of the namespace."""
         rows = await self._bound.fetch("erase_epoch")
-        return int(rows[0]["erase_epoch"]) if rows else 0
+        return (int(rows[0]["erase_epoch"]), int(rows[0]["last_event"])) if rows else (0, 0)
+
+    async def relabelled(self, after: int) -> set[str]:
+        """Return the texts and memories that were relabelled after the event of this number."""
+        rows = await self._bound.fetch("relabelled_after", seq=after)
+        return {row["item_id"] for row in rows}
 
     async def count(self, table: Table) -> int:
         (row,) = await self._bound.fetch(f"count_{table}")
