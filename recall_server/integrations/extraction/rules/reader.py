@@ -20,6 +20,7 @@ from recall_server.integrations.extraction.rules.cutting import (
     Piece,
     coordinated,
     is_plain_pair,
+    key_and_value,
     listed,
     pieces,
     with_steps,
@@ -178,7 +179,7 @@ class _Reader:
             part, label = found[first:end], turn.speaker
             if part and first in labels:
                 label = part[0].key
-                said_from = part[0].end - len(_value(text[part[0].start : part[0].end])[1])
+                said_from = part[0].end - len(key_and_value(text[part[0].start : part[0].end])[1])
                 part[:1] = pieces(text, said_from, part[0].end, self.language)
             if part:
                 self._utterance(part, label, turn)
@@ -405,7 +406,7 @@ class _Reader:
     def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
         """Keep a `Key: value` line; for a long value, keep each sentence, under its key."""
         language = self.language
-        key, value = _value(text)
+        key, value = key_and_value(text)
         key, at = key.strip("* "), piece.end - len(value)
         if not value.strip() or "?" in value or language.starts("drop.key", key):
             return
@@ -461,8 +462,7 @@ class _Reader:
         self.question = _Before("", 0)
         if not question.text or text.rstrip().endswith(("?", "？")):
             return False
-        short = size(question.text, language) < _OWN_WORDS_MIN - 1
-        if short or language.starts("drop.greeting", question.text):
+        if size(question.text, language) < 3 or language.starts("drop.greeting", question.text):
             return False
         yes = language.starts("drop.answer_yes", text)
         opened = self._opened(0, text)[1]
@@ -602,9 +602,3 @@ class _Voice:
 
     speaker: Speaker
     turn: Turn
-
-
-def _value(text: str) -> tuple[str, str]:
-    """Return the key and the value of a `Key: value` line."""
-    key, value = re.split(r"[ ]?[:：=]\*{0,2}\s*", text, maxsplit=1)
-    return key, value
