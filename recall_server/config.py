@@ -139,8 +139,7 @@ class Settings(BaseSettings):
         None, description="the language model that merges memories; else that of RECALL_MODEL"
     )
     judge_model: str | None = Field(
-        None,
-        description="the language model that judges contradictions; else that of RECALL_MODEL",
+        None, description="the language model that judges contradictions; else that of RECALL_MODEL"
     )
     judge_confidence: float | None = Field(
         None,
@@ -540,7 +539,11 @@ class Settings(BaseSettings):
         if self.key_file is not None:
             return self.key_file
         beside = self.database
-        return Path("recall.key") if isinstance(beside, str) else _beside(beside, ".key")
+        return (
+            Path("recall.key")
+            if isinstance(beside, str)
+            else beside.with_name(f"{beside.name}.key")
+        )
 
     @property
     def erasure_path(self) -> Path | None:
@@ -548,7 +551,7 @@ class Settings(BaseSettings):
         if self.erasure_file is not None:
             return self.erasure_file
         beside = self.database
-        return None if isinstance(beside, str) else _beside(beside, ".erasures")
+        return None if isinstance(beside, str) else beside.with_name(f"{beside.name}.erasures")
 
     @property
     def public(self) -> bool:
@@ -598,7 +601,3 @@ def is_secret(field: FieldInfo) -> bool:
 def is_address(value: str) -> bool:
     """Return whether `value` is an http or https URL without credentials, query and fragment."""
     return _ADDRESS.fullmatch(value) is not None
-
-
-def _beside(path: Path, ending: str) -> Path:
-    return path.with_name(path.name + ending)

@@ -161,6 +161,12 @@ def is_plain_pair(text: str, piece: Piece) -> bool:
     return piece.kind is Kind.PAIR and not before.strip()
 
 
+def key_and_value(text: str) -> tuple[str, str]:
+    """Return the key and the value of a `Key: value` line."""
+    key, value = re.split(r"[ ]?[:：=]\*{0,2}\s*", text, maxsplit=1)
+    return key, value
+
+
 def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterator[Piece]:
     """Yield the sentences of lines. A sentence spans lines only in hard-wrapped prose or if the
     next line is indented.

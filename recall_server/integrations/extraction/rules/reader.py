@@ -20,6 +20,7 @@ from recall_server.integrations.extraction.rules.cutting import (
     Piece,
     coordinated,
     is_plain_pair,
+    key_and_value,
     listed,
     pieces,
     with_steps,
@@ -53,7 +54,7 @@ from recall_server.integrations.extraction.rules.language import (
     table,
     titles,
 )
-from recall_server.integrations.extraction.rules.speakers import labels, speaker_of, speaks
+from recall_server.integrations.extraction.rules.speakers import Voice, labels, speaker_of, speaks
 from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
 
 TEXT_CHARS_MAX = 500
@@ -178,7 +179,7 @@ class _Reader:
             part, label = found[first:end], turn.speaker
             if part and first in labels:
                 label = part[0].key
-                said_from = part[0].end - len(_value(text[part[0].start : part[0].end])[1])
+                said_from = part[0].end - len(key_and_value(text[part[0].start : part[0].end])[1])
                 part[:1] = pieces(text, said_from, part[0].end, self.language)
             if part:
                 self._utterance(part, label, turn)
@@ -195,13 +196,13 @@ class _Reader:
             # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
             clause = Clause(part[0].start, part[0].end, f"{label}: {said}", Kind.PAIR)
             points = Verdict(5.0, MemoryType.FACT)
-            self._keep(clause, points, _Voice(user, turn), heading=user.shown, found=pair)
+            self._keep(clause, points, Voice(user, turn), heading=user.shown, found=pair)
             return
         for piece in with_steps(text, part, self.headings.text, self.language):
             if self._head(piece):
                 self.before = None
             elif speaker is not None:
-                self._piece(piece, _Voice(speaker, turn))
+                self._piece(piece, Voice(speaker, turn))
             self._remember(speaker)
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
@@ -218,7 +219,7 @@ class _Reader:
         line = self.passage.text[max(0, start - 60) : start] if turn.speaker else ""
         return speaker_of(label or self.headings.sender, line, self.language)
 
-    def _piece(self, piece: Piece, voice: _Voice) -> None:
+    def _piece(self, piece: Piece, voice: Voice) -> None:
         text, language = self.passage.text[piece.start : piece.end], self.language
         taken_back = language.has("drop.taken_back", text)
         if taken_back and not language.has("drop.correction", text):
@@ -241,7 +242,7 @@ class _Reader:
                 self._clause(clause, voice)
 
     def _restarted(
-        self, start: int, text: str, cue: re.Match[str], piece: Piece, voice: _Voice
+        self, start: int, text: str, cue: re.Match[str], piece: Piece, voice: Voice
     ) -> None:
         """Keep "it is B" of "it is A, no sorry, B", if A is the value of a fact."""
         said = text[: cue.start()].rstrip(" ,;–—-，、")
@@ -300,7 +301,7 @@ class _Reader:
         leans = language.starts("words.pronoun", part) or language.has("words.vague", part)
         return not leans and size(part, language) >= _OWN_WORDS_MIN
 
-    def _clause(self, clause: Clause, voice: _Voice) -> None:
+    def _clause(self, clause: Clause, voice: Voice) -> None:
         language, text = self.language, self._named(clause.text)
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
@@ -357,7 +358,7 @@ class _Reader:
         same = (old.entity, old.attribute) == (new.entity, new.attribute)
         return replace(found, replaces=old.value) if same else found
 
-    def _weighed(self, verdict: Verdict, clause: Clause, voice: _Voice) -> Verdict:
+    def _weighed(self, verdict: Verdict, clause: Clause, voice: Voice) -> Verdict:
         """Adjust a verdict by the context of the clause."""
         language, named = self.language, voice.speaker.entity != "user"
         advice = verdict.instructs and named and bool(voice.turn.speaker)
@@ -402,10 +403,10 @@ class _Reader:
             return text
         return subject + text[match.end() :]
 
-    def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
+    def _pair(self, piece: Piece, text: str, voice: Voice) -> None:
         """Keep a `Key: value` line; for a long value, keep each sentence, under its key."""
         language = self.language
-        key, value = _value(text)
+        key, value = key_and_value(text)
         key, at = key.strip("* "), piece.end - len(value)
         if not value.strip() or "?" in value or language.starts("drop.key", key):
             return
@@ -453,7 +454,7 @@ class _Reader:
             voice, heading=whose, found=found,
         )  # fmt: skip
 
-    def _answers(self, piece: Piece, text: str, voice: _Voice) -> bool:
+    def _answers(self, piece: Piece, text: str, voice: Voice) -> bool:
         """Keep an answer that says nothing by itself, together with its question. Return False if
         the text is no such answer.
         """
@@ -461,8 +462,7 @@ class _Reader:
         self.question = _Before("", 0)
         if not question.text or text.rstrip().endswith(("?", "？")):
             return False
-        short = size(question.text, language) < _OWN_WORDS_MIN - 1
-        if short or language.starts("drop.greeting", question.text):
+        if size(question.text, language) < 3 or language.starts("drop.greeting", question.text):
             return False
         yes = language.starts("drop.answer_yes", text)
         opened = self._opened(0, text)[1]
@@ -491,7 +491,7 @@ class _Reader:
         self.before = _Before(text, piece.start, at)
         return True
 
-    def _corrects(self, piece: Piece, text: str, voice: _Voice) -> bool:
+    def _corrects(self, piece: Piece, text: str, voice: Voice) -> bool:
         """Join "Actually no, spaces." with what it corrects, replacing the old value. Return False
         if the text is no correction.
         """
@@ -523,7 +523,7 @@ class _Reader:
         return kept.type if kept else MemoryType.FACT
 
     def _keep(
-        self, clause: Clause, verdict: Verdict, voice: _Voice, *, heading: str = "",
+        self, clause: Clause, verdict: Verdict, voice: Voice, *, heading: str = "",
         found: Found | None = None, before: _Before | None = None, question: str = "",
     ) -> int | None:  # fmt: skip
         """Keep a clause as a candidate. Return its place, or None if it would be too long."""
@@ -594,17 +594,3 @@ class _Reader:
         most = candidates_max(self.passage)
         ranked = sorted(unique.values(), key=lambda one: -one.confidence)[:most]
         return tuple(sorted(ranked, key=lambda one: one.span.start))
-
-
-@dataclass(frozen=True)
-class _Voice:
-    """Who speaks, and in which turn."""
-
-    speaker: Speaker
-    turn: Turn
-
-
-def _value(text: str) -> tuple[str, str]:
-    """Return the key and the value of a `Key: value` line."""
-    key, value = re.split(r"[ ]?[:：=]\*{0,2}\s*", text, maxsplit=1)
-    return key, value

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 
+from recall_server.domain.episode import Turn
 from recall_server.integrations.extraction.rules.facts import Speaker
 from recall_server.integrations.extraction.rules.language import Table, roles_of
 
@@ -50,3 +52,11 @@ def speaks(value: str, language: Table) -> bool:
         and not (language.name == "en" and value.startswith("me "))
         and (not language.spaced or re.match(r"['’ ]\w", value[first.end() :]) is not None)
     )
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Who speaks, and in which turn."""
+
+    speaker: Speaker
+    turn: Turn
