@@ -164,7 +164,7 @@ async def test_what_no_protocol_would_take_is_left_out_of_a_file(
 
 
 async def test_who_has_decided_elsewhere_is_no_name_here(open_app: Open) -> None:
-    """Nor is what an extraction failed with: only what this server writes stands there."""
+    """Nor is the error of an extraction: those fields hold only what this server writes."""
     async with open_app() as application:
         lines = with_text(records(many(1)), HERON)
         made = {"choice": "keep_new", "decided_at": "2026-03-01T12:00:00.000000+00:00"}
