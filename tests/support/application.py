@@ -18,7 +18,7 @@ from tests.support.runtime import Clock, RandomBytes
 
 
 class _Given(Settings):
-    """Return a test's settings, without the environment: reading it takes a tenth of a test."""
+    """The settings of a test, without the environment: reading it takes a tenth of a test."""
 
     @classmethod
     def settings_customise_sources(
