@@ -177,7 +177,7 @@ def timing(
     file: File = None,
     strict: Strict = False,
 ) -> None:
-    """Whether response times tell a revoked token, or a text that another tenant has."""
+    """Check that response times show no revoked token, and no text that another tenant has."""
     run = partial(timing_.timing, calls=calls, texts=texts, db_url=db_url)
     _print(_on_each(engine, run), engine, file, strict)
 
@@ -305,7 +305,7 @@ def currency(
     file: File = None,
     strict: Strict = False,
 ) -> None:
-    """Whether the newest of statements that overwrite each other is found first."""
+    """Count how often the newest of statements that overwrite each other is found first."""
     run = partial(answers_.currency, data=data, db_url=db_url)
     _print(_on_each(engine, run), engine, file, strict)
 

@@ -46,7 +46,7 @@ class Report:
     checks: Sequence[Check] = ()
     facts: Mapping[str, Figure] = field(default_factory=dict)
     notes: str = ""
-    """What the columns mean and how they were taken."""
+    """The meaning of the columns, and how they were measured."""
 
     @property
     def missed(self) -> list[str]:

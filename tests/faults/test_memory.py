@@ -1,4 +1,4 @@
-"""A body that takes more memory than there is: its sender is told, all others are served."""
+"""A body that takes more memory than there is: its sender gets an error, others an answer."""
 
 import resource
 from pathlib import Path

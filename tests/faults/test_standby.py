@@ -65,9 +65,7 @@ async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
 async def test_after_a_failover_all_that_was_acknowledged_is_there_and_more_is_taken(
     pair: Cluster, clock: Clock
 ) -> None:
-    """With a synchronous standby: the primary falls in the midst of writing. Nothing of ours
-    is started again.
-    """
+    """With a synchronous standby, the primary falls during writes. No process is restarted."""
     kept: list[str] = []
     async with open_application(
         settings_for(pair.both), embedder=HashEmbedder(), now=clock

@@ -1,4 +1,4 @@
-"""A token that is limited to a part of a namespace: the rest of it is as if it were not there."""
+"""A token that is limited to a part of a namespace: the rest of it is as if it did not exist."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -37,7 +37,7 @@ async def _topics(http: httpx2.AsyncClient) -> set[str]:
 
 @pytest.fixture
 async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
-    """All of Alice's namespace: memories of two topics and two agents."""
+    """Make Alice's namespace: memories of two topics and two agents."""
     async with running.http(await running.token("alice")) as http:
         for text, topic, agent in (
             (LISBON, HOME, "planner"),
@@ -51,7 +51,7 @@ async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def test_reading_shows_its_topics_only(running: Running, ann: httpx2.AsyncClient) -> None:
-    """Search by words and by vectors, list, history, counts."""
+    """In search by words and by vectors, lists, history, and counts."""
     await data(ann, "store_memory", text="Dan: The lighthouse is red.", topic=HOME)
     everything = await data(ann, "get_memory_stats")
     lisbon = (await data(ann, "inspect_memories", topic=HOME))["memories"][0]["id"]
@@ -77,7 +77,7 @@ async def test_reading_shows_its_topics_only(running: Running, ann: httpx2.Async
 async def test_nothing_is_written_forgotten_or_replaced_elsewhere(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """Neither by a call, nor by what comes of one in the background."""
+    """Neither by a call, nor by the background work that follows."""
     before = await data(ann, "inspect_memories", topic=HOME)
     async with running.http(await running.token("alice", AT_WORK)) as http:
         assert await code(http, "store_memory", text=PORTO, topic=HOME) == "OUT_OF_REACH"

@@ -1,4 +1,4 @@
-"""The book as evidence: whatever is done to it, in the database, comes out."""
+"""The audit log as evidence: verification finds every change in the database."""
 
 import shutil
 import sqlite3
@@ -39,15 +39,15 @@ RECORDS = 10
 
 @dataclass(frozen=True)
 class Tamper:
-    """What an owner of the database does, and the first record that is bad by it."""
+    """A change by an owner of the database, and the first record that it spoils."""
 
     do: Callable[[Database], None]
     first: int
-    # Without one it cannot be seen, which is shown too.
+    # Without a checkpoint the change cannot be seen, which is tested too.
     needs_checkpoint: bool = False
-    # What can be said is only that none up to the checkpoint may be trusted.
+    # The check can only say that no record up to the checkpoint can be trusted.
     named: int = 0
-    # Making an export leaves a record of its own, which nobody can tell from a real one.
+    # Making an export leaves a record of its own, which nobody can distinguish from a real one.
     exported: int = 0
 
     @property
@@ -87,7 +87,7 @@ def _hide(database: Database) -> None:
 
 
 def _swap(database: Database) -> None:
-    """Row 3 of alice is bob's, and his is hers."""
+    """Swap row 3 of alice with that of bob."""
     change = (
         "UPDATE tool_call_records SET namespace = '{}', seq = {} "
         "WHERE namespace = '{}' AND seq = {}"
@@ -129,7 +129,7 @@ TAMPERS = {
 def test_whatever_is_done_to_the_book_is_named(
     database: Database, tmp_path: Path, name: str
 ) -> None:
-    """In the database and in an export that is made of it afterwards."""
+    """In the database, and in an export that is made of it afterwards."""
     tamper = TAMPERS[name]
     fill(database, 6, ALICE, BOB)
     kept = vouch(database, tmp_path / "kept.jws")
@@ -138,7 +138,7 @@ def test_whatever_is_done_to_the_book_is_named(
     sound = recall(database, "audit", "verify", "--checkpoints", kept)
     before = export(database, tmp_path / "before.jsonl")
     intact = recall(None, "audit", "verify", before, "--checkpoints", kept)
-    # The reads above are in the audit log too: it goes on from here as it was.
+    # The reads above are in the audit log too, which goes on from its restored state.
     truncate(database, RECORDS)
 
     tamper.do(database)
@@ -155,7 +155,7 @@ def test_whatever_is_done_to_the_book_is_named(
 def test_an_export_of_a_book_that_was_tampered_with_does_not_verify(
     database: Database, tmp_path: Path, name: str
 ) -> None:
-    """Offline, with nothing but the export, the checkpoints and the key."""
+    """Offline, with only the export, the checkpoints and the key."""
     tamper = TAMPERS[name]
     fill(database, 6, ALICE, BOB)
     kept = vouch(database, tmp_path / "kept.jws")
@@ -174,7 +174,7 @@ def test_an_export_of_a_book_that_was_tampered_with_does_not_verify(
 def test_yesterdays_database_is_known_by_todays_checkpoint(
     database: Database, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Restored from a backup, every record and code of it in order."""
+    """It was restored from a backup, with every record and code in order."""
     fill(database, 6)
     with _backup(database, tmp_path, request) as before:
         inside(database, lambda built: more(built, 4))
@@ -187,7 +187,7 @@ def test_yesterdays_database_is_known_by_todays_checkpoint(
 
     assert today.code == 0, today.err
     assert named(said, 7), said
-    # The reading of it left two lines, for which nothing vouches.
+    # Reading it left two records, which no checkpoint confirms.
     assert named(offline, 9), offline
     assert unaided.code == 0
 
@@ -195,7 +195,7 @@ def test_yesterdays_database_is_known_by_todays_checkpoint(
 def test_where_the_head_was_put_back_nothing_more_is_done(
     database: Database, tmp_path: Path
 ) -> None:
-    """Two records may not have one place, so that no fork can be begun."""
+    """Two records may not have one place, so that no second chain can begin."""
     fill(database)
     digest = exported(database)[6]["digest"]
     as_owner(database, moved(7, digest))

@@ -1,4 +1,4 @@
-"""An export of the audit log, tampered with on its way, and who is trusted."""
+"""An export of the audit log that was changed on its way, and which key is trusted."""
 
 import errno
 import json
@@ -37,11 +37,11 @@ from tests.support.engines import on_sqlite
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_set"),
-    # A file of lines, whatever it came from.
+    # A file of lines of any origin.
     on_sqlite,
 ]
 
-# Ten of the audit log, and the one that the export leaves.
+# Ten records of the audit log, and the one that the export leaves.
 RECORDS = 11
 Lines = list[Record]
 
@@ -51,7 +51,7 @@ def _edited(lines: Lines) -> Lines:
 
 
 def _forged(lines: Lines) -> Lines:
-    """Rebuilt from record 4 on by somebody who has a key of his own."""
+    """Rebuild an export from record 4 on, with another key."""
     manifest, *records, _ = lines
     key = ServerKey.from_private(Ed25519PrivateKey.generate())
     records = rebuilt(records, 4, b"x" * 32)
@@ -101,7 +101,7 @@ def test_an_export_that_was_changed_on_its_way_does_not_verify(
 def test_the_operators_key_wins_over_the_one_in_the_export(
     database: Database, tmp_path: Path
 ) -> None:
-    """Who writes all of an export anew can put a key of his own into it."""
+    """An attacker who rewrites a whole export can put another key into it."""
     fill(database)
     path = export(database, tmp_path / "book.jsonl")
     key = public(path)
@@ -188,7 +188,9 @@ def test_what_cannot_be_verified_is_refused_in_one_line(database: Database, tmp_
 
 
 def test_a_checkpoint_is_not_taken_for_something_else(database: Database) -> None:
-    """What the same key has signed for another purpose vouches for nothing (RFC 8725 3.11)."""
+    """A statement that the same key has signed for another purpose confirms nothing (RFC 8725
+    3.11).
+    """
     del database
     key = ServerKey.from_private(Ed25519PrivateKey.generate())
     at = datetime(2026, 3, 1, tzinfo=UTC).isoformat()
@@ -224,7 +226,7 @@ def test_what_erases_the_details_leaves_the_proof(database: Database, tmp_path: 
 def test_a_book_has_its_name_when_it_is_whole(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was cut off in the midst of it leaves no file, and no half of one."""
+    """An export that was cut off leaves no file, not even half of one."""
     fill(database)
     path = tmp_path / "exports" / "book.jsonl"
     path.parent.mkdir()

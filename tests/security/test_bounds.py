@@ -87,7 +87,7 @@ async def test_a_claim_is_compared_with_no_more_memories_than_is_allowed(
 async def test_a_value_said_again_is_found_beyond_those_a_claim_is_compared_with(
     open_app: Open,
 ) -> None:
-    """Of an attribute with a single value, of which more were kept. Control: a new value is new."""
+    """For an attribute with a single value, of which more were kept. Control: another is new."""
     async with open_app() as application:
         await enter(application)
         await remember(application, "User: Hello there, good morning.")

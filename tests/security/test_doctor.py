@@ -1,6 +1,4 @@
-"""Every unsafe state is made for real, named by the self-check, and refused or warned about at the
-start.
-"""
+"""Every unsafe state is made for real; the self-check names it; a start refuses it or warns."""
 
 import json
 import re
@@ -40,7 +38,7 @@ def postgres_url(postgres: Postgres, migrated: str) -> Iterator[str]:
 
 @contextmanager
 def done(url: str, act: str, undo: str = "SELECT 1") -> Iterator[None]:
-    """`act` holds for as long as the block lasts; what a cluster shares must be undone."""
+    """Let `act` hold for as long as the block lasts; a change to a whole cluster must be undone."""
     with psycopg.connect(url, autocommit=True) as raw:
         raw.execute(act)
         try:
@@ -62,7 +60,7 @@ async def test_a_house_as_it_is_made_has_nothing_that_fails(
     found = await levels(open_app)
 
     assert set(found.values()) <= {OK, WARN}
-    # The tests are a superuser to Postgres, and its erasures are noted where somebody says.
+    # The tests connect to Postgres as a superuser, and without a file for erasures.
     unsafe = {check for check, level in found.items() if level is WARN}
     assert unsafe <= ({"database_user", "erasure_file"} if isinstance(database, str) else set())
 
@@ -70,7 +68,7 @@ async def test_a_house_as_it_is_made_has_nothing_that_fails(
 async def test_erasures_are_noted_outside_of_the_database(
     open_app: Open, database: Path | str, tmp_path: Path
 ) -> None:
-    """Beside a file by itself, for Postgres where somebody says."""
+    """Beside an SQLite file by default; for Postgres if a setting names a file."""
     found = await levels(open_app)
     told = await levels(open_app, erasure_file=tmp_path / "erasures")
 
@@ -236,7 +234,7 @@ async def test_hosts_as_requests_name_them_are_well(open_app: Open) -> None:
 
 
 async def test_secrets_that_no_key_opens_are_named(open_app: Open) -> None:
-    """In whichever namespace; with the key, and where there is none to open, all is well."""
+    """In any namespace; with the key, or without such secrets, there is no finding."""
     keep = (
         "INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq,"
         " created_at) VALUES ('alice', 'run', 'one', 'https://x.example.com', '', :secret, 0, :now)"
@@ -264,7 +262,7 @@ async def test_secrets_that_no_key_opens_are_named(open_app: Open) -> None:
 async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the self-check, and where it matters most by `/ready`, before the disk is full."""
+    """By the self-check, and by `/ready`, before the disk is full."""
     async with open_application(settings_for(tmp_path / "recall.db", embedder="none")) as built:
         before = {one.check: one.level for one in await examine(built)}, await built.warnings()
         monkeypatch.setattr(inspection, "FREE_WARN_BYTES", 2**62)
@@ -294,7 +292,7 @@ async def test_tables_that_postgres_has_not_looked_at_are_named(
 async def test_who_reads_an_old_state_of_postgres_for_long_is_named(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of Postgres: what is overwritten cannot be given free meanwhile."""
+    """On Postgres, overwritten rows cannot be freed during that time."""
     monkeypatch.setattr(inspection, "OLD_READER_S", 0.0)
     async with open_application(settings_for(postgres_url, embedder="none")) as built:
         with psycopg.connect(postgres_url) as other:

@@ -1,5 +1,5 @@
-"""What takes long to read or to work on, from one caller: the event loop goes on, and with it every
-other call.
+"""Requests that take long to read or to process, from one caller: the event loop goes on, and so
+does every other call.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ HEADERS = {
 
 
 class Client:
-    """One that runs in a thread of its own: what it does itself is none of the loop's."""
+    """A client in a thread of its own, so that its own work does not count as the loop's."""
 
     def __init__(self, running: Running, token: str | None) -> None:
         known = {"Authorization": f"Bearer {token}"} if token else {}
@@ -46,7 +46,7 @@ class Client:
         self._http.close()
 
     async def post(self, post: Post) -> tuple[int, str]:
-        """The status and the text of the answer."""
+        """Return the status and the text of the answer."""
         if post.in_chunks:
             return await asyncio.to_thread(self._sent_in_chunks, post)
         path = post.path.replace("{id}", self._id)
@@ -59,7 +59,7 @@ class Client:
         return answer.status_code, answer.text
 
     def _sent_in_chunks(self, post: Post) -> tuple[int, str]:
-        """Of a byte each, all at once, as no library would."""
+        """Send chunks of one byte each, all at once, as no library would."""
         url = self._http.base_url
         lines = [f"{name}: {value}" for name, value in self._http.headers.items()]
         begun = head(*lines, "Transfer-Encoding: chunked", method="POST", target=post.path)
@@ -77,7 +77,7 @@ REFUSED = [name for name, one in INPUTS.items() if min(one.statuses) >= 400]
 @on_sqlite
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_is_refused_does_not_hold_up_the_others(serve: Serve, name: str) -> None:
-    """Before a database has a part in it."""
+    """These are refused before the database is used."""
     await _goes_on(serve, name)
 
 
@@ -87,7 +87,7 @@ async def test_what_takes_long_does_not_hold_up_the_others(serve: Serve, name: s
 
 
 async def _goes_on(serve: Serve, name: str) -> None:
-    """The positive control of all is the answer that a common request gets after it."""
+    """The positive control of all cases is the answer to a common request after it."""
     asked = INPUTS[name]
     async with serve() as running:
         token = await running.token()

@@ -1,4 +1,4 @@
-"""One caller who takes all it can is refused beyond its share, and its neighbour is not."""
+"""A caller that takes all it can is refused beyond its share, and its neighbour is not."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ ROOM = 50
 @on_sqlite
 @pytest.mark.slow
 async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: Serve) -> None:
-    """It has its share, of 20, and not one more."""
+    """It has its share of 20, and not one more."""
     async with serve() as running, AsyncExitStack() as stack:
         alice, bob = [
             Wire(
@@ -32,7 +32,7 @@ async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: S
             for name in ("alice", "bob")
         ]
         share = running.application.settings.streams_per_namespace
-        kept = []  # a stream that nobody holds is closed
+        kept = []  # a stream without a reference is closed
 
         async def subscribed(wire: Wire, task_id: str) -> None:
             stream = await stack.enter_async_context(wire.stream("SubscribeToTask", id=task_id))
@@ -54,8 +54,8 @@ async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: S
 
 
 async def test_a_flood_is_refused_and_its_neighbour_gets_all_its_answers(serve: Serve) -> None:
-    """By number of calls: the clock stands still, so a minute is not over. (How much later
-    the neighbour's come: `python -m benchmarks fairness`.)
+    """The limit is on the number of calls: the clock stands still, so a minute does not end.
+    (`python -m benchmarks fairness` measures how much later the neighbour's answers come.)
     """
     async with serve(namespace_calls_per_minute=LIMIT) as running:
         flooding, quiet = await running.token("alice"), await running.token("bob")
@@ -83,8 +83,8 @@ async def test_a_flood_is_refused_and_its_neighbour_gets_all_its_answers(serve: 
 async def test_idle_connections_take_no_more_than_the_room_there_is_and_are_closed(
     serve: Serve,
 ) -> None:
-    """Those too many are refused, the one that was there is served on, and when the idle
-    have had their time there is room again.
+    """Connections over the limit are refused, the open one is still served, and when the idle ones
+    have timed out new ones are accepted.
     """
     async with serve(connections_max=ROOM, header_s=2.0) as running, AsyncExitStack() as stack:
         token = await running.token()

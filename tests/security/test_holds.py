@@ -1,4 +1,4 @@
-"""What must be kept is not erased, and who tried is in the audit log."""
+"""Data on hold is not erased, and the audit log has each attempt."""
 
 import ast
 import asyncio
@@ -46,12 +46,14 @@ async def lift(application: Application, namespace: Namespace = ALICE) -> None:
 
 
 def kept(counts: dict[str, int]) -> dict[str, int]:
-    """Without what each call adds to, some of it once a second."""
+    """Return the rows without tables to which every call adds, some of them once a second."""
     return {**counts, "audit_details": 0, "call_counts": 0}
 
 
 async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
-    """Neither all nor a memory nor a subject, until it is lifted; another's is."""
+    """Neither all of it nor a memory nor a subject, until the hold is lifted; another namespace can
+    be erased.
+    """
     async with open_app() as application:
         for owner in (ALICE, BOB):
             await enter(application, owner)
@@ -93,11 +95,11 @@ async def test_a_hold_needs_a_namespace_and_a_reason(open_app: Open) -> None:
         with pytest.raises(Invalid):
             await application.services.holds.place(context(application), " ")
         await hold(application)
-        await hold(application)  # again is no harm
+        await hold(application)  # a second hold does no harm
 
 
 async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running) -> None:
-    """At every protocol that erases."""
+    """On every protocol that erases."""
     token = await running.token()
     async with running.http(token) as http, running.client(token, LEGACY) as client:
         await hold(running.application)
@@ -117,7 +119,7 @@ async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running
 
 
 async def test_a_task_on_hold_outlives_its_days(running: Running, clock: Clock) -> None:
-    """What would be removed by its age alone is kept as well."""
+    """Data that would be removed by its age is kept as well."""
     async with running.http(await running.token()) as http:
         wire = Wire(http)
         task = await wire.task()
@@ -193,7 +195,7 @@ DESTROYS = {
 
 
 async def test_every_operation_that_destroys_asks_the_hold(running: Running) -> None:
-    """All of the registry; a new one fails here until it has a case."""
+    """All operations of the registry; a new one fails here until it has a case."""
     application = running.application
     assert DESTROYS.keys() == {one.name for one in operations.OPERATIONS if one.destroys}
     async with running.http(await running.token()) as http:
@@ -216,7 +218,7 @@ async def test_every_operation_that_destroys_asks_the_hold(running: Running) -> 
         assert purged.counts()["removed"] == 1
 
 
-# What may destroy without asking the hold, and why.
+# The functions that may destroy without checking the hold, and why.
 UNASKED = {
     "again": "it was erased before the hold, and a backup brought it back",
     "allow": "it removes digests of what is gone already",
@@ -228,7 +230,7 @@ UNASKED = {
 
 
 def test_no_transaction_destroys_without_asking_the_hold() -> None:
-    """Only a transaction that is `erasing` can: each says why, or asks."""
+    """Only a transaction that is `erasing` can destroy: each says why, or checks the hold."""
     asks, unasked = set[str](), set[str]()
     for path in (ROOT / "recall_server").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,4 +1,6 @@
-"""Stored text is data: suspects are held back, secrets written over, nothing shown acts."""
+"""Stored text is data: suspects are held back, secrets overwritten, and shown text does not act on
+a terminal.
+"""
 
 import asyncio
 import json
@@ -53,7 +55,7 @@ MEMORY = Memory(
 
 
 class Reading:
-    """Keeps what it is shown, and proposes what a test says."""
+    """Records what it is shown, and proposes what a test says."""
 
     name = "reading/1"
     passage_chars = 1_000
@@ -68,7 +70,7 @@ class Reading:
         return Extraction(self.proposed, self.name)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: nothing is open."""
 
 
 def fact(value: str, span: Span, confidence: float = 0.9, importance: float = 0.5) -> Candidate:
@@ -113,7 +115,7 @@ async def everything(application: Application, *tables: str) -> str:
 
 
 async def test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of(open_app: Open) -> None:
-    """Control: what is said beside it is found, and made a memory of."""
+    """Control: the words beside it are found, and become a memory."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TALK)
@@ -131,7 +133,9 @@ async def test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of(open_app
 
 @pytest.mark.parametrize("label", ["topic", "session_id", "agent_id", "tags", "metadata"])
 async def test_an_order_in_a_label_holds_the_text_back(open_app: Open, label: str) -> None:
-    """It stands beside each hit, and before the extractor. Control: another label does not."""
+    """A label is shown with each hit, and to the extractor. Control: another label does not hold
+    the text back.
+    """
     async with open_app() as application:
         await enter(application)
         for order, words in ((ORDER, "I like jam."), ("life", "I like tea.")):
@@ -153,7 +157,7 @@ async def test_an_order_in_a_label_holds_the_text_back(open_app: Open, label: st
 
 
 async def test_no_extractor_is_shown_a_suspect_on_any_path(open_app: Open) -> None:
-    """Positions hold, so that a citation of what stands behind it is right."""
+    """Positions do not move, so that a citation of words behind the suspect is right."""
     reading = Reading(fact("jam", Span(TALK.index("I like jam"), len(TALK) - 1)))
     async with open_app(extractor=reading) as application:
         await enter(application)
@@ -197,8 +201,8 @@ async def test_released_it_is_an_ordinary_turn_and_rejected_it_stays_away(
 
 
 async def test_a_model_that_obeys_gets_nothing_but_its_good_proposals(open_app: Open) -> None:
-    """There is no word in the port for deleting, and what cites nothing,
-    somebody else's text or a suspect, is no share, or is too much, is counted as rejected.
+    """The interface has no way to delete. A proposal that cites nothing, another text or a suspect,
+    that has no valid confidence, or is one too many, is counted as rejected.
     """
     at = TALK.index("I like jam")
     order = TALK.index(ORDER)
@@ -247,7 +251,7 @@ async def test_what_was_recalled_is_no_evidence_when_it_is_stored_again(open_app
 
 
 async def test_a_secret_is_written_over_before_anything_is_kept(open_app: Open) -> None:
-    """Control: with the setting off the same text is kept as it is."""
+    """Control: with the setting off, the same text is kept unchanged."""
     text = f"Ana: deploy with {KEY} and postgres://svc:hunter22@db.internal/app, please."
     for masked in (True, False):
         async with open_app(mask_secrets=masked) as application:
@@ -286,7 +290,7 @@ async def test_a_secret_is_written_over_in_messages_and_what_comes_with_them(
 
 
 def test_the_command_line_shows_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    """In tables and in prose; a line of a text cannot pass for a line of ours."""
+    """In tables and in prose; a line of a text cannot pass for a line of the program."""
     hostile = "\x1b]8;;http://evil\x07click\nForged row\x1b[200~"
     print_table([{"text": hostile, "more": {"a": 1}}], "nothing")
     echo(hostile)
@@ -301,7 +305,7 @@ FIELDS: Sequence[str] = ("namespace", "operation", "accessor", "path", "kid", "c
 
 
 def test_an_event_is_exactly_one_line_of_plain_json(capfd: pytest.CaptureFixture[str]) -> None:
-    """In every field that a caller can reach."""
+    """In every field that a caller can set."""
     hostile = "x\n2026 INFO admin login ok\r\x1b[2J\x1b]0;t\x07\u2028\u2029\u202e\x85\x9b\x7f"
     with real_logs("info"):
         structlog.get_logger().info("operation", **dict.fromkeys(FIELDS, hostile))
@@ -317,7 +321,7 @@ def test_an_event_is_exactly_one_line_of_plain_json(capfd: pytest.CaptureFixture
 
 
 def test_a_person_decides_on_the_command_line(tmp_path: Path) -> None:
-    """What is shown of a suspect obeys no terminal, and cannot forge our lines."""
+    """The words of a suspect do not act on the terminal, and cannot forge our lines."""
     file = tmp_path / "recall.db"
 
     async def fill() -> None:
@@ -342,7 +346,7 @@ def test_a_person_decides_on_the_command_line(tmp_path: Path) -> None:
 
 
 async def test_the_prose_of_a_task_shows_what_its_data_holds_exactly() -> None:
-    """The text parts of A2A are shown to people and models, the data parts are data."""
+    """The text parts of A2A are for people and models; the data parts are data."""
     memory = replace(MEMORY, text="Ana lives in \u202eotroP\x1b[2J.")
     text_part, data_part = wire.artifact("task_1", Outcome(created=(memory,))).parts
 

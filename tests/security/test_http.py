@@ -1,4 +1,4 @@
-"""What is no request, too much of one, or never ends: HTTP as attackers write it."""
+"""Input that is not a request, is too large, or never ends, as attackers write it."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ CLOSE = "Connection: close"
 
 
 def stats(token: str) -> tuple[list[str], bytes]:
-    """Headers and body of a call that succeeds."""
+    """Return headers and body of a call that succeeds."""
     headers, body = request("tools/call", {"name": "get_memory_stats"}, modern=False)
     sent = json.dumps(body).encode()
     lines = [f"{name}: {value}" for name, value in headers.items()]
@@ -38,7 +38,7 @@ def stats(token: str) -> tuple[list[str], bytes]:
 
 @on_sqlite
 async def test_one_of_two_lengths_is_a_lie(serve: Serve) -> None:
-    """On every protocol: one answer, and the connection is closed."""
+    """On every protocol there is one answer, and the connection is closed."""
     async with serve() as running:
         token = await running.token()
         lines, body = stats(token)
@@ -79,7 +79,7 @@ async def test_a_head_that_is_too_large_is_refused(serve: Serve) -> None:
         assert statuses(await answered(running, head(CLOSE))) == [200]
 
 
-# Of a body nobody waits for the end whose token is not known.
+# The server does not wait for the end of a body without a known token.
 UNREAD = {"a body that never comes", "a chunk that never ends"}
 UNFINISHED = {
     "nothing": b"",
@@ -95,7 +95,7 @@ UNFINISHED = {
 @on_sqlite
 @pytest.mark.parametrize("name", UNFINISHED)
 async def test_what_is_never_finished_is_given_up(serve: Serve, name: str) -> None:
-    """Without a token and with one."""
+    """Without a token, and with one."""
     async with serve(header_s=SHORT_S, body_s=SHORT_S) as running:
         authorization = f"Authorization: Bearer {await running.token()}\r\n".encode()
         for more in (b"", authorization):
@@ -109,7 +109,7 @@ async def test_what_is_never_finished_is_given_up(serve: Serve, name: str) -> No
 @on_sqlite
 @pytest.mark.parametrize("part", ["head", "body"])
 async def test_a_byte_now_and_then_does_not_help(serve: Serve, part: str) -> None:
-    """The whole of it counts, not the pause between two bytes."""
+    """The timeout is for the whole request, not for the pause between two bytes."""
     async with (
         serve(header_s=SHORT_S, body_s=SHORT_S) as running,
         connected(running) as (reader, writer),
@@ -148,7 +148,7 @@ async def test_a_connection_that_is_kept_may_rest_but_not_dawdle(serve: Serve) -
 
 @on_sqlite
 async def test_half_a_request_does_nothing(serve: Serve) -> None:
-    """Who hangs up in the middle of a body has asked for nothing."""
+    """A client that hangs up in the middle of a body has asked for nothing."""
     async with serve() as running:
         token = await running.token()
         lines, _ = stats(token)
@@ -168,7 +168,7 @@ async def test_half_a_request_does_nothing(serve: Serve) -> None:
 
 @on_sqlite
 async def test_an_answer_that_nobody_reads_is_not_kept(serve: Serve) -> None:
-    """The server lets go of a reader who stalls, whatever is still to be told."""
+    """The server disconnects a reader that stalls, however much is left to send."""
     async with serve(unread_s=SHORT_S) as running:
         token = await running.token()
         async with running.http(token) as http:
@@ -243,7 +243,7 @@ async def test_no_door_takes_what_another_reader_would_read_otherwise(
             answer = await http.post(
                 path, content=sent, headers={"Content-Type": "application/json", **headers}
             )
-            # JSON-RPC answers what is no JSON with an error of its own, and 200.
+            # JSON-RPC answers a body that is not JSON with an error of its own, and 200.
             rpc = path == "/a2a" and answer.json().get("error", {}).get("code") == -32700
             assert rpc or answer.status_code == status, (name, answer.status_code, answer.text)
             assert "recursion" not in answer.text
@@ -291,7 +291,7 @@ async def _asked_again_and_again(writer: asyncio.StreamWriter, one: bytes) -> No
 
 
 async def _one(reader: asyncio.StreamReader) -> bytes:
-    """One answer on a connection that is kept."""
+    """Return one answer on a connection that is kept."""
     async with asyncio.timeout(WITHIN_S):
         top = await reader.readuntil(b"\r\n\r\n")
         length = next(

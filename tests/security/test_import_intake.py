@@ -1,5 +1,5 @@
-"""A file that is taken in goes the way of every text: masked, screened, limited. The control is an
-ordinary line beside it.
+"""An imported file is treated as every text: masked, screened, limited. The control is an ordinary
+line beside it.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ HERON = "I keep a heron by the pond."
 
 
 def with_text(lines: list[Json], *said: str) -> list[Json]:
-    """The episode says these, a turn each; its memory rests on the first."""
+    """Let the episode say these, each in a turn; its memory rests on the first."""
     text = "\n".join(said)
     for line in lines:
         if line["kind"] == "episode":
@@ -60,7 +60,7 @@ async def imported(application: Application, lines: list[Json]) -> Report:
 async def test_an_order_in_a_file_is_in_quarantine_until_a_person_lets_it_out(
     open_app: Open,
 ) -> None:
-    """With what rests on it. The words beside it are found."""
+    """Memories that rest on it too. The words beside it are found."""
     async with open_app() as application:
         lines = with_text(records(many(1)), ORDER, HERON)
         report = await imported(application, lines)
@@ -77,7 +77,7 @@ async def test_an_order_in_a_file_is_in_quarantine_until_a_person_lets_it_out(
 async def test_an_order_in_a_label_of_a_file_holds_its_text_back(
     open_app: Open, label: str
 ) -> None:
-    """And leaves out a memory that has it. Control: the same file without it is taken in."""
+    """A memory with such a label is left out. Control: the same file without it is imported."""
     order: object = {"tags": [ORDER[:60]], "metadata": {"evidence": ORDER}}.get(label, ORDER)
     async with open_app() as application:
         lines = with_text(records(many(1)), HERON)
@@ -104,7 +104,7 @@ async def test_a_memory_in_a_file_that_reads_as_an_order_is_left_out(open_app: O
 async def test_a_secret_in_a_file_is_overwritten_and_every_span_stays_right(
     open_app: Open,
 ) -> None:
-    """In words and labels; the same file is known the second time."""
+    """In words and labels; the same file is recognised the second time."""
     async with open_app() as application:
         lines = with_text(records(many(1)), f"My token is {TOKEN}, keep it.", HERON)
         episode_of(lines).update(session_id=TOKEN, metadata={"note": TOKEN})
@@ -125,7 +125,7 @@ async def test_a_secret_in_a_file_is_overwritten_and_every_span_stays_right(
 
 
 async def test_a_file_sets_no_policy_of_a_namespace_that_is_there(open_app: Open) -> None:
-    """Of one that it makes it does."""
+    """An import does set the policy of a namespace that it makes."""
     async with open_app() as application:
         await enter(application)
         lines = records(many(1))
@@ -164,7 +164,7 @@ async def test_what_no_protocol_would_take_is_left_out_of_a_file(
 
 
 async def test_who_has_decided_elsewhere_is_no_name_here(open_app: Open) -> None:
-    """Nor is what an extraction failed with: only what this server writes stands there."""
+    """Nor is the error of an extraction: those fields hold only what this server writes."""
     async with open_app() as application:
         lines = with_text(records(many(1)), HERON)
         made = {"choice": "keep_new", "decided_at": "2026-03-01T12:00:00.000000+00:00"}

@@ -160,7 +160,7 @@ def _said(database: Database, name: str, owner: str, told: list[str]) -> Said:
 
 
 def test_anothers_id_is_answered_like_one_that_never_was(database: Database) -> None:
-    """With Bob's namespace and an id of Alice's; with her own it is done."""
+    """Bob's namespace with an id of Alice's is refused; with hers it is done."""
     ids = _furnish(database)
     before = _rows(database)
     asked = {name: given for name, given in COMMANDS.items() if given is not None}

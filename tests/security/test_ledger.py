@@ -1,5 +1,5 @@
-"""A backup brings nothing back: what was erased is noted outside of the database, and one that
-does not know of all of it is not served until it was erased again.
+"""A backup brings nothing back: erasures are noted outside of the database, and a database that
+does not know all of them is not served until they are done again.
 """
 # ruff: noqa: ASYNC240  # files are what these tests are about, and nobody waits meanwhile
 
@@ -64,7 +64,7 @@ async def furnish(application: Application) -> None:
 
 
 async def erase(application: Application) -> None:
-    """A memory, a subject, a namespace, and a container."""
+    """Erase a memory, a subject, a namespace, and a container."""
     erasing = application.services.erase
     kept = await select(application.store, "SELECT id, text FROM memories")
     (memory,) = [one for one in kept if CANARIES[ALICE] in one["text"]]
@@ -76,8 +76,8 @@ async def erase(application: Application) -> None:
 
 
 async def traces(application: Application, words: list[str], *paths: Path) -> set[int]:
-    """Which of the words left anything in the files of this database; on Postgres, where all
-    databases of a server stand beside each other, in none of another's.
+    """Return the words that are in the files of this database; on Postgres, where the files of all
+    databases are together, those in no other one's.
     """
     places = (await scan(application.store, words, paths)).places
     if application.store.engine == "postgres":
@@ -92,7 +92,7 @@ async def traces(application: Application, words: list[str], *paths: Path) -> se
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """Where no backup of the database is put."""
+    """Return a path outside of the backups of the database."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     return folder / "erasures"
@@ -105,7 +105,7 @@ def key_file(database: Path | str, tmp_path: Path) -> Path:
 
 @contextmanager
 def backup(database: Path | str, request: pytest.FixtureRequest) -> Iterator[Path | str]:
-    """The database as it is now, as another one."""
+    """Copy the database as it is now to another one."""
     if isinstance(database, str):
         server: Postgres = request.getfixturevalue("postgres")
         with server.database(database.split("dbname=")[1].split()[0]) as url:
@@ -134,7 +134,7 @@ async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
             assert await traces(application, words, ledger) == set()
         assert len(ledger.read_text().split("ers_")) == 5
         async with open_app(**given):
-            pass  # a database that knows of all is served
+            pass  # a database that knows all erasures is served
 
         refused = await asyncio.to_thread(_command, restored, ledger, key_file, "status")
         assert refused.code == 2
@@ -181,7 +181,7 @@ def _command(database: Path | str, ledger: Path, key_file: Path, *command: str):
 async def test_an_erasure_is_not_done_before_the_ledger_has_it(
     open_app: Open, ledger: Path, key_file: Path, tmp_path: Path
 ) -> None:
-    """What cannot be noted stays pending, and is noted once."""
+    """An erasure that cannot be noted stays pending, and is noted once."""
     async with open_app(erasure_file=ledger, key_file=key_file) as application:
         await enter(application)
         await remember(application, ALICE, "User: I keep a heron.")
@@ -202,7 +202,7 @@ async def test_an_erasure_is_not_done_before_the_ledger_has_it(
 async def test_a_line_of_the_ledger_that_was_changed_is_told(
     open_app: Open, ledger: Path, key_file: Path
 ) -> None:
-    """What anybody wrote there erases nothing; what a full disk cut off is passed over."""
+    """A line that somebody else wrote erases nothing; one that a full disk cut off is ignored."""
     async with open_app(erasure_file=ledger, key_file=key_file) as application:
         await enter(application)
         erased = await erase_all(application)
@@ -223,7 +223,7 @@ async def test_a_line_of_the_ledger_that_was_changed_is_told(
 async def test_beside_a_file_the_ledger_stands_by_itself(
     database: Path, open_app: Open, tmp_path: Path
 ) -> None:
-    """Without a setting."""
+    """This needs no setting."""
     async with open_app() as application:
         await furnish(application)
     kept = tmp_path / "kept.db"
@@ -237,7 +237,7 @@ async def test_beside_a_file_the_ledger_stands_by_itself(
 
 
 def test_a_line_keeps_who_asked_and_one_of_an_older_release_is_read() -> None:
-    """Such a one knows no access scope."""
+    """A line of an older release has no access scope."""
     secret, scope = b"k" * 32, AccessScope(containers=frozenset({"red"}))
     ledger = Ledger(secret, None)
     asked = Noted("ers_1", ALICE, Kind.CONTAINER, "red", scope)

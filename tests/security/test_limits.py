@@ -1,4 +1,4 @@
-"""Too many calls: who makes them is refused, and nobody else notices."""
+"""Too many calls: their caller is refused, and nobody else notices."""
 
 import asyncio
 from datetime import timedelta
@@ -76,7 +76,7 @@ async def test_no_limit_is_none(serve: Serve) -> None:
 
 
 async def test_nobody_can_lock_out_another_with_bad_tokens(serve: Serve) -> None:
-    """What a header says of the address changes nothing."""
+    """A header that names an address changes nothing."""
     async with serve(bad_tokens_per_minute=5) as running:
         token = await running.token()
         bad = []
@@ -99,7 +99,7 @@ async def test_a_million_strangers_fill_no_memory(store: Store, clock: Clock) ->
         await rates.bad_token(f"10.0.{number // 250}.{number % 250}")
     known = len(rates._bad_tokens._windows)
     for number in range(5):
-        # One who has an address of IPv6 has a network of them.
+        # The owner of an IPv6 address has a network of them.
         if number:
             with pytest.raises(RateLimited):
                 await rates.bad_token(f"2001:db8::{number}")
@@ -110,7 +110,7 @@ async def test_a_million_strangers_fill_no_memory(store: Store, clock: Clock) ->
 
 
 async def test_replicas_count_together(store: Store, clock: Clock) -> None:
-    """Over all replicas, within what they do between two looks at each other."""
+    """The count covers all replicas, up to the calls between two updates."""
     await enter(store, ALICE, BOB)
     first, second = [_shared(store, clock, limit=10) for _ in range(2)]
     for _ in range(6):
@@ -121,7 +121,7 @@ async def test_replicas_count_together(store: Store, clock: Clock) -> None:
     taken = [await _taken(one, ALICE) for one in (first, second)]
     others = await _taken(second, BOB)
 
-    # Each goes by what it knew when it last told the others.
+    # Each replica uses the counts of its last update.
     assert (taken, others) == ([4, 3], 10)
     for one in (first, second):
         await one.share()
@@ -164,7 +164,7 @@ async def test_nothing_is_written_about_a_namespace_that_is_not_there(
 
 
 async def test_a_call_too_many_at_once_waits_its_turn_and_no_longer(serve: Serve) -> None:
-    """The namespace that has its share waits, then is told so; the others go on."""
+    """The namespace that has its share waits, then gets an error; the others go on."""
     gate = Gate()
     async with serve(embedder=gate, namespace_calls_at_once=2, turn_wait_s=0.2) as running:
         alice, bob = await running.token("alice"), await running.token("bob")
@@ -207,7 +207,7 @@ def _shared(store: Store, clock: Clock, *, limit: int) -> Rates:
 
 
 async def _taken(rates: Rates, namespace: Namespace) -> int:
-    """How many calls it lets through."""
+    """Return the number of calls that were accepted."""
     count = 0
     while True:
         try:

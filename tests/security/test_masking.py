@@ -1,4 +1,4 @@
-"""Secrets are written over in every string that is kept, also in disguise."""
+"""Secrets are overwritten in every string that is kept, also in disguise."""
 
 import base64
 import time
@@ -26,7 +26,7 @@ PEM = "\n".join(
 )
 WORD = "Hunter22x"
 
-# Each with what must not be left of it. What the page on hostile text promises stands here.
+# Each secret with the part that must not be left. The page on hostile text promises these.
 DISGUISED: dict[str, tuple[str, str]] = {
     "a token of ours": (TOKEN, TOKEN[4:20]),
     "in the middle of a word": (f"mytoken{TOKEN}", TOKEN[4:20]),
@@ -139,7 +139,7 @@ def test_masking_takes_four_times_as_long_for_four_times_the_text(unit: str) -> 
         return min(taken)
 
     redacted("the rules are loaded")
-    # Quadratic would be 16 times as long; the floor keeps the clock's grain out of it.
+    # Quadratic time would be 16 times as long; the minimum hides the resolution of the clock.
     assert seconds(32_000) <= 10 * max(seconds(8_000), 0.002)
 
 
@@ -151,7 +151,7 @@ STRINGS = (
 
 
 async def kept(running: Running, namespace: str) -> str:
-    """All rows that the database holds of a namespace."""
+    """Return all rows of a namespace."""
     await running.application.services.audit.reads.flush()
     store, found = running.application.store, []
     named = ":namespace" if store.engine == "sqlite" else "%(namespace)s"
@@ -165,8 +165,8 @@ async def kept(running: Running, namespace: str) -> str:
 async def test_no_string_of_a_call_is_kept_with_a_secret_in_it(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels, keys, tags, names and values, by texts and by messages of A2A. The positive control:
-    without masking all of them are.
+    """Labels, keys, tags, names and values, of texts and of messages of A2A. The positive control:
+    without masking all of them are kept.
     """
     monkeypatch.setattr(tasks, "WAIT_S", 0.0)
     strings = {

@@ -1,4 +1,4 @@
-"""A namespace keeps as much text as it may, and who is full can still get all of it out."""
+"""A namespace keeps as much text as it may, and a full one can still export all of it."""
 
 import asyncio
 from datetime import timedelta
@@ -22,12 +22,12 @@ from tests.support.transfer import exported, taken_in
 
 BOB = Namespace("bob")
 FACT = "Ana: I live in Lisbon."
-# Enough for a text and what is found of it, and not for two: rows have ids and labels too.
+# Enough for one text with its passages and memories, and not for two: rows have ids and labels too.
 ROOM = 600
 
 
 async def counted(application: Application, namespace: Namespace = ALICE) -> int:
-    """The bytes that a namespace counts, beside what is found."""
+    """Return the bytes that a namespace counts, without passages and memories."""
     async with application.store.driver.transaction(namespace=namespace, write=False) as raw:
         (row,) = await raw.fetch(
             "SELECT stored_bytes FROM namespaces WHERE namespace = '" + namespace + "'", {}
@@ -36,7 +36,7 @@ async def counted(application: Application, namespace: Namespace = ALICE) -> int
 
 
 async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Open) -> None:
-    """Control: another namespace writes, and so does this one with more room."""
+    """Control: another namespace writes, and so does this one with a larger quota."""
     async with open_app(namespace_bytes_max=ROOM) as application:
         await enter(application)
         await enter(application, BOB)
@@ -67,7 +67,7 @@ async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Op
         assert found.hits
         assert FACT.encode() in file
         assert await memories(application) == []
-        # Its place is kept by blanks: to write and to erase in turn makes no room.
+        # Blanks keep its place: to write and erase in turn frees nothing.
         assert await counted(application) > len(FACT)
         await application.services.erase.namespace(context(application), "DELETE MY DATA")
         assert await counted(application) == 0
@@ -94,7 +94,9 @@ async def test_what_is_written_at_once_has_the_room_only_once(open_app: Open) ->
 
 
 async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -> None:
-    """Bytes, not characters; of tasks until they are discarded; of what is taken in."""
+    """Bytes are counted, not characters; those of tasks until they are removed; those of imports
+    too.
+    """
     text = "Ana: Ich wohne in Köln. 🙂"
     async with open_app(task_days=1) as application:
         await enter(application)
@@ -117,7 +119,7 @@ async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -
 
 
 async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:
-    """The text that it becomes has the room that it had itself."""
+    """The text that the task becomes uses the quota that the task had."""
     task = Request(Mode.INGEST, "life", text=FACT * 200)
     async with open_app() as application:
         await enter(application, BOB)
@@ -138,7 +140,7 @@ async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
         await remember(application, FACT)
         file = await exported(application)
         full = await counted(application)
-    # What a text leaves of the past is counted, and not refused.
+    # Rows of the past that a text leaves are counted, and not refused.
     async with open_app(namespace_bytes_max=full - EVENT_BYTES - 1) as application:
         with pytest.raises(QuotaExceeded):
             await taken_in(application, file, BOB)
@@ -148,7 +150,7 @@ async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
 
 
 async def test_the_doors_say_so(serve: Serve) -> None:
-    """507 over HTTP, the code in the envelope of a tool."""
+    """HTTP answers 507, and a tool has the code in its envelope."""
     async with serve(namespace_bytes_max=330) as running:
         token = await running.token()
         body = {"skill": "consolidate_memories", "input": {"text": FACT * 20, "topic": "life"}}

@@ -1,4 +1,4 @@
-"""The world of a limited token is its access scope: what lies beyond it changes no answer."""
+"""A limited token sees only its access scope: data beyond it changes no answer."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ async def test_words_and_speakers_beyond_the_scope_do_not_show_in_scores(running
             # The positive control: a token without a limit has them among its words.
             nowhere, _ = await evidence(owner, asked.format("Qwertyuiop"))
             assert (await evidence(owner, asked.format("Okonkwo")))[0] != nowhere
-        # And what it may see counts as before.
+        # And words within the scope count as before.
         assert (await evidence(http, "Where is Bob's plant?"))[0] > 0.1
 
 
@@ -110,7 +110,7 @@ async def test_keys_and_containers_beyond_the_scope_are_as_if_never_used(running
 
 
 def keyed(path: str, text: str, container: str) -> Json:
-    """The body of a route that takes an idempotency key."""
+    """Return the body of a route that takes an idempotency key."""
     if "hooks" in path:
         return {
             "session_id": "one",
@@ -126,13 +126,13 @@ TAKE_KEYS = [
     for one in OPERATIONS
     if "idempotency_key" in getattr(one.arguments, "model_fields", {})
     for route in one.http
-    if route.path.startswith("/v1/")  # those of other products take none
+    if route.path.startswith("/v1/")  # routes of other products take no key
 ]
 
 
 @pytest.mark.parametrize("path", TAKE_KEYS)
 async def test_no_route_tells_of_a_key_beyond_the_scope(running: Running, path: str) -> None:
-    """Control: within the scope the key is taken, and says so."""
+    """Control: within the scope the key is known, and the answer says so."""
     writer = limited(containers=frozenset({"plants"}))
     async with (
         running.http(await running.token("alice")) as owner,

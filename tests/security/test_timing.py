@@ -1,4 +1,5 @@
-"""What time could tell, by what takes it: the same is asked of the database, whatever the secret.
+"""Response times tell nothing: the server sends the database the same statements, whatever the
+secret.
 
 The times themselves are measured by `python -m benchmarks timing`.
 """
@@ -28,7 +29,7 @@ BOB = Namespace("bob")
 
 @dataclass
 class Asked:
-    """What the database is asked, from now on: the texts of the statements, in order."""
+    """Record the texts of all statements from now on, in order."""
 
     statements: list[str] = field(default_factory=list)
 
@@ -65,8 +66,8 @@ class Asked:
 async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unknown, revoked and expired ones cost the one look-up that a good one
-    does; one that cannot be ours costs none.
+    """Unknown, revoked and expired tokens cost the one look-up that a valid one does; one of
+    another form costs none.
     """
     async with open_app() as built:
         access = built.services.access
@@ -99,7 +100,7 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
 
 
 async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> None:
-    """Never by going through them."""
+    """It never scans the tokens."""
     async with (
         open_app() as built,
         built.store.driver.transaction(namespace=None, write=False) as connection,
@@ -122,8 +123,8 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> 
 async def test_to_store_what_another_has_is_to_store_what_nobody_has(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same statements and the same work, to the last job; no look-up of a text, a
-    vector or an answer goes beyond the namespace. What oneself has is another matter.
+    """The same statements and the same work, to the last job; no look-up of a text, a vector or an
+    answer goes beyond the namespace. A text of one's own namespace is another matter.
     """
     async with open_app() as built:
         await enter(built)
@@ -142,7 +143,7 @@ async def test_to_store_what_another_has_is_to_store_what_nobody_has(
         monkeypatch.setattr(model, "embed", noted)
 
         async def stored(owner: Namespace, text: str, key: str | None = None) -> tuple[Any, int]:
-            """What was asked of the database, and how often the embedder was."""
+            """Return the statements to the database, and the number of calls of the embedder."""
             asked.taken()
             embedded.clear()
             await built.services.ingest.remember(
@@ -175,7 +176,7 @@ def test_the_benchmark_misses_where_times_tell_a_secret() -> None:
 
     assert mann_whitney(same, same) == 1.0
     assert mann_whitney([1.0] * 20, [1.0] * 20) == 1.0
-    # As scipy 1's mannwhitneyu(..., method="asymptotic") has them.
+    # The values of scipy 1's mannwhitneyu(..., method="asymptotic").
     assert mann_whitney(same, later) == pytest.approx(2.774470447699586e-06)
     assert mann_whitney(same, [one + 4 for one in same]) == pytest.approx(0.14480827378712163)
     assert _missed((same, same), 1.05) == []

@@ -1,4 +1,4 @@
-"""What is less trusted overrules nothing, and what is said again by the same is no evidence."""
+"""Less trusted statements overrule nothing, and a repetition by the same source is no evidence."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ async def history(application: Application, memory: Memory) -> list[tuple[str, s
         ("Tool: Ana lives in Moscow.", None),
         ("Tool: Ana moved from Lisbon to Moscow.", None),
         ("Assistant: Ana lives in Moscow.", None),
-        # The label is the page's own, the agent's name is not.
+        # The page sets its own label, but not the agent's name.
         ("Ana: Ana lives in Moscow.", "web:example.com"),
     ],
 )
@@ -34,8 +34,8 @@ async def history(application: Application, memory: Memory) -> list[tuple[str, s
 async def test_what_was_fetched_never_supersedes_what_a_person_said(
     open_app: Open, clock: Clock, text: str, agent: str | None, policy: Policy
 ) -> None:
-    """The conflict is noted with both, and both stay to be seen with their words. Control:
-    what the person says next supersedes both.
+    """The conflict is recorded with both, and both can still be seen with their words. Control: the
+    next statement of the person supersedes both.
     """
     async with open_app(extractor=Stating()) as application:
         await enter(application)
@@ -60,7 +60,7 @@ async def test_what_was_fetched_never_supersedes_what_a_person_said(
 
 
 async def test_a_person_supersedes_what_was_fetched(open_app: Open, clock: Clock) -> None:
-    """The other way round: with their own words, where they say the same."""
+    """The other way round, also if both say the same."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Tool: Ana lives in Moscow. Bob lives in Oslo.")
@@ -103,7 +103,7 @@ async def test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_t
 async def test_a_question_leans_to_the_person_and_their_answer_holds(
     open_app: Open, clock: Clock, text: str
 ) -> None:
-    """Who is asked may decide for what was fetched, which corrects nothing by itself."""
+    """The person may decide for the fetched statement, which corrects nothing by itself."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Ana: Ana lives in Lisbon.")
@@ -123,7 +123,7 @@ async def test_a_question_leans_to_the_person_and_their_answer_holds(
 
 
 async def test_what_was_fetched_is_not_merged_with_a_persons_word(open_app: Open) -> None:
-    """Control: two that people said are."""
+    """Control: two statements of people are merged."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         for text in ("Ana: Ana lives in Lisbon.", "Tool: Bob lives in Lisbon."):
@@ -144,7 +144,7 @@ async def test_what_was_fetched_is_not_merged_with_a_persons_word(open_app: Open
 
 
 async def test_a_source_that_repeats_itself_is_no_further_evidence(open_app: Open) -> None:
-    """Control: another person in another session is, once."""
+    """Control: another person in another session is evidence, once."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Ana: Ana lives in Lisbon.", session="s0")
@@ -183,7 +183,7 @@ async def test_an_episode_that_is_read_again_is_no_further_evidence(open_app: Op
 
 
 async def test_a_merge_counts_each_witness_once(open_app: Open) -> None:
-    """A hundred that say the same become one that one source has said."""
+    """A hundred memories with one statement become one with one source."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         for name in ("Una", "Uno", "Ume"):

@@ -18,7 +18,7 @@ from tests.support.runtime import Clock, RandomBytes
 
 
 class _Given(Settings):
-    """What a test gives, and nothing of the environment: to look there takes a tenth of a test."""
+    """The settings of a test, without the environment: reading it takes a tenth of a test."""
 
     @classmethod
     def settings_customise_sources(

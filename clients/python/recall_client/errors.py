@@ -58,7 +58,7 @@ class NotFound(RecallError):
 
 
 class Stale(RecallError):
-    """What the call rests on has changed, or is over."""
+    """The data that the call rests on has changed, or its task is over."""
 
     code = "STALE"
 

@@ -445,7 +445,7 @@ class WebhookTested(Answer):
 
 
 class Whoami(Answer):
-    """What the token may do. A limit that is None does not exist."""
+    """The rights of a token. A limit that is None does not exist."""
 
     namespace: str
     accessor: str
