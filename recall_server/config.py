@@ -539,11 +539,8 @@ class Settings(BaseSettings):
         if self.key_file is not None:
             return self.key_file
         beside = self.database
-        return (
-            Path("recall.key")
-            if isinstance(beside, str)
-            else beside.with_name(f"{beside.name}.key")
-        )
+        name = "recall.key"
+        return Path(name) if isinstance(beside, str) else beside.with_name(f"{beside.name}.key")
 
     @property
     def erasure_path(self) -> Path | None:
