@@ -22,7 +22,7 @@ from recall_server.storage.tables.access import Access, Server
 from recall_server.storage.tables.audit import Audit
 from recall_server.storage.tables.disputes import Disputes, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
-from recall_server.storage.tables.erasure import Erasures, ErasureScan, Sources
+from recall_server.storage.tables.erasure import Erasures, ErasureScan
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.index_entries import Findables
 from recall_server.storage.tables.jobs import Jobs
@@ -30,6 +30,7 @@ from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.proposals import Proposals
+from recall_server.storage.tables.sources import Sources
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks
 from recall_server.tracing import tracer
