@@ -144,8 +144,10 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         "nobody-takes-jobs",
         "that an erasure of nobody is short",
         "recall_server.services.erasure.redact:Affected.nothing",
-        Instead("not", "False"),
-        ("tests/security/test_purge.py::test_an_erasure_of_nobody_is_short_and_disturbs_no_job[sqlite]",),
+        Body("return False"),
+        (
+            "tests/security/test_purge.py::test_an_erasure_of_nobody_is_short_and_disturbs_no_job[sqlite]",
+        ),
     ),
     Breakage(
         "deleted-files-not-read",
