@@ -304,6 +304,10 @@ LARGE_BYTES = 65_536
 IDS_BYTES = 512
 MERGED_CHARS_MAX = 4_096
 _CHOICES = ", ".join(Choice)
+NOT_CLEAR = (
+    "It is not clear which side to keep. Answer keep_existing, keep_new or keep_both, or send "
+    "resolutions with an id and a choice for each question."
+)
 
 # Prose that stands for a choice. It is accepted only if exactly one choice matches.
 _PROSE: Mapping[Choice, re.Pattern[str]] = {
@@ -349,11 +353,13 @@ def resolutions(
         return _listed(listed, questions, by, at)
     choice = _meant(given)
     if choice is None:
-        raise AnswerUnclear(
-            "It is not clear which side to keep. Answer keep_existing, keep_new or keep_both, or "
-            "send resolutions with an id and a choice for each question."
-        )
+        raise AnswerUnclear(NOT_CLEAR)
     return [Resolution(question.id, choice, by, at) for question in questions]
+
+
+def says_nothing(given: str | Sequence[Any]) -> bool:
+    """True if an answer is not understood, whatever the questions are."""
+    return isinstance(given, str) and not _NAMED.search(given) and _meant(given) is None
 
 
 def _meant(words: str) -> Choice | None:

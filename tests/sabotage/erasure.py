@@ -132,6 +132,24 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         ),
     ),
     Breakage(
+        "relabelled-and-not-read",
+        "the look for rows that were relabelled since",
+        "recall_server.services.erasure.eraser:Named._read",
+        Instead("relabelled", "set()"),
+        (
+            "tests/security/test_erasure_meanwhile.py::test_a_name_that_a_relabel_adds_meanwhile_is_erased[sqlite]",
+        ),
+    ),
+    Breakage(
+        "nobody-takes-jobs",
+        "that an erasure of nobody is short",
+        "recall_server.services.erasure.redact:Affected.nothing",
+        Body("return False"),
+        (
+            "tests/security/test_purge.py::test_an_erasure_of_nobody_is_short_and_disturbs_no_job[sqlite]",
+        ),
+    ),
+    Breakage(
         "deleted-files-not-read",
         "the search of files that were deleted and are held open",
         "recall_server.services.erasure.leak_scan:scan_for",

@@ -17,6 +17,7 @@ from recall_server.storage.tables import registry
 from tests.support.a2a_bindings import Wire, message
 from tests.support.conversation import ALICE, context, drained
 from tests.support.counted import counted
+from tests.support.erasure import select
 from tests.support.server import Json, Running, Serve
 from tests.support.transfer import exported, sealed, taken_in
 
@@ -226,6 +227,27 @@ async def test_an_answer_that_is_not_understood_leaves_a_line(running: Running, 
     assert grown_by < 10 * 1_500
     assert same == events_before
     assert await events() == events_before + 1
+
+
+async def test_an_answer_that_says_nothing_writes_no_task(running: Running, wire: Wire) -> None:
+    """Its task is large, and everybody waits for what is written. The client is told why. Control:
+    an answer to one question writes it.
+    """
+    task = await asking(running, wire)
+    path = f"/a2a/{task['id']}/resume"
+
+    async def version() -> int:
+        (row,) = await select(running.application.store, "SELECT version FROM runs")
+        return int(row["version"])
+
+    before = await version()
+    told = (await wire.http.post(path, json={"resolution": "hm"})).json()
+    after = await version()
+    await wire.http.post(path, json={"resolution": "1: keep_new"})
+
+    assert "not clear which side" in str(told)
+    assert told["status"] == "input-required"
+    assert (after, await version()) == (before, before + 1)
 
 
 async def test_a_task_asks_so_much_at_once_and_the_rest_behind_it(serve: Serve) -> None:

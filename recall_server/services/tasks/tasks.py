@@ -20,6 +20,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import EXPIRY, Choice, Policy, Question, Resolution
 from recall_server.domain.task import (
+    NOT_CLEAR,
     AnswerUnclear,
     Event,
     Expiry,
@@ -29,6 +30,7 @@ from recall_server.domain.task import (
     Task,
     TaskState,
     resolutions,
+    says_nothing,
 )
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.auth.access import require_standing
@@ -124,11 +126,14 @@ class Tasks:
         client's message to store, `asked` makes the message that it answers, given the paused task.
 
         The answer to the last open question starts the task again; an earlier one is stored.
-        Concurrent answers are accepted one at a time. An unclear answer leaves the task paused,
-        with a note that says why. Raises `TaskNotFound`, and `NotWaiting` if it asks nothing.
+        Concurrent answers are accepted one at a time. An unclear answer leaves the task paused; the
+        returned task has a note that says why. Raises `TaskNotFound`, and `NotWaiting` if it asks
+        nothing.
         """
         refuse_large_answer(len(json.dumps(given).encode()), self.answer_bytes_max)
         given = await self.redaction.value(given, context.entry)
+        if said is None and says_nothing(given):
+            return await self._not_understood(context, task_id)
         said = said and await self.redaction.message(said, context.entry)
         async with self.store.change(context) as tx:
             await tx.lock()
@@ -154,6 +159,17 @@ class Tasks:
             context.entry.ids.append(task.id)
         self.transitions.notify(context.namespace, saved)
         return saved
+
+    async def _not_understood(self, context: Context, task_id: str) -> Task:
+        """Return the paused task with a note that says why, and change nothing: a task has many
+        questions, and the same answer may come again and again.
+        """
+        task = await self.get(context, task_id)
+        if task.status.state is not TaskState.INPUT_REQUIRED:
+            raise _not_waiting(task)
+        context.entry.ids.append(task.id)
+        context.entry.code = AnswerUnclear.code
+        return replace(task, status=replace(task.status, note=NOT_CLEAR))
 
     async def resolve(
         self, context: Context, question_id: str, choice: Choice, text: str | None
