@@ -1,12 +1,13 @@
 """`python -m benchmarks`."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -71,13 +72,44 @@ DbUrl = Annotated[
 Seconds = Annotated[float, typer.Option(min=0.1, help="For each operation at each concurrency.")]
 File = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a bound is missed.")]
+# Measures on the engine of this name, with a database on `db_url`.
+Run = Callable[..., Awaitable[Report]]
 
 
-@app.command()
+def measured(
+    default: Engines, *, fixed: bool = False
+) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
+    """Make a command of a function from its options to what measures. The command has the options
+    of all benchmarks too; without that of the engine if it is `fixed`.
+    """
+
+    def register(act: Callable[..., Run]) -> Callable[..., Run]:
+        def command(
+            *,
+            engine: Engine = default,
+            db_url: DbUrl = None,
+            file: File = None,
+            strict: Strict = False,
+            **given: Any,
+        ) -> None:
+            run = partial(act(**given), db_url=db_url)
+            _print(_on_each(engine, run), engine, file, strict)
+
+        *of_all, _ = inspect.signature(command).parameters.values()
+        shown = [one for one in of_all if not (fixed and one.name == "engine")]
+        own = inspect.signature(act).parameters.values()
+        vars(command)["__signature__"] = inspect.Signature([*own, *shown])
+        command.__annotations__ = {}
+        command.__doc__ = act.__doc__
+        app.command(act.__name__)(command)
+        return act
+
+    return register
+
+
+@measured(Engines.BOTH)
 def load(
     *,
-    engine: Engine = Engines.BOTH,
-    db_url: DbUrl = None,
     memories: Annotated[int, typer.Option(min=1, help="Of the larger search.")] = 10_000,
     seconds: Seconds = 2.5,
     worker_jobs: Annotated[
@@ -89,22 +121,17 @@ def load(
     neighbours: Annotated[
         int, typer.Option(min=0, help="Other namespaces of 1,000 memories beside one.")
     ] = 100,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """Store, search and inspect over HTTP beside a no-op; growth with memories and neighbours."""
     wanted = _numbers(sizes) if sizes else ()
-
-    run = partial(
+    return partial(
         load_.load,
         memories=memories,
         seconds=seconds,
         worker_jobs=worker_jobs,
         sizes=wanted,
         neighbours=neighbours,
-        db_url=db_url,
     )
-    _print(_on_each(engine, run), engine, file, strict)
 
 
 @app.command()
@@ -114,109 +141,77 @@ def peer(*, seconds: Seconds = 5.0, file: File = None, strict: Strict = False) -
     _print(found, Engines.SQLITE, file, strict)
 
 
-@app.command()
+@measured(Engines.BOTH)
 def tasks(
     *,
-    engine: Engine = Engines.BOTH,
-    db_url: DbUrl = None,
     seconds: Seconds = 10.0,
     worker_jobs: Annotated[int, typer.Option(min=1, help="Jobs that the server runs at once.")] = 4,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """A2A tasks per second beside the SDK's own server with an agent that does nothing."""
-    run = partial(tasks_.tasks, seconds=seconds, worker_jobs=worker_jobs, db_url=db_url)
-    _print(_on_each(engine, run), engine, file, strict)
+    return partial(tasks_.tasks, seconds=seconds, worker_jobs=worker_jobs)
 
 
-@app.command()
+@measured(Engines.BOTH)
 def fairness(
     *,
-    engine: Engine = Engines.BOTH,
-    db_url: DbUrl = None,
     seconds: Seconds = 2.0,
     callers: Annotated[int, typer.Option(min=1, help="Of the tenant that floods.")] = 32,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """A quiet tenant beside a flooding one; the cost of authentication, audit and limits."""
-    run = partial(fairness_.fairness, seconds=seconds, callers=callers, db_url=db_url)
-    _print(_on_each(engine, run), engine, file, strict)
+    return partial(fairness_.fairness, seconds=seconds, callers=callers)
 
 
-@app.command()
+@measured(Engines.POSTGRES, fixed=True)
 def replicas(
     *,
-    db_url: DbUrl = None,
     memories: Annotated[int, typer.Option(min=1, help="That are searched.")] = 1_000,
     texts: Annotated[int, typer.Option(min=10, help="That the workers make memories of.")] = 300,
     callers: Annotated[int, typer.Option(min=2, help="That search at once.")] = 16,
     seconds: Seconds = 10.0,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """Two servers and two workers beside one Postgres, to one of each."""
-    run = partial(
+    return partial(
         replicas_.replicas,
         memories=memories,
         texts=texts,
         callers=callers,
         seconds=seconds,
-        db_url=db_url,
     )
-    _print(_on_each(Engines.POSTGRES, run), Engines.POSTGRES, file, strict)
 
 
-@app.command()
+@measured(Engines.BOTH)
 def timing(
     *,
-    engine: Engine = Engines.BOTH,
-    db_url: DbUrl = None,
     calls: Annotated[int, typer.Option(min=20, help="With each kind of token.")] = 2_000,
     texts: Annotated[int, typer.Option(min=20, help="Of each kind that are stored.")] = 200,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """Check that response times show no revoked token, and no text that another tenant has."""
-    run = partial(timing_.timing, calls=calls, texts=texts, db_url=db_url)
-    _print(_on_each(engine, run), engine, file, strict)
+    return partial(timing_.timing, calls=calls, texts=texts)
 
 
-@app.command()
+@measured(Engines.BOTH)
 def past(
     *,
-    engine: Engine = Engines.BOTH,
-    db_url: DbUrl = None,
     memories: Annotated[
         int, typer.Option(min=10, help="Statements, each in its versions.")
     ] = 10_000,
     versions: Annotated[int, typer.Option(min=2, help="Of each statement.")] = 5,
     searches: Annotated[int, typer.Option(min=10, help="Of each kind.")] = 100,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """Searches of what was known, and was true, at a moment beside the same searches of now."""
-    run = partial(
-        past_.past, memories=memories, versions=versions, searches=searches, db_url=db_url
-    )
-    _print(_on_each(engine, run), engine, file, strict)
+    return partial(past_.past, memories=memories, versions=versions, searches=searches)
 
 
-@app.command()
+@measured(Engines.BOTH)
 def history(
     *,
-    engine: Engine = Engines.BOTH,
-    db_url: DbUrl = None,
     memories: Annotated[
         int, typer.Option(min=10, help="Statements, each in its versions.")
     ] = 2_000,
     versions: Annotated[int, typer.Option(min=2, help="Of each statement.")] = 5,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """Rebuild and undo: events a second, and how long others wait."""
-    run = partial(history_.history, memories=memories, versions=versions, db_url=db_url)
-    _print(_on_each(engine, run), engine, file, strict)
+    return partial(history_.history, memories=memories, versions=versions)
 
 
 @app.command()
@@ -269,7 +264,7 @@ def retrieval(
     _print(reports, engine, file, strict)
 
 
-@app.command()
+@measured(Engines.SQLITE)
 def answers(
     *,
     data: Annotated[
@@ -279,17 +274,12 @@ def answers(
             file_okay=False,
         ),
     ],
-    engine: Engine = Engines.SQLITE,
-    db_url: DbUrl = None,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """Answers that a default search shows of texts handed in, beside the plain lines of them."""
-    run = partial(answers_.answers, data=data, db_url=db_url)
-    _print(_on_each(engine, run), engine, file, strict)
+    return partial(answers_.answers, data=data)
 
 
-@app.command()
+@measured(Engines.SQLITE)
 def currency(
     *,
     data: Annotated[
@@ -300,14 +290,9 @@ def currency(
             file_okay=False,
         ),
     ],
-    engine: Engine = Engines.SQLITE,
-    db_url: DbUrl = None,
-    file: File = None,
-    strict: Strict = False,
-) -> None:
+) -> Run:
     """Count how often the newest of statements that overwrite each other is found first."""
-    run = partial(answers_.currency, data=data, db_url=db_url)
-    _print(_on_each(engine, run), engine, file, strict)
+    return partial(answers_.currency, data=data)
 
 
 @app.command()
