@@ -464,33 +464,12 @@ class Settings(BaseSettings):
             [*filter(None, map(str.strip, value.split(",")))] if isinstance(value, str) else value
         )
 
-    @field_validator(
-        "db_password",
-        "probe_port",
-        "public_url",
-        "card_key_file",
-        "key_file",
-        "issuers_file",
-        "checkpoint_file",
-        "audit_archive",
-        "health_file",
-        "erasure_file",
-        "checkpoint_url",
-        "otlp_endpoint",
-        "embedder_url",
-        "embedder_api_key",
-        "anthropic_api_key",
-        "openai_api_key",
-        "openai_base_url",
-        "model",
-        "merge_model",
-        "judge_model",
-        mode="before",
-    )
+    @field_validator("*", mode="before")
     @classmethod
-    def _not_empty(cls, value: Any) -> Any:
+    def _not_empty(cls, value: Any, info: ValidationInfo) -> Any:
         # An environment file may name a variable without a value.
-        return None if value == "" else value
+        optional = cls.model_fields[str(info.field_name)].default is None
+        return None if optional and value == "" else value
 
     @field_validator("db_path")
     @classmethod

@@ -110,7 +110,7 @@ async def inspect(connection: Connection, engine: Engine, now: datetime) -> list
 
 async def _sqlite(connection: Connection) -> list[Finding]:
     async def value_of(sql: str) -> str:
-        return str(next(iter((await connection.fetch(sql, {}))[0])))
+        return str(next(iter((await connection.fetch(sql, {}))[0].values())))
 
     version = await value_of("SELECT sqlite_version()")
     secure, journal = await value_of("PRAGMA secure_delete"), await value_of("PRAGMA journal_mode")

@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from recall_server.config import Settings
+from recall_server.config import Settings, variable_of
 from recall_server.doctor import unknown_settings
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.storage import driver_for
@@ -152,3 +152,14 @@ async def test_a_password_stands_beside_the_url(database: str) -> None:
         found = Settings(db_url=url, db_password="it's a \\ b&c").database
         assert isinstance(found, str)
         assert psycopg.conninfo.conninfo_to_dict(found)["password"] == "it's a \\ b&c"
+
+
+def test_an_optional_setting_that_is_named_without_a_value_is_not_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    optional = {name: one for name, one in Settings.model_fields.items() if one.default is None}
+    for name, one in optional.items():
+        monkeypatch.setenv(variable_of(name, one), "")
+
+    settings = Settings()
+    assert {name: getattr(settings, name) for name in optional} == dict.fromkeys(optional)

@@ -160,12 +160,7 @@ class Erasures(BoundTable):
         """Roll the transaction back if a text of these digests was erased in one of the places:
         `otherwise` is raised here or later (see `Connection.expect`).
         """
-        await self._bound.expect(
-            "none_erased",
-            otherwise,
-            digests=list(digests),
-            **_within(places),
-        )
+        await self._bound.expect("none_erased", otherwise, digests=list(digests), **_within(places))
 
     async def allow(self, digests: Sequence[str]) -> int:
         """Accept texts of these digests again. Return how many were refused so far."""
@@ -354,7 +349,7 @@ def _erasure(row: Row) -> Erasure:
 PAGE = 50
 PAGE_OF_LABELS = 200
 Table = Literal["memories", "episodes"]
-
+Paged = Table | Literal["runs"]
 
 _DOCUMENTS_OF_TASK = ("request", "work", "status", "messages", "outcome")
 
@@ -391,13 +386,13 @@ class ErasureScan(BoundTable):
     async def ids(self, table: Table) -> list[str]:
         return [row["id"] for row in await self._bound.fetch(f"ids_of_{table}")]
 
-    async def pages(self, table: Table, after: str = "") -> AsyncIterator[Sequence[Row]]:
+    async def pages(self, table: Paged, after: str = "") -> AsyncIterator[Sequence[Row]]:
         """Yield all rows after an id, in the order of the ids."""
         while page := await self._bound.fetch(f"{table}_to_erase", after=after, limit=PAGE):
             yield page
             after = page[-1]["id"]
 
-    async def rows(self, table: Table, ids: Collection[str]) -> AsyncIterator[Sequence[Row]]:
+    async def rows(self, table: Paged, ids: Collection[str]) -> AsyncIterator[Sequence[Row]]:
         """Yield the rows with these ids, page by page."""
         wanted = sorted(ids)
         for first in range(0, len(wanted), PAGE):
@@ -409,17 +404,12 @@ class ErasureScan(BoundTable):
         return {row["id"]: int(row["version"]) for row in await self._bound.fetch("run_versions")}
 
     async def tasks(self) -> AsyncIterator[TaskDocuments]:
-        after = ""
-        while page := await self._bound.fetch("runs_to_erase", after=after, limit=PAGE):
+        async for page in self.pages("runs"):
             for task in await self._with_events(page):
                 yield task
-            after = page[-1]["id"]
 
     async def tasks_of(self, ids: Collection[str]) -> AsyncIterator[TaskDocuments]:
-        wanted = sorted(ids)
-        for first in range(0, len(wanted), PAGE):
-            query = "runs_to_erase_by_id"
-            page = await self._bound.fetch(query, ids=wanted[first : first + PAGE])
+        async for page in self.rows("runs", ids):
             for task in await self._with_events(page):
                 yield task
 
@@ -428,10 +418,7 @@ class ErasureScan(BoundTable):
             row["id"]: TaskDocuments(
                 row["id"],
                 int(row["version"]),
-                [
-                    *(document(row[one]) for one in _DOCUMENTS_OF_TASK),
-                    row["context_id"],
-                ],
+                [*(document(row[one]) for one in _DOCUMENTS_OF_TASK), row["context_id"]],
             )
             for row in page
         }
