@@ -28,6 +28,7 @@ NAMES = {
     "recall_jobs",
     "recall_oldest_job_seconds",
     "recall_model_tokens",
+    "recall_judgements",
     "recall_degraded",
     "recall_cache_bytes",
     "recall_erasures_open",

@@ -21,6 +21,7 @@ from tests.support.server import Running
 
 ERASE = Scope.ERASE
 # Opened by the secret of a receipt, or by no protocol: tested elsewhere.
+SKILLS = ["consolidate_memories", "review_memories"]
 OPEN = {"collect_receipt"}
 # Expected, whatever the registry says: an operation that any token may call is a decision.
 FOR_ANY_TOKEN = {
@@ -137,13 +138,13 @@ async def test_tools_and_skills_shrink_to_what_the_token_may_do(running: Running
             skills[scope] = [skill["id"] for skill in card.get("skills", ())]
             tools[scope] = {tool.name for tool in (await client.list_tools()).tools}
             public = (await http.get("/.well-known/agent-card.json")).json()
-            assert [skill["id"] for skill in public["skills"]] == ["consolidate_memories"]
+            assert [skill["id"] for skill in public["skills"]] == SKILLS
 
     reads = {"search_memories", "inspect_memories", "get_memory_stats", "whoami"}
     assert tools[Scope.READ] == reads
     assert tools[Scope.CONSOLIDATE] == {"consolidate_memories", "whoami"}
     assert tools[Scope.ADMIN] >= reads | {"store_memory", "delete_memory"}
-    assert (skills[Scope.READ], skills[Scope.ADMIN]) == ([], ["consolidate_memories"])
+    assert skills == {Scope.READ: [], Scope.CONSOLIDATE: SKILLS, Scope.ADMIN: SKILLS}
 
 
 @on_sqlite
