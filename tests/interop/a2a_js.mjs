@@ -114,7 +114,7 @@ async function receiver() {
 const checks = {
   'the card is read, and the extended one with the token': async () => {
     const card = await client.getAgentCard(within());
-    assert.deepEqual(card.skills.map((one) => one.id), ['consolidate_memories']);
+    assert.deepEqual(card.skills.map((one) => one.id), ['consolidate_memories', 'review_memories']);
     assert.ok(card.capabilities.streaming && card.capabilities.pushNotifications);
   },
   'without a token nothing is answered': async () => {
