@@ -465,6 +465,7 @@ JOBS = {
     "discard": "goes on: it removes tasks that have ended",
     "push_end": "goes on: it removes push configurations",
     "recheck": "ends: it is the token's",
+    "judge": "ends: it is the job of the token that opened the dispute, which stays open",
     "purge": "goes on: an erasure that was accepted is completed",
 }
 TABLES = {
