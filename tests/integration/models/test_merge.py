@@ -399,7 +399,7 @@ async def test_a_model_that_does_not_answer_in_time_is_left_to_the_queue(
 ) -> None:
     async with ScriptedModel([replace(writes(GOOD), manner=manner)]) as model:
         with pytest.raises(ModelUnavailable) as caught:
-            await merger_at(model.url, deadline_s=0.1).merge(SOURCES)
+            await merger_at(model.url, deadline_s=1.0).merge(SOURCES)
 
     assert not caught.value.permanent
 
