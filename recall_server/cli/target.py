@@ -267,7 +267,7 @@ def _token(access: Access, file: Path | None) -> str:
             "A server needs a token. Name its file with --token-file, or set RECALL_TOKEN.",
             "UNAUTHENTICATED",
         )
-    # What is no header would be shown by the error that says so.
+    # The error for an invalid header would show the token.
     if not token.isascii() or not token.isprintable() or " " in token:
         where = named or "RECALL_TOKEN"
         fail(f"{where} holds more than a token. Write the token alone there, as "

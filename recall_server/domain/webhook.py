@@ -32,7 +32,7 @@ _OF_STATUS: Mapping[Status, WebhookKind] = {
     **dict.fromkeys(BELIEVED, WebhookKind.MEMORY_RESTORED),
     **dict.fromkeys((Status.SUPERSEDED, Status.CONSOLIDATED), WebhookKind.MEMORY_SUPERSEDED),
 }
-"""What a memory is told to have become; of other states that it is forgotten."""
+"""The event for each state of a memory; other states send `memory.forgotten`."""
 
 _OF_EVENT: Mapping[EventKind, WebhookKind] = {
     EventKind.SUPERSEDED: WebhookKind.MEMORY_SUPERSEDED,

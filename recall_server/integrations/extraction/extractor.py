@@ -104,7 +104,7 @@ class Merger(Protocol):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the judge `by` says of a contradiction; without a `choice` it cannot tell.
+    """The answer of the judge `by` about a contradiction; without a `choice` it cannot tell.
 
     `refused` says why an answer was of no use, in a sentence: then there is no choice and no
     reason, and nothing may change for it.

@@ -32,7 +32,7 @@ REASON_CHARS_MAX = 300
 
 
 class Side(StrEnum):
-    """What a model may choose."""
+    """The choices of a model."""
 
     NEWER = "newer"
     OLDER = "older"
@@ -103,7 +103,7 @@ def _read(content: object) -> Said:
 
 
 def _new_is_newer(question: Question) -> bool:
-    """Whether the new statement was said after all that it contradicts, or with the last of it."""
+    """True if nothing that the new statement contradicts was said later."""
     return question.new.said_at >= max(one.said_at for one in question.existing)
 
 

@@ -63,8 +63,8 @@ class Judging:
         self.runtime.wake()
 
     async def _may(self, tx: Transaction, question: Question, judgement: Judgement) -> bool:
-        """Whether the judgement settles the question: it is sure enough, and puts nothing above
-        what is trusted more.
+        """True if the judgement settles the question: it is sure enough, and puts no side above one
+        that is trusted more.
         """
         if judgement.choice is None or judgement.confidence < (self.confidence_min or 0):
             return False

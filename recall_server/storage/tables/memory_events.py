@@ -76,8 +76,8 @@ class MemoryEvents(BoundTable):
         return int(rows[0]["last_event"]) if rows and rows[0]["has_webhooks"] else None
 
     async def _for_webhooks(self, before: int) -> list[WebhookEvent]:
-        """What webhooks may be told of this transaction, whose events are numbered behind
-        `before`: those of memories and passages first.
+        """Return the webhook events of this transaction, whose memory events have the numbers after
+        `before`: events of memories and passages first.
         """
         noted, announced = self._bound.noted, self._bound.announced
         rows = await self._bound.fetch("statuses_since", seq=before) if noted else []

@@ -23,7 +23,7 @@ class Part(StrEnum):
 
 
 class Named(StrEnum):
-    """What happens to a row that names something erased, or to the name in it."""
+    """How an erasure treats a row that names something erased, or the name in it."""
 
     DELETED = "the row is deleted"
     REDACTED = "the name is overwritten"

@@ -10,7 +10,7 @@ from recall_server.storage.driver import Document, Row
 
 
 class Sources(BoundTable):
-    """What came from a source, to purge it. Writing needs an erasing transaction."""
+    """The rows of a source, for its purge. Writing needs an erasing transaction."""
 
     async def episodes(self, *, episode_id: str, session_id: str, agent_id: str) -> list[str]:
         """Return the ids of the texts of a source; "" stands for any."""
