@@ -25,13 +25,13 @@ from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import EXTRACTED_TYPES, Fact, MemoryType
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.integrations.llm.model_api import (
-    CALL_TOKENS_MAX,
     Line,
     ModelApi,
     Storable,
     json_object,
 )
 from recall_server.integrations.llm.prompts import Prompt
+from recall_server.integrations.llm.role import ModelRole
 
 # About a thousand tokens, which seldom state more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000
@@ -43,28 +43,16 @@ _APOSTROPHE = re.compile("['\u2018\u2019]")
 _MARKS = " \t\r\n\"'.\u2018\u2019\u201c\u201d\u2026"
 
 
-class ModelExtractor(Extractor):
+class ModelExtractor(ModelRole, Extractor):
     """The port `Extractor` over a language model; `ModelApi` describes failures and retries."""
 
     def __init__(self, api: ModelApi, *, prompt: Prompt, attributes: str) -> None:
-        self._api = api
-        self._prompt = prompt
+        super().__init__(api, prompt=prompt)
         self._attributes = attributes
-
-    @property
-    def name(self) -> str:
-        return f"{self._api.vendor}/{self._api.model}/{self._prompt.version}"
 
     @property
     def passage_chars(self) -> int:
         return PASSAGE_CHARS
-
-    @property
-    def call_tokens_max(self) -> int:
-        return CALL_TOKENS_MAX
-
-    async def close(self) -> None:
-        await self._api.close()
 
     async def extract(self, passage: Passage) -> Extraction:
         """Propose memories; a passage without turns costs no call."""

@@ -18,13 +18,8 @@ from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question
 from recall_server.domain.security.screening import orders
 from recall_server.integrations.extraction.extractor import Judge, Judgement
-from recall_server.integrations.llm.model_api import (
-    CALL_TOKENS_MAX,
-    Line,
-    ModelApi,
-    json_object,
-)
-from recall_server.integrations.llm.prompts import Prompt
+from recall_server.integrations.llm.model_api import Line, json_object
+from recall_server.integrations.llm.role import ModelRole
 
 # As much as a merge sends at most.
 SIDES_CHARS_MAX = 20_000
@@ -49,23 +44,10 @@ OUTPUT = json_object(
 )
 
 
-class ModelJudge(Judge):
+class ModelJudge(ModelRole, Judge):
     """The port `Judge` over a language model."""
 
-    def __init__(self, api: ModelApi, *, prompt: Prompt) -> None:
-        self._api = api
-        self._prompt = prompt
-
-    @property
-    def name(self) -> str:
-        return f"{self._api.vendor}/{self._api.model}/judge/{self._prompt.version}"
-
-    @property
-    def call_tokens_max(self) -> int:
-        return CALL_TOKENS_MAX
-
-    async def close(self) -> None:
-        await self._api.close()
+    role = "judge"
 
     async def judge(self, question: Question) -> Judgement:
         sides = _sides_as_data(question)

@@ -22,33 +22,20 @@ from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
 from recall_server.integrations.extraction.rules.merge import all_said
-from recall_server.integrations.llm.model_api import CALL_TOKENS_MAX, Line, ModelApi, json_object
-from recall_server.integrations.llm.prompts import Prompt
+from recall_server.integrations.llm.model_api import Line, json_object
+from recall_server.integrations.llm.role import ModelRole
 
 OUTPUT = json_object({"text": {"type": "string"}})
 
 
-class ModelMerger(Merger):
+class ModelMerger(ModelRole, Merger):
     """The port `Merger` over a language model.
 
     If one memory says what all others do, or the texts are too long, the rules decide without a
     call. An unusable answer is no error here.
     """
 
-    def __init__(self, api: ModelApi, *, prompt: Prompt) -> None:
-        self._api = api
-        self._prompt = prompt
-
-    @property
-    def name(self) -> str:
-        return f"{self._api.vendor}/{self._api.model}/merge/{self._prompt.version}"
-
-    @property
-    def call_tokens_max(self) -> int:
-        return CALL_TOKENS_MAX
-
-    async def close(self) -> None:
-        await self._api.close()
+    role = "merge"
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
         said = await all_said(memories)
