@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -97,6 +98,7 @@ READERS = 4
 # All others wait for a purge, so it does not wait long itself but is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
 MIGRATION_BUSY_TIMEOUT_MS = 60_000
+JOURNAL_RETRY_S = 0.01
 
 _BEGIN_READ = step_of("BEGIN", {})
 _SYNCED = step_of("PRAGMA synchronous=FULL", {})
@@ -136,7 +138,7 @@ class SqliteDriver:
             self._file = _create_private(self._path)
             self._stack.push_async_callback(self._sync.close)
             self._writer = await self._stack.enter_async_context(connected(self._path))
-            await self._writer.run(step_of("PRAGMA journal_mode=WAL", {}))
+            await _keep_journal(self._writer)
             for _ in range(READERS):
                 reader = await self._stack.enter_async_context(connected(self._path, reads=True))
                 self._readers.append(reader)
@@ -364,6 +366,25 @@ class SqliteDriver:
         nothing: tuple[tuple[str, str], ...] = ()
         for one in nothing:
             yield one
+
+
+async def _keep_journal(writer: SqliteConnection) -> None:
+    """Switch the file to a write-ahead journal, so that readers and a writer do not wait for each
+    other.
+
+    SQLite answers "busy" at once, whatever `busy_timeout` is, if another connection switches the
+    same new file: ask again for as long.
+    """
+    ends = monotonic() + BUSY_TIMEOUT_MS / 1000
+    switched = False
+    while not switched:
+        try:
+            await writer.run(step_of("PRAGMA journal_mode=WAL", {}))
+            switched = True
+        except DatabaseUnavailable:
+            if monotonic() > ends:
+                raise
+            await asyncio.sleep(JOURNAL_RETRY_S)
 
 
 def _create_private(path: Path) -> tuple[int, int]:

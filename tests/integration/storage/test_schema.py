@@ -15,6 +15,7 @@ from recall_server.storage import driver_for
 from recall_server.storage.bound_connection import load
 from recall_server.storage.index.vector_cache import code
 from recall_server.storage.migrations import migrate, pending, read
+from recall_server.storage.sqlite.driver import SqliteDriver
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.limits import EVENT_BYTES
 from recall_server.storage.tables.registry import Part, Table
@@ -49,6 +50,14 @@ async def test_each_migration_is_applied_once(empty: Path | str) -> None:
 
     assert await run(empty, shipped("migrations")) == names
     assert await run(empty, shipped("migrations")) == []
+
+
+async def test_all_who_create_a_file_at_once_open_it(tmp_path: Path) -> None:
+    # One of eight times, two of four meet while they switch the journal.
+    for number in range(30):
+        drivers = [SqliteDriver(tmp_path / f"{number}.db") for _ in range(4)]
+        await asyncio.gather(*(driver.open() for driver in drivers))
+        await asyncio.gather(*(driver.close() for driver in drivers))
 
 
 async def test_replicas_that_start_at_once_migrate_once(empty: Path | str) -> None:
