@@ -1,5 +1,6 @@
 """`recall install`: set up an MCP client."""
 
+import asyncio
 import shutil
 import sys
 from pathlib import Path
@@ -7,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from recall_server.cli.shared import fail
+from recall_server.cli.shared import fail, waiting
 from recall_server.cli.stdio import TokenFile, Url
 from recall_server.domain.errors import RecallError
+from recall_server.integrations.redaction import SecretRedactor
 from recall_server.local import installing
 from recall_server.local.clients import CLIENTS, Client
 from recall_server.local.targets import RemoteServer
@@ -46,6 +48,10 @@ def install(  # noqa: PLR0917  # options, each by its name
     except RecallError as error:
         fail(error.message, error.code)
     _tell(client, changes, dry_run=dry_run, remove=remove)
+    if not (url or dry_run or remove):
+        # A machine compiles these rules once, for seconds: the first text would wait for them.
+        with waiting("Compiling the rules that find secrets, once on this machine"):
+            asyncio.run(SecretRedactor().ready())
 
 
 def _options(url: str, token_file: Path | None) -> list[str]:

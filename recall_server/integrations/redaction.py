@@ -64,7 +64,7 @@ class SecretRedactor:
         await asyncio.to_thread(_scanner)
 
     async def redact(self, text: str) -> tuple[str, int]:
-        if len(text) > INLINE_CHARS_MAX or not _loaded.cache_info().currsize:
+        if len(text) > INLINE_CHARS_MAX or not loaded():
             return await asyncio.to_thread(redacted, text)
         self._inline_chars += len(text) + CHARS_OF_A_CALL
         if self._inline_chars > INLINE_CHARS_MAX:
@@ -74,9 +74,14 @@ class SecretRedactor:
         return redacted(text)
 
     async def redact_parts(self, parts: Sequence[str]) -> tuple[list[str], int]:
-        if sum(map(len, parts)) <= INLINE_CHARS_MAX and _loaded.cache_info().currsize:
+        if sum(map(len, parts)) <= INLINE_CHARS_MAX and loaded():
             return redacted_parts(parts)
         return await asyncio.to_thread(redacted_parts, parts)
+
+
+def loaded() -> bool:
+    """Return whether this process has loaded the rules."""
+    return _loaded.cache_info().currsize > 0
 
 
 def _scanner() -> "Scanner":

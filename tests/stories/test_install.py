@@ -3,11 +3,14 @@
 import json
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomlkit
+from platformdirs import user_cache_path
 
 from recall_server.local.clients import CLIENTS, Client
 from tests.support.cli import Said, recall, refused
@@ -29,6 +32,8 @@ THERE: dict[str, str] = {
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
+    # The code that is compiled once on a machine, which takes 12 s.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(user_cache_path()))
     monkeypatch.setenv("HOME", str(folder))
     return folder
 
@@ -211,6 +216,24 @@ def test_a_client_gets_hooks_beside_those_there(home: Path, name: str) -> None:
     assert "hooks is already in" in again.out
     install(client, "--remove")
     assert read(settings) == json.loads(hooks_there(event))
+
+
+LOADED_AFTER = """
+from recall_server.cli.install import install
+from recall_server.integrations.redaction import loaded
+install("cursor", {options})
+print(loaded())
+"""
+
+
+@pytest.mark.parametrize(("options", "prepared"), [("", True), ("dry_run=True", False)])
+def test_installing_prepares_the_rules_that_the_first_text_needs(
+    options: str, *, prepared: bool
+) -> None:
+    program = [sys.executable, "-c", LOADED_AFTER.format(options=options)]
+    said = subprocess.run(program, check=True, capture_output=True, text=True)
+
+    assert said.stdout.splitlines()[-1] == str(prepared)
 
 
 def test_an_unknown_client_is_refused_with_the_names_of_those_there_are() -> None:
