@@ -3,6 +3,7 @@ server.
 """
 
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -50,7 +51,7 @@ ValidAfter = Annotated[
 ValidBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
 
 
-@with_target
+@partial(with_target, creates=True)
 async def add(
     target: Target,
     *,
@@ -69,7 +70,9 @@ async def add(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store a text, and show the memories that are made of it."""
+    """Store a text, and show the memories that are made of it. Where nothing
+    was stored yet, the text begins the database of the local server.
+    """
     said = _standard_input() if text == "-" else text
     stored = await target.ask(
         operations.memories.STORE_MEMORY,

@@ -31,12 +31,14 @@ from recall_server.cli.shared import (
     run,
     settings,
     signed,
+    waiting,
 )
 from recall_server.config import Access
-from recall_server.domain.errors import Invalid, NamespaceNotAllowed
+from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.task import JobState
 from recall_server.local import folders
+from recall_server.local.starting import Local
 from recall_server.services.tasks.reviews import OPERATOR
 
 TIMEOUT_S = 60.0
@@ -163,16 +165,19 @@ class Server(Target):
         return data
 
 
-def with_target(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def with_target(
+    act: Callable[..., Awaitable[None]], *, creates: bool = False
+) -> Callable[..., None]:
     """Make a command of `act`, which takes a target. The other parameters of `act` come after the
-    namespace, the first argument, and before the options that name the target.
+    namespace, the first argument, and before the options that name the target. `creates`: where
+    nothing was stored yet and no target is named, create the database of the local server.
     """
 
     def command(
         name: str, db: str | None, url: str | None, token_file: Path | None, **given: Any
     ) -> None:
         taken = given[needed] if needed else None
-        on_target(name, db, url, token_file, partial(act, **given), taken=taken)
+        on_target(name, db, url, token_file, partial(act, **given), taken=taken, creates=creates)
 
     needed = next(
         (
@@ -195,9 +200,10 @@ def on_target(
     act: Callable[[Target], Awaitable[None]],
     *,
     taken: str | None = None,
+    creates: bool = False,
 ) -> None:
     """Run `act` on the target that the options and the environment name: --db takes precedence over
-    RECALL_URL. `taken`: the first argument, if it is no namespace.
+    RECALL_URL. `taken`: the first argument, if it is no namespace. `creates`: as `with_target`.
     """
     if db is not None and url is not None:
         fail("Give --db or --url, not both.")
@@ -215,16 +221,29 @@ def on_target(
             )
         await act(Database(built, found))
 
-    in_application(db or _local(), here)
+    in_application(db or _local(creates=creates), here)
 
 
-def _local() -> str | None:
+def _local(*, creates: bool) -> str | None:
     """Return the database of the local server, which the clients of this machine use, if no other
-    is named or is in this folder.
+    is named or is in this folder. Make it if there is none and the command `creates`.
     """
     chosen, path = settings(None), folders.database()
-    named = not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set)
-    return None if named or chosen.db_path.exists() or not path.exists() else str(path)
+    if not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set) or chosen.db_path.exists():
+        return None
+    if not path.exists():
+        if not creates:
+            fail(
+                "Nothing is stored here yet. Store a text with `recall add TEXT`, or name a "
+                "database with --db or a server with --url.",
+                "DATABASE_UNUSABLE",
+            )
+        try:
+            with waiting("Creating a database"):
+                Local(path).create()
+        except RecallError as error:
+            fail(error.message, error.code)
+    return str(path)
 
 
 async def _on_server(

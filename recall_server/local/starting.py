@@ -6,6 +6,8 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +56,23 @@ class Local:
         """Return the address of the server, which is started if none runs. Raises
         `ServerUnreachable`.
         """
+        with self._locked_start():
+            self._make_token()
+            return presence.address_of(self.database) or self._start()
+
+    def create(self) -> None:
+        """Create the database, and its token, if there is none. Raises `ServerUnreachable`."""
+        folders.private(self.database.parent)
+        with self._locked_start():
+            self._make_token()
+
+    @contextmanager
+    def _locked_start(self) -> Iterator[None]:
+        """Hold the lock under which a server of this file is started."""
         lock = FileLock(self.database.with_name(f"{self.database.name}.starting"), mode=0o600)
         try:
             with lock.acquire(timeout=START_S):
-                self._make_token()
-                return presence.address_of(self.database) or self._start()
+                yield
         except OSError as error:
             raise ServerUnreachable(
                 f"The local server cannot be started: {error.filename} ({error.strerror})."

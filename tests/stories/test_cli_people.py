@@ -17,6 +17,7 @@ import pytest
 from docs import generate
 from recall_server.api import operations
 from recall_server.local import folders
+from recall_server.local.starting import Local
 from tests.support.cli import Said, clean_environment, recall, refused
 from tests.support.isolation import ORDER
 from tests.support.processes import Server, free_port, new_token
@@ -153,6 +154,20 @@ def test_people_see_what_the_clients_of_this_machine_stored() -> None:
 
     assert "allergic to penicillin" in elsewhere.out
     assert here.out == "There are no memories here.\n"
+
+
+def test_the_first_text_begins_the_memory_that_the_clients_share() -> None:
+    before = recall("list")
+    wrong = recall("add", "I live in Porto.", recall_db_path="mistyped.db")
+    added = recall("add", "I'm allergic to penicillin.")
+    listed = recall("list")
+
+    refused(before, "DATABASE_UNUSABLE", "recall add TEXT")
+    refused(wrong, "DATABASE_UNUSABLE", "mistyped.db")
+    assert added.code == 0
+    assert "allergic to penicillin" in listed.out
+    assert Local(folders.database()).token().startswith("rcl_")
+    assert not [*Path().iterdir()]
 
 
 async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
