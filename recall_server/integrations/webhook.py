@@ -288,14 +288,16 @@ class Webhook:
         if self._transport is not None:
             await self._transport.aclose()
 
-    def _opened(self) -> httpx2.AsyncHTTPTransport:
+    async def _opened(self) -> httpx2.AsyncHTTPTransport:
         # Opened on first use: reading the system's certificates takes longer than the rest of a
-        # start. Not a client, which would follow redirects, keep cookies and read the environment.
-        # No connection is kept: the next one to the same address may be for another name, with
-        # another certificate.
+        # start, and too long for the event loop. Not a client, which would follow redirects, keep
+        # cookies and read the environment. No connection is kept: the next one to the same address
+        # may be for another name, with another certificate.
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)
         if self._transport is None:
             self._transport = httpx2.AsyncHTTPTransport(
-                verify=self._tls or True,
+                verify=self._tls,
                 trust_env=False,
                 limits=httpx2.Limits(max_keepalive_connections=0),
             )
@@ -371,7 +373,8 @@ class Webhook:
                 **({"trace": _awaiting(asked.before)} if asked.before else {}),
             },
         )
-        response = await self._opened().handle_async_request(request)
+        transport = await self._opened()
+        response = await transport.handle_async_request(request)
         try:
             body = b""
             if asked.read_max and response.status_code == HTTPStatus.OK:

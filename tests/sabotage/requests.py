@@ -10,7 +10,7 @@ BREAKAGES = (
         "recall_server.integrations.webhook:Webhook._sent_to",
         Instead(
             "handle_async_request",
-            "await httpx2.AsyncClient(transport=self._opened(), follow_redirects=True).send(request)",
+            "await httpx2.AsyncClient(transport=transport, follow_redirects=True).send(request)",
         ),
         ("tests/integration/http/test_webhook.py::test_a_redirect_is_an_answer_and_not_an_order",),
     ),

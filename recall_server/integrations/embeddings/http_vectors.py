@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Sequence
 from http import HTTPStatus
 
@@ -40,6 +41,7 @@ class HttpEmbedder:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._timeout_s = timeout_s
         self._batch = batch
+        self._tls: ssl.SSLContext | None = None
         self._client: httpx2.AsyncClient | None = None
         self._dimensions = 0
 
@@ -93,7 +95,8 @@ class HttpEmbedder:
         return rows
 
     async def _post(self, question: dict[str, object], count: int) -> bytes:
-        async with self._opened().stream("POST", self._url, json=question) as response:
+        client = await self._opened()
+        async with client.stream("POST", self._url, json=question) as response:
             if response.status_code != HTTPStatus.OK:
                 raise _unavailable(f"answered {response.status_code}")
             body = bytearray()
@@ -104,11 +107,14 @@ class HttpEmbedder:
                     raise _unavailable("answered at too great a length")
         return bytes(body)
 
-    def _opened(self) -> httpx2.AsyncClient:
+    async def _opened(self) -> httpx2.AsyncClient:
         # Opened on first use, as reading the system's certificates takes a while. It ignores the
         # environment: a proxy that is meant for other programs would see every text.
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)
         if self._client is None:
             self._client = httpx2.AsyncClient(
+                verify=self._tls,
                 headers=self._headers,
                 timeout=self._timeout_s,
                 limits=httpx2.Limits(keepalive_expiry=IDLE_S),

@@ -22,6 +22,7 @@ from recall_server.domain.errors import Invalid, PushFailed, PushUrlRefused
 from recall_server.integrations.webhook import Answer, Exempt, Resolver, Webhook, is_public
 from tests.support.models import Manner, Reply
 from tests.support.receivers import OK, Receiver, loopback
+from tests.support.stalls import readers_of_certificates
 
 PUBLIC = ["93.184.216.34", "1.1.1.1", "172.15.0.1", "100.63.255.255", "2606:4700::1111"]
 PRIVATE = [
@@ -204,6 +205,17 @@ async def test_an_allowed_receiver_gets_the_body_under_its_own_name() -> None:
     assert (got.method, got.path, got.body) == ("POST", "/a?b=c", b"{}")
     assert got.headers["host"] == f"hooks.test:{port}"
     assert got.headers["content-type"] == "application/a2a+json"
+
+
+async def test_the_certificates_are_not_read_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readers = readers_of_certificates(monkeypatch)
+    async with Receiver() as receiver, webhook(None, receiver.authority) as hook:
+        await hook.post(receiver.url, b"{}", {})
+
+    assert readers
+    assert threading.get_ident() not in readers
 
 
 async def test_the_same_receiver_is_refused_where_it_is_not_allowed() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from recall_server.domain.errors import EmbedderUnavailable, Invalid
 from recall_server.integrations.embeddings import TEXT_CHARS_MAX
 from recall_server.integrations.embeddings.http_vectors import HttpEmbedder
 from tests.support.models import Manner, Reply, ScriptedModel, json_reply
+from tests.support.stalls import readers_of_certificates
 
 SECRET = "sk-very-secret"
 TEXT = "the words of a tenant"
@@ -65,6 +67,17 @@ async def test_it_asks_as_the_api_is_asked_and_takes_the_vectors_by_their_index(
     assert rows.tolist() == [pytest.approx([0.6, 0.8]), [0.0, -1.0]]
     assert embedder.dimensions == 2
     assert embedder.model == "http/some-model"
+
+
+async def test_the_certificates_are_not_read_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readers = readers_of_certificates(monkeypatch)
+    async with endpoint(vectors([3.0, 4.0])) as (_, embedder):
+        await embedder.embed(["one"])
+
+    assert readers
+    assert threading.get_ident() not in readers
 
 
 async def test_without_a_key_none_is_sent() -> None:
