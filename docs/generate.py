@@ -27,6 +27,7 @@ from recall_server.domain import errors
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.local import installing
 from recall_server.local.clients import CLIENTS, Client
+from recall_server.storage.tables.registry import TABLES, Table
 
 PAGES = Path(__file__).parent / "reference"
 CLIENT_PAGES = Path(__file__).parent / "clients"
@@ -231,6 +232,33 @@ def errors_page() -> str:
     return _table(("Code", "HTTP", "Message, where the error says nothing more exact"), rows)
 
 
+def tables_page() -> str:
+    rows = [
+        (f"`{one.name}`", one.holds, ", ".join(f"`{column}`" for column in one.said), _erased(one))
+        for one in TABLES
+    ]
+    return _table(("Table", "A row is", "Words and names", "When something is erased"), rows)
+
+
+def _erased(table: Table) -> str:
+    """Return what erasures do to the rows of a table."""
+    if not table.tenant:
+        return "holds nothing of a namespace"
+    done = []
+    if table.goes_with:
+        parts = " or ".join(dict.fromkeys(str(part) for part, _ in table.goes_with))
+        done.append(f"the row is deleted with its {parts}")
+    if table.redacted:
+        done.append(f"words are overwritten in {', '.join(f'`{name}`' for name in table.redacted)}")
+    if table.labels:
+        done.append("a name is taken out of the labels")
+    if table.named and not table.goes_with:
+        done.append(f"if it has an erased name, {table.named}")
+    if table.kept:
+        done.append(f"kept when the namespace is erased ({table.kept})")
+    return "; ".join(done) or "the row is deleted with the namespace"
+
+
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines: list[tuple[str, ...]] = [head, ("---",) * len(head), *rows]
     return "".join(
@@ -244,6 +272,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "settings.md": settings_page,
     "errors.md": errors_page,
+    "tables.md": tables_page,
 }
 
 

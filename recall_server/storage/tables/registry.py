@@ -34,7 +34,7 @@ class Named(StrEnum):
 
 @dataclass(frozen=True)
 class Table:
-    """One table.
+    """One table. A row of it `holds` what is said there.
 
     `key` is the primary key without the namespace. `goes_with` names, for each part whose erasure
     deletes rows of this table, the columns with the id of that part, the owner last. `redacted`
@@ -54,6 +54,7 @@ class Table:
     """
 
     name: str
+    holds: str
     key: tuple[str, ...] = ("id",)
     goes_with: tuple[tuple[Part, str], ...] = ()
     redacted: tuple[str, ...] = ()
@@ -132,6 +133,7 @@ OURS = frozenset(
 TABLES = (
     Table(
         "runs",
+        "a task of A2A: its request, its state and what came of it",
         goes_with=((Part.TASK, "id"),),
         ends_work=True,
         scoped=True,
@@ -147,6 +149,7 @@ TABLES = (
     ),
     Table(
         "run_events",
+        "what changed in a task, for the streams and pushes that tell it",
         key=("run_id", "seq"),
         goes_with=((Part.TASK, "run_id"),),
         ends_work=True,
@@ -156,6 +159,7 @@ TABLES = (
     ),
     Table(
         "push_configs",
+        "a receiver that a caller named for one task",
         key=("run_id", "id"),
         goes_with=((Part.TASK, "run_id"),),
         ends_work=True,
@@ -169,6 +173,7 @@ TABLES = (
     ),
     Table(
         "webhooks",
+        "a receiver that an owner named for the namespace",
         rest="receivers of the namespace, whatever is erased of it",
         said=("url",),
         named=Named.DELETED,
@@ -181,6 +186,7 @@ TABLES = (
     ),
     Table(
         "webhook_events",
+        "what webhooks still have to be told",
         key=("seq",),
         goes_with=tuple((part, "item_id") for part in (Part.TASK, Part.MEMORY, Part.PASSAGE)),
         ends_work=True,
@@ -189,6 +195,7 @@ TABLES = (
     ),
     Table(
         "operations",
+        "a job in the background: extract, consolidate, push, purge and others",
         rest="a job names ids, and the limits of who began it; those under way are fenced",
         said=("payload",),
         named=Named.REDACTED,
@@ -203,6 +210,7 @@ TABLES = (
     ),
     Table(
         "memory_events",
+        "a change of a memory or a passage: when, why, by whom, and what was before",
         key=("seq",),
         goes_with=(
             (Part.MEMORY, "item_id"),
@@ -217,6 +225,7 @@ TABLES = (
     ),
     Table(
         "decisions",
+        "an answer to a question about a memory",
         key=("memory_id", "question_id"),
         goes_with=((Part.MEMORY, "memory_id"),),
         exported="memory",
@@ -224,6 +233,7 @@ TABLES = (
     ),
     Table(
         "disputes",
+        "a memory on one side of a contradiction that no rule could settle",
         key=("question_id", "memory_id"),
         goes_with=((Part.MEMORY, "memory_id"),),
         exported="memory",
@@ -231,6 +241,7 @@ TABLES = (
     ),
     Table(
         "proposals",
+        "a memory that waits for an approval",
         key=("id", "memory_id"),
         goes_with=((Part.MEMORY, "memory_id"),),
         exported="memory",
@@ -238,6 +249,7 @@ TABLES = (
     ),
     Table(
         "relations",
+        "an edge between two memories, with its reason and confidence",
         key=("from_id", "to_id", "kind"),
         goes_with=((Part.MEMORY, "to_id"), (Part.MEMORY, "from_id")),
         exported="memory",
@@ -245,6 +257,7 @@ TABLES = (
     ),
     Table(
         "citations",
+        "the words that a memory rests on, as a place in a text",
         key=("memory_id", "position"),
         goes_with=((Part.MEMORY, "memory_id"),),
         exported="memory",
@@ -252,6 +265,7 @@ TABLES = (
     ),
     Table(
         "memories",
+        "a memory: its words, type, state and times",
         goes_with=((Part.MEMORY, "id"),),
         words=_words("text topic container entity attribute value"),
         labels=_words("session_id agent_id tags metadata extractor"),
@@ -272,6 +286,7 @@ TABLES = (
     ),
     Table(
         "memory_counts",
+        "how many active memories there are of each type and topic",
         key=("type", "topic"),
         rest="counted down with each memory",
         said=("topic",),
@@ -281,6 +296,7 @@ TABLES = (
     ),
     Table(
         "quarantine",
+        "why a turn is hidden, and what was decided about it",
         key=("item_id",),
         goes_with=((Part.EPISODE, "episode_id"),),
         not_exported="a hidden turn is exported as hidden; why it is stays here",
@@ -288,6 +304,7 @@ TABLES = (
     ),
     Table(
         "forgotten",
+        "words that are hidden because they were forgotten",
         key=("item_id", "episode_id", "span_start", "span_end"),
         goes_with=((Part.MEMORY, "item_id"), (Part.EPISODE, "episode_id")),
         exported="episode",
@@ -295,6 +312,7 @@ TABLES = (
     ),
     Table(
         "turns",
+        "one speaker's words in a text, with the time when they were said",
         goes_with=((Part.EPISODE, "episode_id"),),
         labels=_words("speaker session"),
         said=_words("speaker session"),
@@ -307,6 +325,7 @@ TABLES = (
     ),
     Table(
         "episodes",
+        "a text as it was handed in, with its labels",
         goes_with=((Part.EPISODE, "id"),),
         redacted=_words("text content_hash idempotency_key request_digest"),
         labels=_words(
@@ -332,6 +351,7 @@ TABLES = (
     ),
     Table(
         "embeddings",
+        "the vector of a memory or a passage",
         key=("item_id", "document", "model"),
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
@@ -339,6 +359,7 @@ TABLES = (
     ),
     Table(
         "documents",
+        "an entry of the index: a memory or a passage",
         key=("slot",),
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
@@ -349,6 +370,7 @@ TABLES = (
     ),
     Table(
         "postings",
+        "a closed list of the entries that have a word",
         key=("term", "slot"),
         rest="an item is taken out of the word index by its words",
         said=("term",),
@@ -358,6 +380,7 @@ TABLES = (
     ),
     Table(
         "terms",
+        "a word, in how many entries it is, and the open list of them",
         key=("term",),
         rest="an item is taken out of the word index by its words",
         said=("term",),
@@ -367,6 +390,7 @@ TABLES = (
     ),
     Table(
         "audit_details",
+        "the labels of a call, apart from its record so that they can be erased",
         key=("record_id",),
         rest="labels of calls; the chain keeps their digest",
         said=("details",),
@@ -376,6 +400,7 @@ TABLES = (
     ),
     Table(
         "call_counts",
+        "the calls of a token in a minute, for the rate limit that servers share",
         key=("accessor", "minute"),
         rest="numbers of calls",
         not_exported="only the last minutes",
@@ -383,6 +408,7 @@ TABLES = (
     ),
     Table(
         "revoked_children",
+        "a revoked JWT that a token delegated",
         key=("parent", "jti"),
         rest="ids of tokens",
         not_exported="tokens open this server only",
@@ -390,6 +416,7 @@ TABLES = (
     ),
     Table(
         "closed_containers",
+        "a container that is being erased",
         key=("erasure_id",),
         rest="the names of containers that are being erased; deleted when they are",
         said=("container",),
@@ -399,6 +426,7 @@ TABLES = (
     ),
     Table(
         "model_spend",
+        "the tokens of language models that were used on a day",
         key=("day",),
         rest="numbers of tokens of language models",
         not_exported="only the last days",
@@ -406,6 +434,7 @@ TABLES = (
     ),
     Table(
         "namespaces",
+        "a namespace: its policy, counts and legal hold",
         key=(),
         rest="settings and counts",
         said=("held_because",),
@@ -419,6 +448,7 @@ TABLES = (
     ),
     Table(
         "api_tokens",
+        "a token: its hash, scopes, limits and times",
         key=("accessor",),
         rest="tokens of the namespace, whatever is erased of it",
         said=_words("label topics agent_id containers"),
@@ -433,6 +463,7 @@ TABLES = (
     ),
     Table(
         "tool_call_records",
+        "a record of the audit log, in a chain of digests",
         rest="the audit log: ids, counts and codes, never text",
         kept="the audit log: ids, counts and codes, never text",
         exported="audit",
@@ -444,6 +475,7 @@ TABLES = (
     ),
     Table(
         "audit_heads",
+        "the end of the chain of a namespace",
         key=(),
         rest="the last record of the audit log",
         kept="the last record of the audit log",
@@ -452,6 +484,7 @@ TABLES = (
     ),
     Table(
         "erasures",
+        "an erasure, and its receipt",
         rest="what was erased, in numbers",
         kept="what was erased, in numbers",
         not_exported="receipts are those of the server that erased",
@@ -462,6 +495,7 @@ TABLES = (
     ),
     Table(
         "erased",
+        "a keyed digest of an erased text",
         key=("digest", "topic_digest", "container_digest", "agent_digest"),
         rest="keyed digests, so that the same is not taken in again",
         kept="keyed digests, so that the same is not taken in again",
@@ -469,6 +503,7 @@ TABLES = (
     ),
     Table(
         "queues",
+        "when the next job of a namespace is due",
         key=("pushes",),
         rest="when the next job is due",
         kept="when the next job is due, until there is none: one may be a purge",
@@ -476,10 +511,21 @@ TABLES = (
         inner=("due_at",),
         local="it is asked for the next namespace of all",
     ),
-    Table("schema_version", key=("version",), tenant=False, local="migrations are run there"),
-    Table("server", key=("singleton",), tenant=False),
-    Table("rejected_keys", key=("role",), tenant=False),
-    Table("failing_work", key=("work",), tenant=False),
+    Table(
+        "schema_version",
+        "a migration that was applied",
+        key=("version",),
+        tenant=False,
+        local="migrations are run there",
+    ),
+    Table(
+        "server",
+        "the key of this database's receipts, and when all earlier tokens ended",
+        key=("singleton",),
+        tenant=False,
+    ),
+    Table("rejected_keys", "a role whose model has rejected the key", key=("role",), tenant=False),
+    Table("failing_work", "background work that fails", key=("work",), tenant=False),
 )
 BY_NAME = {table.name: table for table in TABLES}
 TENANT = tuple(table.name for table in TABLES if table.tenant)
