@@ -49,14 +49,22 @@ Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of
 @with_application
 async def tail(
     built: Application,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
+    ] = None,
     tail: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many of the newest records.")
     ] = 20,
-    name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
+    named: Annotated[
+        str | None, typer.Option("--namespace", help="The same as NAMESPACE.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest records: every operation, its caller and its outcome."""
-    audit, ns = built.services.audit, namespace(name) if name is not None else None
+    if name and named:
+        fail("Give NAMESPACE or --namespace, not both.")
+    chosen = name or named
+    audit, ns = built.services.audit, namespace(chosen) if chosen is not None else None
     records = await audit.newest(ns, tail)
     if ns is not None:
         await observed(built, ns, operations.audit.READ_AUDIT, records=len(records))

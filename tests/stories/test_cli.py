@@ -174,6 +174,8 @@ def test_the_book_and_the_counts_are_shown(url: str) -> None:
         recall("create-token", name, "--db", url)
     newest = recall("audit", "tail", "--tail", "2", "--db", url, "--json").json()
     bobs = recall("audit", "tail", "--namespace", "bob", "--db", url, "--json").json()
+    positional = recall("audit", "tail", "bob", "--db", url, "--json").json()
+    both = recall("audit", "tail", "bob", "--namespace", "alice", "--db", url)
     table = recall("audit", "tail", "--db", url)
     state = recall("status", "--db", url, "--json").json()
     text = recall("status", "--db", url)
@@ -184,6 +186,9 @@ def test_the_book_and_the_counts_are_shown(url: str) -> None:
     assert isinstance(state, dict)
     assert [line["namespace"] for line in newest] == ["bob", "alice"]
     assert [line["operation"] for line in bobs] == ["create_token"]
+    assert isinstance(positional, list)
+    assert {line["namespace"] for line in positional} == {"bob"}
+    refused(both, "INVALID_ARGUMENT", "not both")
     assert table.out.count("create_token") == 3
     assert state["engine"] == ("postgres" if "://" in url else "sqlite")
     assert (state["namespaces"], state["findable_items"]) == (2, 0)
