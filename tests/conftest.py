@@ -41,4 +41,4 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000)
+    gc.set_threshold(50_000, 20, 50)

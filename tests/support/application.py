@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+from pydantic import BaseModel
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
@@ -20,15 +20,9 @@ from tests.support.runtime import Clock, RandomBytes
 class _Given(Settings):
     """The settings of a test, without the environment: reading it takes a tenth of a test."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        *_others: PydanticBaseSettingsSource,
-        **_by_name: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
+    def __init__(self, **given: Any) -> None:
+        known = {name: value for name, value in given.items() if value is not None}
+        BaseModel.__init__(self, **known)
 
 
 def settings_for(database: Path | str, **given: Any) -> Settings:

@@ -6,17 +6,14 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from typer.testing import CliRunner
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli.commands import app
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.moments import utc_now
@@ -25,6 +22,7 @@ from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import Head
 from recall_server.services.audit.verification import PURPOSE
 from tests.support.application import settings_for
+from tests.support.cli import Said, invoked
 from tests.support.engines import KEY_FILE
 
 ALICE, BOB = Namespace("alice"), Namespace("bob")
@@ -196,24 +194,13 @@ def written(path: Path, lines: list[Record]) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class Said:
-    """The exit of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
 def recall(database: Database | None, *command: object, **settings: object) -> Said:
     env = {"RECALL_EMBEDDER": "none", **{k.upper(): str(v) for k, v in settings.items()}}
     if isinstance(database, str):
         env |= {"RECALL_DB_URL": database, "RECALL_KEY_FILE": str(KEY_FILE)}
     elif database is not None:
         env |= {"RECALL_DB_PATH": str(database)}
-    done = CliRunner().invoke(app, [str(part) for part in command], env=env)
-    assert isinstance(done.exception, SystemExit | None), done.exception
-    return Said(done.exit_code, done.stdout, done.stderr)
+    return invoked(command, env)
 
 
 def named(said: Said, seq: int, namespace: str = "alice") -> bool:

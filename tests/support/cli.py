@@ -6,19 +6,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
 import psycopg
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from recall_server.cli.commands import app
 from tests.support.logs import real_logs
 
 WITHIN_S = 30
+# Built once: it takes longer than most commands.
+_COMMAND = get_command(app)
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,21 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 
 def recall(*command: object, **settings: object) -> Said:
     """Run `recall COMMAND`, with these settings in the environment."""
-    env = {name.upper(): str(value) for name, value in settings.items()}
-    done = CliRunner().invoke(app, [str(part) for part in command], env=env)
-    assert isinstance(done.exception, SystemExit | None), done.exception
-    return Said(done.exit_code, done.stdout, done.stderr)
+    return invoked(command, {name.upper(): str(value) for name, value in settings.items()})
+
+
+def invoked(command: Sequence[object], env: Mapping[str, str], given: str = "") -> Said:
+    """Run `recall COMMAND` with this environment besides, and `given` as its input."""
+    with CliRunner().isolation(input=given, env=env) as (out, errors, _):
+        code: object = 0
+        try:
+            _COMMAND.main(args=[str(part) for part in command], prog_name="recall")
+        except SystemExit as ended:
+            code = ended.code or 0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        assert isinstance(code, int), code
+        return Said(code, out.getvalue().decode(), errors.getvalue().decode())
 
 
 def spawned(*command: str, may_override: bool = True, **settings: object) -> Said:

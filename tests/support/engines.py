@@ -40,6 +40,9 @@ _SETTINGS = {
     "min_wal_size": "32MB",
     # It would take locks that a purge waits for, at random moments.
     "autovacuum": "off",
+    # Tests kill processes, and no machine: what the kernel has is as good as on a disk.
+    "fsync": "off",
+    "full_page_writes": "off",
 }
 _numbers = itertools.count()
 
