@@ -342,10 +342,11 @@ def _print_memory(memory: Json) -> None:
 
 
 def _heading(item: Json) -> str:
-    """Return the id of a memory or hit, its date, type and place."""
+    """Return the id of a memory or hit, when it was said (else stored), its type and place."""
+    date = item["source"]["said_at"] or item["created_at"]
     where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
     mark = "  unreconciled" if item.get("unreconciled") else ""
-    return f"{item['id']}  {item['created_at'][:10]}  {item['type']}  {where}{mark}"
+    return f"{item['id']}  {date[:10]}  {item['type']}  {where}{mark}"
 
 
 def _source(item: dict[str, Any]) -> str:

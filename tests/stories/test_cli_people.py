@@ -113,7 +113,7 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
     restored = await alice("restore", memory_id, "--json")
     again = await alice("list", "--tag", "home")
 
-    assert "Ana lives in Porto." in added.out
+    assert "  2025-03-01  fact  general\n    Ana lives in Porto." in added.out
     assert memory_id in moved.out
     assert [one["id"] for one in as_json["memories"]] == [memory_id]
     assert shown.out.index("Porto") < shown.out.index("Lisbon")

@@ -87,7 +87,7 @@ Wifi at the cabin: network Lakeview, password trout-44-blue. Our plumber is Jona
 Dentist on 3 December at 9:30, Dr. Meyer, Karl-Marx-Str. 12. Bring the insurance card.
   fact | Dentist on 3 December at 9:30, Dr. Meyer, Karl-Marx-Str. 12.
 Wir wohnen jetzt in der Hauptstr. 5 in Bonn.
-  fact | Wir wohnen jetzt in der Hauptstr. 5 in Bonn.
+  fact | Nutzer: Wir wohnen jetzt in der Hauptstr. 5 in Bonn.
 # A relative date counts from the day of a mail.
 From: Ruth <ruth@lets.example>\\nDate: Tue, 13 Oct 2020 09:14\\nSubject: Bins\\n\\nRecycling moves to Thursdays tomorrow.
   fact | Bins: Recycling moves to Thursdays tomorrow (14 October 2020).
@@ -114,7 +114,7 @@ Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in 
   fact | When is it due? – Ann: The 5th of each month, to Henrik Lund. Ann: He's only in until noon on Fridays.
 # No false facts.
 The Q4 target is now 1.2M.
-  fact | The Q4 target is now 1.2M. | Q4 target, version, 1.2M
+  fact | The Q4 target is now 1.2M. | Q4, target, 1.2M
 My boss is Danish.
   fact | The user's boss is Danish.
 Mama: Bescherung ist um fünf, vorher Kirche um halb vier.
@@ -185,7 +185,7 @@ I always book aisle seats.
 My favourite colour is teal.
   preference | The user's favourite colour is teal. | user, favorite_color, teal
 I used to live in Madrid.
-  fact | The user used to live in Madrid. | user, lives_in, Madrid | NOT
+  fact | The user used to live in Madrid. | user, lives_in, Madrid | NOT CORRECTS None
 Owen: I'm no longer vegetarian.
   fact | Owen is no longer vegetarian. | Owen, diet, vegetarian | NOT CORRECTS None
 I moved from Berlin to Lisbon last month.
@@ -205,7 +205,7 @@ The deadline for Atlas is 5 June.
 Project Falcon is due on 15 May.
   fact | Project Falcon is due on 15 May. | Project Falcon, deadline, 15 May
 The API rate limit is 1000 requests per minute.
-  fact | The API rate limit is 1000 requests per minute. | API rate limit, limit, 1000 requests per minute
+  fact | The API rate limit is 1000 requests per minute. | API rate, limit, 1000 requests per minute
 Tom owns the billing code.
   fact | Tom owns the billing code. | Tom, owns, the billing code
 Our standup is at 9:30.
@@ -289,7 +289,7 @@ Name: Max\\nBeruf: Pfleger\\nWohnort: Oslo
 Hanna: Einseiter bis Freitag
   fact | Hanna: Einseiter bis Freitag.
 Ich trinke am liebsten Kaffee. Nein, doch lieber Tee.
-  preference | Nutzer: Ich trinke am liebsten Kaffee. Nein, doch lieber Tee.
+  preference | Nutzer: Ich trinke am liebsten Tee. | user, drinks, Tee | CORRECTS Kaffee
 # Spanish.
 Vivo en Lisboa y soy alérgica a los cacahuetes.
   fact | Usuario: Vivo en Lisboa. | user, lives_in, Lisboa
@@ -468,7 +468,7 @@ Usuario: Vivo en Roma.\\nAsistente: Vivo en la nube.
 Jon: I moved to Rome, Gina.\\nGina: Wow!
   fact | Jon moved to Rome. | Jon, lives_in, Rome
 Our budget is 250 euros max. The park is free.
-  fact | The user: Our budget is 250 euros max. | user, budget, 250 euros max
+  fact | The user: Our budget is 250 euros max. | team, budget, 250 euros max
 We use Postgres for billing, not MySQL.
   fact | The team uses Postgres for billing, not MySQL. | team, uses_for_billing, Postgres | CORRECTS MySQL
 My boss, Renske, is fine with home office but wants me back on 2 December.
@@ -483,7 +483,113 @@ User: Je me lève à 8 h. Je ne mange plus de fromage.
 Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the import today.\\nNext release is 3 December.
   fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
   fact | Priya is reviewing the import today.
-  fact | Standup 2026-11-20: Next release is 3 December.
+  fact | Standup 2026-11-20: Next release is 3 December. | team, release_date, 3 December
+# What is replaced, moved or no longer so; a denial is of its own part of a sentence.
+We use Postgres instead of MySQL for billing now.
+  fact | The team uses Postgres instead of MySQL for billing now. | team, uses_for_billing, Postgres | CORRECTS MySQL
+Anna uses vim instead of emacs since May.
+  fact | Anna uses vim instead of emacs since May. | Anna, uses, vim | CORRECTS emacs
+Wir nutzen jetzt Postgres statt MySQL.
+  fact | Nutzer: Wir nutzen jetzt Postgres statt MySQL. | team, uses, Postgres | CORRECTS MySQL
+Ahora usamos Postgres en vez de MySQL.
+  fact | Usuario: Ahora usamos Postgres en vez de MySQL. | user, uses, Postgres | CORRECTS MySQL
+Nous utilisons Postgres au lieu de MySQL.
+  fact | Utilisateur: Nous utilisons Postgres au lieu de MySQL. | team, uses, Postgres | CORRECTS MySQL
+我们现在用Postgres代替MySQL。
+  fact | 用户：我们现在用Postgres代替MySQL。 | team, uses, Postgres | CORRECTS MySQL
+我们不再用MySQL，改用Postgres。
+  decision | 用户：我们不再用MySQL，改用Postgres。 | team, uses, Postgres | CORRECTS MySQL
+MySQLの代わりにPostgresを使っています。
+  fact | ユーザー：MySQLの代わりにPostgresを使っています。 | user, uses, Postgres | CORRECTS MySQL
+The deadline is now 3 March.
+  fact | The deadline is now 3 March. | team, deadline, 3 March
+The launch date has been moved to 5 May.
+  fact | The launch date has been moved to 5 May. | team, release_date, 5 May
+We moved the deadline from 1 March to 3 March.
+  fact | The team moved the deadline from 1 March to 3 March. | team, deadline, 3 March | CORRECTS 1 March
+Our deadline slipped from 1 March to mid April.
+  fact | The user: Our deadline slipped from 1 March to mid April. | team, deadline, mid April | CORRECTS 1 March
+We pushed the launch of Atlas to June.
+  fact | The user: We pushed the launch of Atlas to June. | Atlas, release_date, June
+We moved the meeting from Tuesday to Thursday.
+  fact | The user: We moved the meeting from Tuesday to Thursday. | meeting, schedule, Thursday | CORRECTS Tuesday
+The Atlas budget is now 40,000 euros.
+  fact | The Atlas budget is now 40,000 euros. | Atlas, budget, 40,000 euros
+We're raising the price of the Pro plan to 59 euros.
+  fact | The user: We're raising the price of the Pro plan to 59 euros. | Pro plan, price, 59 euros
+My rent went up to 950 euros.
+  fact | The user's rent went up to 950 euros. | user, rent, 950 euros
+Tom is now the owner of the billing service.
+  fact | Tom is now the owner of the billing service. | billing service, owner, Tom
+The owner of billing is Priya.
+  fact | The owner of billing is Priya. | billing, owner, Priya
+We upgraded Python from 3.11 to 3.12.
+  fact | The user: We upgraded Python from 3.11 to 3.12. | Python, version, 3.12 | CORRECTS 3.11
+We're on Node 20 now.
+  fact | The user: We're on Node 20 now. | Node, version, 20
+The staging server moved to port 9001.
+  fact | The staging server moved to port 9001. | staging server, port, 9001
+The standup moved to 9:45.
+  fact | The standup moved to 9:45. | standup, schedule, 9:45
+The old deadline was 1 March.
+  fact | The old deadline was 1 March.
+Atlas\\n\\n- Deadline: 3 March\\n- Budget: 40k
+  fact | Atlas: Deadline: 3 March. | Atlas, deadline, 3 March
+  fact | Atlas: Budget: 40k. | Atlas, budget, 40k
+Die Frist ist jetzt der 3. März.
+  fact | Die Frist ist jetzt der 3. März. | team, deadline, 3. März
+Wir haben das Treffen von Dienstag auf Donnerstag verschoben.
+  fact | Nutzer: Wir haben das Treffen von Dienstag auf Donnerstag verschoben. | Treffen, schedule, Donnerstag | CORRECTS Dienstag
+Hemos movido la entrega al 5 de mayo.
+  fact | Usuario: Hemos movido la entrega al 5 de mayo. | team, deadline, 5 de mayo
+La date limite a été repoussée au 5 mai.
+  fact | La date limite a été repoussée au 5 mai. | team, deadline, 5 mai
+预算从三万增加到四万。
+  fact | 用户：预算从三万增加到四万。 | team, budget, 四万 | CORRECTS 三万
+締め切りは5月5日に変更になりました。
+  fact | ユーザー：締め切りは5月5日に変更になりました。 | team, deadline, 5月5日
+I don't like trains anymore.
+  preference | The user doesn't like trains anymore. | user, likes, trains | NOT CORRECTS None
+Anna does not prefer trains any more.
+  preference | Anna does not prefer trains any more. | Anna, prefers, trains | NOT CORRECTS None
+I no longer work for Acme.
+  fact | The user no longer works for Acme. | user, works_at, Acme | NOT CORRECTS None
+I don't work at Acme.
+  fact | The user doesn't work at Acme. | user, works_at, Acme | NOT
+I'm not married.
+  fact | The user is not married. | user, relationship_status, married | NOT
+I stopped drinking coffee.
+  fact | The user stopped drinking coffee. | user, drinks, coffee | NOT CORRECTS None
+I gave up playing tennis.
+  fact | The user gave up playing tennis. | user, plays, tennis | NOT CORRECTS None
+Tom: I used to live in Rome and now I live in Oslo.
+  fact | Tom used to live in Rome and now they live in Oslo. | Tom, lives_in, Oslo | CORRECTS Rome
+I moved to Rome and no longer drive.
+  fact | The user moved to Rome and no longer drive. | user, lives_in, Rome
+I work at Acme, no longer at Siemens.
+  fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme
+Ich arbeite nicht bei Acme.
+  fact | Nutzer: Ich arbeite nicht bei Acme. | user, works_at, Acme | NOT
+Anna wohnt nicht mehr in Bonn.
+  fact | Anna wohnt nicht mehr in Bonn. | Anna, lives_in, Bonn | NOT CORRECTS None
+Ich habe aufgehört, Klavier zu spielen.
+  fact | Nutzer: Ich habe aufgehört, Klavier zu spielen. | user, plays, Klavier | NOT CORRECTS None
+He dejado de tomar café.
+  fact | Usuario: He dejado de tomar café. | user, drinks, café | NOT CORRECTS None
+No trabajo en Acme.
+  fact | Usuario: No trabajo en Acme. | user, works_at, Acme | NOT
+J'ai arrêté de boire du café.
+  fact | Utilisateur: J'ai arrêté de boire du café. | user, drinks, café | NOT CORRECTS None
+Je n'aime pas non plus les trains.
+  preference | Utilisateur: Je n'aime pas non plus les trains. | user, likes, trains | NOT
+我不在阿里工作了。
+  fact | 用户：我不在阿里工作了。 | user, works_at, 阿里 | NOT CORRECTS None
+我不住在北京。
+  fact | 用户：我不住在北京。 | user, lives_in, 北京 | NOT
+私は東京に住んでいません。
+  fact | ユーザー：私は東京に住んでいません。 | user, lives_in, 東京 | NOT
+もう電車は好きではありません。
+  preference | ユーザー：もう電車は好きではありません。 | user, likes, 電車 | NOT CORRECTS None
 """
 
 NOTHING = [
@@ -686,6 +792,8 @@ Ma voisine pense que le régime keto est dangereux à 50 ans.
 Mi hermano cree que Madrid tiene dos ríos.
 I'll buy two.
 Excel 365 shows the dates wrong without one.
+The deadline is tight.
+Je ne mange plus que des légumes.
 """),
     "受付：お電話ありがとうございます。\n田村：予約をお願いしたいんですが。",
     "Luc : Je le repasse le 3 juin.\nAnna : Depuis quand ?\nLuc : Depuis mai.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
@@ -12,8 +13,8 @@ from recall_server.integrations.extraction.rules.language import Table, table, t
 
 _SUBJECT_WORDS_MAX = 5
 _VALUE = (
-    r"(?P<v>(?:[^,.;:!?()\n，。；、：！？]|\.(?=\w)|,(?=\d{3})){1,60}?)"
-    r"(?=\s*(?:$|[,;:!?()，。；、：！？]|\.(?:\s|$)|[-–—](?:\s|$)|%s))"
+    r"(?P<v>(?:[^,.;:!?()\n，。；、：！？]|\.(?=\w)|(?<=\d)\.(?= \w)|,(?=\d{3})){1,60}?)"
+    r"(?=\s*(?:$|[;:!?()，。；、：！？]|,(?!\d{3})|(?<!\d)\.\s|\.$|[-–—](?:\s|$)|%s))"
 )
 _TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
 _NAME = (
@@ -22,8 +23,14 @@ _NAME = (
 _PREFERENCES = frozenset(("likes", "prefers", "interested_in", "nickname", "pronouns", "wants"))
 # Attributes whose values are times, or instructions that name one.
 _TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule", "wants"))
+# Attributes of what is worked on; if it is not named, it is that of the team.
+OF_THINGS = frozenset(
+    ("owner", "deadline", "version", "status", "budget", "limit", "schedule", "port")
+)
 _MY = re.compile(r"\b(?:my|me)\b", re.IGNORECASE)
-_REST = re.compile(r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) ")
+_REST = re.compile(
+    r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) |[，、；。]"
+)
 
 
 @dataclass(frozen=True)
@@ -36,15 +43,18 @@ class Speaker:
 
 @dataclass(frozen=True)
 class Found:
-    """The fact of a clause, the value that it replaces according to the text, and its subject."""
+    """The fact of a clause, the value that it replaces according to the text, and its subject.
+    `ended`: the text says that the value no longer holds.
+    """
 
     fact: Fact
     replaces: str | None = None
     subject: str = ""
+    ended: bool = False
 
     @property
     def is_habit(self) -> bool:
-        return self.fact.attribute in {"always", "never"}
+        return self.fact.attribute in {"always", "never", "drinks", "eats"}
 
     @property
     def is_preference(self) -> bool:
@@ -74,25 +84,45 @@ def _rows(name: str) -> tuple[_Row, ...]:
         "{v}": _VALUE % stop,
         "{w}": r"(?P<v>(?:[^,.;:!?()\n]|\.(?=\w)){1,60}?)",
         "{n}": _NAME if language.spaced else _VALUE % stop,
-        "{o}": r"(?P<o>[^,.;:!?()\n，。；、]{1,40}?)",
+        "{o}": r"(?P<o>(?:[^,.;:!?()\n，。；、]|[.,](?=\d)|(?<=\d)\.(?= )){1,40}?)",
+        "{k}": f"(?P<k>(?i:{'|'.join(words for _, words in given['things'])}))",
+        "{d}": _time_or_number(language) + _VALUE % stop,
         "{p}": r"(?P<p>[^\W\d][\w -]{0,30}?)",
         "{weekday}": f"(?i:{language.data['weekdays'].replace(' ', '|')})",
         "{number}": f"(?:{language.data['numbers'].replace(' ', '|')})",
     }
     rows = []
-    for attribute, written, *flags in given["rows"]:
+    for attribute, row, *flags in given["rows"]:
+        written = row
+        for part, words in given["parts"].items():
+            written = written.replace(f"{{{part}}}", words)
         anchored = written.startswith("{x}") and written[3:4] == " " and language.spaced
         pattern = written[4:] if anchored else written.replace("{x}", given["subject"])
         for hole, regex in holes.items():
-            # A group has one name in a pattern: the second {o} of a row is "o2".
-            for number in range(pattern.count(hole)):
-                name = hole[1]
-                named = regex.replace(f"<{name}>", f"<{name}{number + 1}>") if number else regex
-                pattern = pattern.replace(hole, named, 1)
-        compiled = re.compile(pattern)
+            pattern = pattern.replace(hole, regex)
+        compiled = re.compile(_numbered(pattern))
         literals = _literals(written) if language.spaced else ()
         rows.append(_Row(attribute, compiled, anchored, "not" in flags, literals))
     return tuple(rows)
+
+
+def _numbered(pattern: str) -> str:
+    """Return a pattern in which each group has a name of its own: the second "o" is "o2"."""
+    seen: Counter[str] = Counter()
+
+    def own(match: re.Match[str]) -> str:
+        seen[match[1]] += 1
+        return f"(?P<{match[1]}{seen[match[1]] if seen[match[1]] > 1 else ''}>"
+
+    return re.sub(r"\(\?P<(\w)>", own, pattern)
+
+
+def _time_or_number(language: Table) -> str:
+    """Return the pattern that a value begins with a number, a day or a month, within four words."""
+    data = language.data
+    words = f"{data['months']} {data['weekdays']} {data['numbers']}".replace(" ", "|")
+    word = r"(?:[^\W\d][\w'-]* ){0,3}" if language.spaced else "[^，。、\\d]{0,3}"
+    return rf"(?={word}(?:[€$£¥v]?\d|(?i:{words})))"
 
 
 @cache
@@ -150,13 +180,40 @@ def plain(text: str, language: Table) -> str:
 def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact that a clause states, if the table of its language has it."""
     said = plain(text, language)
-    found = _find(said, speaker, language)
+    found = _denied(said, _find(said, speaker, language), speaker, language)
     elided = said[:1].isupper() and said.split(" ", 1)[0].lower() in _verbs(language.name)
     if language.name == "en":
         # "Love and acceptance" and "Enjoy the day" state nothing about the speaker.
         elided = elided and language.starts("keep.elided", said) is not None
     if found is None and elided:
-        found = _find(said[:1].lower() + said[1:], speaker, language)
+        said = said[:1].lower() + said[1:]
+        found = _denied(said, _find(said, speaker, language), speaker, language)
+    return found
+
+
+def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -> Found | None:
+    """Return the fact of a clause, negated if the clause denies it: "I no longer work at Acme"."""
+    if found and found.replaces:
+        return found
+    for written, positive, *flags in language.data["facts"]["denied"]:
+        cue = re.search(written, said, re.IGNORECASE)
+        if cue is None:
+            continue
+        cuts = [0, *(cut.end() for cut in _REST.finditer(said)), len(said)]
+        first = max(cut for cut in cuts if cut <= cue.start())
+        part = said[first : min(cut for cut in cuts if cut >= cue.end())]
+        inside, ended = found is not None and found.fact.value in part, "ended" in flags
+        if found and inside and found.fact.negated:
+            return replace(found, ended=ended)
+        held = said[: cue.start()] + cue.expand(positive) + said[cue.end() :]
+        other = _find(held, speaker, language)
+        if other is None or other.fact.value not in part:
+            return None if inside else found
+        if found is None or inside:
+            fact = replace(other.fact, negated=not other.fact.negated)
+            return Found(fact, None, other.subject, ended)
+        same = ended and other.fact.attribute == found.fact.attribute
+        return replace(found, replaces=other.fact.value) if same else found
     return found
 
 
@@ -167,8 +224,7 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
         if not row.anchored and row.may_match(said):
             match = row.pattern.search(said)
             if match:
-                whom = match.groupdict().get("x") or ""
-                return _found(row, match, whom, speaker, language)
+                return _found(row, match, "", speaker, language)
     for start in starts:
         for whom, at in _subjects(said, start, subject):
             for row in _rows(language.name):
@@ -194,10 +250,17 @@ def _found(
     row: _Row, match: re.Match[str], whom: str, speaker: Speaker, language: Table
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
-    if not whom and not language.spaced and _of_another(match, language):
+    whom = parts.get("x") or whom
+    if not (whom or "k" in parts or language.spaced) and _of_another(match, language):
         return None
+    attribute = row.attribute
+    if "k" in parts:
+        things = language.data["facts"]["things"]
+        attribute = next(
+            name for name, one in things if re.fullmatch(one, parts["k"], re.IGNORECASE)
+        )
     value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
-    if row.attribute not in _TIMED:
+    if attribute not in _TIMED and not attribute.endswith("_date"):
         value = _time(language.name).sub("", value)
     first = value.split(" ")[0].lower()
     if language.name == "en":
@@ -216,16 +279,15 @@ def _found(
         or language.has("words.vague", value)
     ):
         return None
-    attribute = row.attribute
     if "{p}" in attribute:
         if not parts.get("p"):
             attribute = attribute.removesuffix("_for_{p}").removesuffix("_{p}")
         attribute = normal_attribute(attribute.replace("{p}", parts.get("p") or ""))
     old = (parts.get("o") or "").strip()
     old = "" if language.starts("words.pronoun", old) else old
-    return Found(
-        Fact(_entity(whom, speaker, language), attribute, value, row.negated), old or None, whom
-    )
+    shared = "k" in parts and not whom
+    entity = "team" if shared else _entity(whom, speaker, language)
+    return Found(Fact(entity, attribute, value, row.negated), old or None, whom)
 
 
 def _of_another(match: re.Match[str], language: Table) -> bool:
@@ -254,15 +316,19 @@ def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | 
     """Return the fact of a `Key: value` line, if the table has its key."""
     for attribute, pattern in language.data["facts"]["keys"]:
         if re.fullmatch(pattern, key.strip(), re.IGNORECASE) and len(value) <= 80:
-            return Found(Fact(speaker.entity, attribute, value.strip(" *`.")))
+            shared = attribute in OF_THINGS and speaker.entity == "user"
+            entity = "team" if shared else speaker.entity
+            return Found(Fact(entity, attribute, value.strip(" *`.")))
     return None
 
 
 def corrected(found: Found, text: str, language: Table) -> Found:
     """Add the value that "X, not Y" replaces."""
+    text = plain(text, language)
     match = re.search(language.data["instead"], text)
     fact = found.fact
-    if match is None or found.replaces:
+    if match is None or found.replaces or fact.negated:
         return found
     beside = text[: match.start()].endswith(fact.value) or fact.attribute.startswith("uses_for_")
-    return replace(found, replaces=match["o"].strip()) if beside or not language.spaced else found
+    old = _time(language.name).sub("", match["o"]).strip()
+    return replace(found, replaces=old) if beside or not language.spaced else found

@@ -26,6 +26,7 @@ from recall_server.integrations.extraction.rules.cutting import (
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
+    OF_THINGS,
     Found,
     Speaker,
     corrected,
@@ -60,9 +61,6 @@ from recall_server.integrations.extraction.rules.wording import Context, cleaned
 TEXT_CHARS_MAX = 500
 _BEFORE_CHARS_MAX = 1_500
 _ANSWER_WORDS_MAX = 14
-_OF_THINGS = frozenset(
-    ("owner", "deadline", "version", "status", "budget", "limit", "schedule", "port")
-)
 _VALUE_WORDS_MAX = 24
 _NAMES_MAX = 50
 _SURE = 0.55
@@ -443,7 +441,7 @@ class _Reader:
             found
             and (not heading or has_date(heading, language))
             and self.document
-            and found.fact.attribute in _OF_THINGS
+            and found.fact.attribute in OF_THINGS
         ):
             found = None
         points = 3.0 + 2 * (found is not None) + bool(heading)
@@ -552,7 +550,6 @@ class _Reader:
             or verdict.task
             or (clause.found is not None and not language.has("words.first", clause.text)),
         )
-        ended = found and found.fact.negated and language.has("keep.ended", clause.text)
         start = clause.start
         if before is None:
             text = stand_alone(clause.text, context, language, when)
@@ -580,7 +577,7 @@ class _Reader:
                 confidence=verdict.confidence,
                 importance=importance(clause.text),
                 valid_from=when.at if when and past and when.at < base else None,
-                correction=bool(found and (found.replaces or ended)),
+                correction=bool(found and (found.replaces or found.ended)),
                 replaces=found.replaces if found else None,
             )
         )
