@@ -140,8 +140,11 @@ async def open_application(
             KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None),
             _keyed(stack, judge or factories.judge(settings), model_keys, metrics, waits=not rules),
         )
-        embedder = embedder or factories.embedder(settings)
-        vectors = ItemEmbedder(embedder) if embedder else None
+        embedder, digests = embedder or factories.embedder(settings), Digests(key.derive("erased"))
+        vectors, redaction = (
+            ItemEmbedder(embedder) if embedder else None,
+            factories.redaction(settings),
+        )
         reranker = reranker or factories.reranker(settings)
         if reranker is not None:
             stack.push_async_callback(reranker.close)
@@ -158,10 +161,8 @@ async def open_application(
         )
         stack.push_async_callback(checkpoints.close)
         budget = Budget(store, now, settings.model_tokens_per_day)
-        digests, redaction, judging = (
-            Digests(key.derive("erased")),
-            factories.redaction(settings),
-            Judging(store, runtime, budget, chosen_judge, settings.judge_confidence),
+        judging = Judging(
+            store, runtime, budget, redaction, chosen_judge, settings.judge_confidence
         )
         ingest = Ingest(
             store,
@@ -173,7 +174,7 @@ async def open_application(
             digests,
             redaction,
             budget,
-            judging.judges,
+            judging.judgements,
         )
         embedding, receipts = Embedding(store, runtime, vectors), Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
@@ -234,7 +235,7 @@ async def open_application(
         )
         ending, recheck, intents = (
             Ending(store, runtime, transitions, open_answers),
-            Recheck(store, runtime, judging.judges),
+            Recheck(store, runtime, judging.judgements),
             Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None),
         )
         delegation = Delegation(store, runtime, key, audience, ending.end)
@@ -322,6 +323,7 @@ async def open_application(
                     settings.import_line_bytes_max,
                     partial(find_erased, digests=digests),
                     redaction,
+                    judging.judgements,
                 ),
                 holds=Holds(store, now),
                 ingest=ingest,
@@ -344,6 +346,7 @@ async def open_application(
                     runtime,
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
+                    judging.judgements,
                     Reranking(reranker, settings.rerank_min_score) if reranker else None,
                 ),
                 recheck=recheck,

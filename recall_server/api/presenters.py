@@ -9,7 +9,7 @@ from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.errors import RecallError
 from recall_server.domain.memory import Memory
-from recall_server.domain.memory_event import MemoryEvent
+from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
 from recall_server.domain.plan import (
     Choice,
@@ -157,6 +157,11 @@ def decision(one: Resolution) -> Json:
         "choice": str(one.choice),
         "decided_by": one.decided_by,
         "decided_at": moment(one.decided_at),
+        **(
+            {"reason": one.reason, "confidence": round(one.confidence, 4)}
+            if one.confidence is not None
+            else {}
+        ),
     }
 
 
@@ -227,10 +232,12 @@ def history(found: History) -> Json:
 
 def event(one: MemoryEvent) -> Json:
     """An event of a memory: what, when, by whom and why; `change` is its job, task or call."""
+    of_dispute = one.kind in (EventKind.DISPUTED, EventKind.SETTLED)
     return {
         "at": moment(one.at),
         "event": str(one.kind),
-        "rule": one.reason or None,
+        "rule": None if of_dispute else one.reason or None,
+        **({"question_id": one.reason} if of_dispute else {}),
         "by": one.accessor,
         "operation": one.operation or None,
         "change": one.change_id or None,

@@ -13,6 +13,7 @@ from recall_server.cli.shared import (
     AsJson,
     Name,
     begin,
+    decided,
     echo,
     existing,
     print_done,
@@ -46,9 +47,13 @@ async def changes(
             "operation": one["operation"],
             "what": ", ".join(f"{count} {kind}" for kind, count in one["counts"].items()),
             "": "undone" if one["undone"] else "",
+            "decided": "; ".join(map(decided, one["decisions"])),
         }
         for one in page["changes"]
     ]
+    if not any(one["decided"] for one in rows):
+        for one in rows:
+            del one["decided"]
     print_table(rows, "Nothing has changed.")
     if page["next_before"] is not None:
         echo(f"There are more: --before {page['next_before']}")

@@ -14,6 +14,7 @@ from recall_server.cli.shared import (
     AsJson,
     AsOf,
     KnownAt,
+    decided,
     echo,
     paragraph,
     print_done,
@@ -273,7 +274,7 @@ async def show(
         for one in memory["events"]:
             paragraph(_event(one))
         for one in memory["decisions"]:
-            paragraph(f"{one['choice']} by {one['decided_by']} at {one['decided_at']}")
+            paragraph(decided(one))
 
 
 @with_target

@@ -311,6 +311,15 @@ def print_done(data: dict[str, Any], said: str, *, as_json: bool) -> None:
         echo(said)
 
 
+def decided(one: dict[str, Any]) -> str:
+    """Return a line about an answer to a question, from the data of a decision."""
+    by = f"{one['decided_by']} at {one['decided_at']}"
+    if "confidence" not in one:
+        return f"{one['choice']} by {by}"
+    why = f": {one['reason']}" if one["reason"] else ""
+    return f"{one['choice']} by the judge {by} (confidence {one['confidence']:.2f}){why}"
+
+
 def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
     """Print each row as one whole line for programs; on a terminal that is too narrow for that, as
     a block of lines.

@@ -209,12 +209,14 @@ class Cited(_Strict):
 
 
 class Decided(_Strict):
-    """A decision that no rule could make."""
+    """A decision that no rule could make; of a language model with its reason and confidence."""
 
     question_id: Annotated[str, _id("q")]
     choice: Choice
     decided_by: Label
     decided_at: Moment
+    judge_reason: Text | None = None
+    judge_confidence: Share | None = None
 
 
 class Disputed(_Strict):

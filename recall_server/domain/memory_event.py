@@ -22,7 +22,9 @@ class EventKind(StrEnum):
     REINFORCED = "reinforced"
     SUPERSEDED = "superseded"
     DISPUTED = "disputed"
+    """A dispute about it was opened: `reason` is the id of the dispute."""
     SETTLED = "settled"
+    """A dispute about it ended: `reason` is the id of the dispute."""
     DEPRECATED = "deprecated"
     CONSOLIDATED = "consolidated"
     FORGOTTEN = "forgotten"
@@ -108,10 +110,13 @@ class Histories:
         self._of_item: dict[str, list[MemoryEvent]] = {}
         # By item and change: True if the change only stated or took back relations of the item.
         self._only_relates: dict[tuple[str, str], bool] = {}
+        # By item and change: the disputes that the change opened (True) or ended (False).
+        self._disputes: dict[tuple[str, str], dict[str, bool]] = {}
         undoing: dict[tuple[str, str], int] = {}
         for one in sorted(events, key=lambda one: one.seq):
             self._of_item.setdefault(one.item_id, []).append(one)
             key = one.item_id, one.change_id
+            self._note_disputes(one)
             only_relates = one.kind is EventKind.RELATED
             if one.kind is EventKind.UNDONE:
                 undoing[one.change_id, one.reason] = one.seq
@@ -122,6 +127,24 @@ class Histories:
         for undo, change in sorted(undoing, key=undoing.__getitem__, reverse=True):
             if undo not in self.taken_back:
                 self.taken_back.add(change)
+
+    def _note_disputes(self, event: MemoryEvent) -> None:
+        changed = {event.reason: event.kind is EventKind.DISPUTED}
+        if event.kind is EventKind.UNDONE:
+            undone = self.disputes(event.item_id, event.reason)
+            changed = {dispute: not opened for dispute, opened in undone.items()}
+        elif event.kind not in (EventKind.DISPUTED, EventKind.SETTLED):
+            return
+        of_change = self._disputes.setdefault((event.item_id, event.change_id), {})
+        for dispute, opened in changed.items():
+            if of_change.get(dispute, opened) is opened:
+                of_change[dispute] = opened
+            else:
+                del of_change[dispute]  # opened and ended by the same change
+
+    def disputes(self, item_id: str, change_id: str) -> Mapping[str, bool]:
+        """Return the disputes of an item that a change opened (True) or ended (False)."""
+        return self._disputes.get((item_id, change_id), {})
 
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
         """Return the events of an item in a change."""
@@ -165,6 +188,18 @@ class Histories:
             and one.change_id not in self.taken_back
             and not (one.kind is EventKind.UNDONE and one.reason in self.taken_back)
         ]
+
+    def changed_after(self, item_id: str, seq: int) -> MemoryEvent | None:
+        """Return an event of an item behind this number that changed it, None if there is none: a
+        change behind the number and its undo leave the item as it was.
+        """
+        for one in self._of_item.get(item_id, ()):
+            undoes = one.kind is EventKind.UNDONE and one.reason in self.taken_back
+            if one.seq <= seq or one.change_id in self.taken_back:
+                continue
+            if not undoes or self.of_change(item_id, one.reason)[0].seq <= seq:
+                return one
+        return None
 
     def state_before(self, item_id: str, change_id: str) -> MemoryState | None:
         """Return the state of a memory before a change, with the expiry that it was given since;

@@ -63,13 +63,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The answer to a question: the choice, its author and time; `text` with MERGE only."""
+    """The answer to a question: the choice, its author and time; `text` with MERGE only. `reason`
+    and `confidence` are those of a language model that judged.
+    """
 
     question_id: str
     choice: Choice
     decided_by: str
     decided_at: datetime
     text: str | None = None
+    reason: str | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Server
 from recall_server.storage.tables.audit import Audit
-from recall_server.storage.tables.disputes import Disputes, Relations
+from recall_server.storage.tables.disputes import Decisions, Disputes, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
 from recall_server.storage.tables.erasure import Erasures, ErasureScan
 from recall_server.storage.tables.export import ExportTable
@@ -42,6 +42,7 @@ class Transaction:
     access = cached_property(lambda tx: Access(tx.bound))
     audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
     disputes = cached_property(lambda tx: Disputes(tx.bound))
+    decisions = cached_property(lambda tx: Decisions(tx.bound))
     proposals = cached_property(lambda tx: Proposals(tx.bound))
     episodes = cached_property(lambda tx: Episodes(tx.bound))
     events = cached_property(lambda tx: MemoryEvents(tx.bound))

@@ -7,6 +7,7 @@ from collections import Counter
 import httpx2
 import pytest
 
+from recall_server.domain.ids import derived_id
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
 from recall_server.domain.plan import Policy
 from recall_server.integrations.crypto.keys import verified
@@ -172,7 +173,19 @@ async def plant_import(running: Running, canary: str) -> None:
             names = (*registry.BY_NAME["memories"].labels, "entity", "attribute", "value")
             line.update(dict.fromkeys(names, canary), tags=[canary], metadata={})
             line.update(topic=canary, container=canary)
+            line["decisions"] = [judged(canary)]
     assert (await taken_in(running.application, sealed(*lines[:-1]))).new.total() == 2
+
+
+def judged(canary: str) -> Json:
+    return {
+        "question_id": derived_id("q", "one"),
+        "choice": "keep_both",
+        "decided_by": "operator",
+        "decided_at": "2026-03-01T12:00:00+00:00",
+        "judge_reason": f"The other is about {canary}.",
+        "judge_confidence": 0.9,
+    }
 
 
 def turn(canary: str) -> Json:

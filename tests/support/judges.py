@@ -17,6 +17,7 @@ class ScriptedJudge(Judge):
     confidence: float = 0.9
     by_turns: tuple[Choice | None, ...] = ()
     asked: list[Question] = field(default_factory=list)
+    reason: str = "So it reads."
     name: str = BY
     call_tokens_max: int = 1_000
 
@@ -24,6 +25,6 @@ class ScriptedJudge(Judge):
         self.asked.append(question)
         turns = self.by_turns or (self.choice,)
         choice = turns[(len(self.asked) - 1) % len(turns)]
-        return Judgement(choice, BY, "So it reads.", self.confidence, Usage("large", 100, 10))
+        return Judgement(choice, BY, self.reason, self.confidence, Usage("large", 100, 10))
 
     async def close(self) -> None: ...

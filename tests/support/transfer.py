@@ -71,7 +71,7 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     async with application.store.transaction(namespace) as tx:
         kept = (await tx.memories.page(limit=1, offset=0, type_="", topic=""))[0]
         made = Resolution("q_" + "0" * 26, Choice.KEEP_BOTH, "acc_" + "0" * 26, NOON)
-        await tx.memories.note(Decision(made, (kept.id,)))
+        await tx.decisions.add(Decision(made, (kept.id,)))
     await contradicted(application, namespace)
     await drained(application)
     await services.tasks.set_policy(

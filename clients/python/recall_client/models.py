@@ -22,11 +22,15 @@ class Citation(Answer):
 
 
 class Decision(Answer):
-    """A decision about a memory that no rule could settle."""
+    """A decision about a memory that no rule could settle; of a language model with its reason and
+    confidence.
+    """
 
     choice: str
     decided_by: str
     decided_at: datetime
+    reason: str | None = None
+    confidence: float | None = None
 
 
 class Memory(Answer):
@@ -211,7 +215,9 @@ class Timeline(Answer):
 
 
 class Change(Answer):
-    """The effect of one store, task, import or call, in numbers of events."""
+    """The effect of one store, task, import or call, in numbers of events. `decisions`: the answers
+    by which it settled disputes.
+    """
 
     id: str
     at: datetime
@@ -219,6 +225,7 @@ class Change(Answer):
     accessor: str | None
     counts: dict[str, int]
     undone: bool
+    decisions: list[Decision] = []
 
 
 class ChangePage(Answer):

@@ -44,6 +44,9 @@ def page(found: Page, _: ListChanges | None = None) -> Json:
                 "accessor": one.accessor,
                 "counts": {str(kind): count for kind, count in one.counts.items()},
                 "undone": one.undone,
+                "decisions": [
+                    presenters.decision(answer) for answer in found.answers.get(one.id, ())
+                ],
             }
             for one in found.changes
         ],

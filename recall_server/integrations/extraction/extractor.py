@@ -102,6 +102,10 @@ class Merger(Protocol):
     async def close(self) -> None: ...
 
 
+REASON_CHARS_MAX = 300
+"""The longest reason of a judge, in characters."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """The answer of the judge `by` about a contradiction; without a `choice` it cannot tell.

@@ -17,13 +17,12 @@ from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question
 from recall_server.domain.security.screening import orders
-from recall_server.integrations.extraction.extractor import Judge, Judgement
+from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX, Judge, Judgement
 from recall_server.integrations.llm.model_api import Line, json_object
 from recall_server.integrations.llm.role import ModelRole
 
 # As much as a merge sends at most.
 SIDES_CHARS_MAX = 20_000
-REASON_CHARS_MAX = 300
 
 
 class Side(StrEnum):

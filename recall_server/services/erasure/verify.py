@@ -92,8 +92,8 @@ def _details_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[str]:
     return found
 
 
-def _receivers_naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -> list[K]:
-    """Return the keys of push configurations or webhooks whose texts contain one of the names."""
+def _naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -> list[K]:
+    """Return the keys of rows whose texts contain one of the names."""
     return [
         key
         for key, said in rows.items()
@@ -181,20 +181,34 @@ class ErasureCheck:
             said = {
                 (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
             }
-            if pushes := await asyncio.to_thread(_receivers_naming, names, said):
+            if pushes := await asyncio.to_thread(_naming, names, said):
                 async with self._change(namespace) as tx:
                     for task_id, push_id in pushes:
                         await tx.pushes.remove(task_id, push_id)
                 changed += len(pushes)
         registered = await self.store.autocommit(namespace).webhooks.all()
         urls = {one.id: (one.url,) for one in registered}
-        if webhooks := await asyncio.to_thread(_receivers_naming, names, urls):
+        if webhooks := await asyncio.to_thread(_naming, names, urls):
             async with self._change(namespace) as tx:
                 for webhook_id in webhooks:
                     await tx.webhooks.remove(webhook_id)
             changed += len(webhooks)
+        changed += await self._redact_judgements(namespace, names)
         changed += await self._redact_jobs(namespace, names)
         return changed + await self._redact_tokens(namespace, names)
+
+    async def _redact_judgements(self, namespace: Namespace, names: Sequence[_Name]) -> int:
+        changed = 0
+        async for rows in self.store.autocommit(namespace).erasure_scan.judgements():
+            reasons = {
+                (row["memory_id"], row["question_id"]): (row["judge_reason"],) for row in rows
+            }
+            if found := await asyncio.to_thread(_naming, names, reasons):
+                async with self._change(namespace) as tx:
+                    for memory_id, question_id in found:
+                        await tx.erasures.redact_judgement(memory_id, question_id)
+                changed += len(found)
+        return changed
 
     async def _redact_jobs(self, namespace: Namespace, names: Sequence[_Name]) -> int:
         scan = self.store.autocommit(namespace).erasure_scan

@@ -39,7 +39,7 @@ async def apply(
     added = [change.memory for change in plan.changes if isinstance(change, Add)]
     await indexing.show_new(tx, {one.id: findable_memory(one) for one in added}, passages)
     for decision in plan.decisions:
-        await tx.memories.note(decision)
+        await tx.decisions.add(decision)
     if plan.relations:
         await tx.relations.add(plan.relations, {one.id for one in added})
     if any(isinstance(change, Supersede | Forget) for change in plan.changes):

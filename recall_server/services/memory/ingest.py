@@ -50,7 +50,7 @@ from recall_server.services.memory.episodes import (
     refuse_fragments,
     store_episode,
 )
-from recall_server.services.memory.judgements import promise_judgements
+from recall_server.services.memory.judgements import Judgements
 from recall_server.services.memory.passages import (
     TEXT_CHARS_MAX,
     VERBATIM,
@@ -128,9 +128,7 @@ class Extracted:
 
 @dataclass(frozen=True)
 class Ingest:
-    """Storing and extracting. `embeds`: stored items get vectors; `judges`: a language model judges
-    disputes.
-    """
+    """Storing and extracting. `embeds`: stored items get vectors."""
 
     store: Store
     runtime: Runtime
@@ -141,7 +139,7 @@ class Ingest:
     digests: Digests
     redaction: Redaction
     budget: Budget
-    judges: bool
+    judgements: Judgements
 
     async def remember(
         self,
@@ -411,8 +409,7 @@ class Ingest:
             if waiting:
                 plan = await self._proposed(tx, plan, episode, waiting, found.extractor)
             await commit.apply(tx, plan, now)
-            if self.judges:
-                await promise_judgements(tx, self.runtime, plan, job.accessor)
+            await self.judgements.promise(tx, plan, job.accessor)
             entry.ids += [job.id, episode.id, *plan.ids()]
             rejected = found.rejected + len(found.candidates) - len(candidates)
             entry.counts |= plan.counts() | {"rejected": rejected}

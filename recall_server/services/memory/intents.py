@@ -33,7 +33,6 @@ from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
 from recall_server.services.memory.ingest import Ingest, Submission
-from recall_server.services.memory.judgements import promise_judgements
 from recall_server.services.memory.passages import (
     TEXT_CHARS_MAX,
     VERBATIM,
@@ -294,9 +293,7 @@ class Intents:
                 plan = _citing(plan, evidence)
             if not wish.dry_run:
                 await commit.apply(tx, plan, now)
-                if self.ingest.judges:
-                    by = context.entry.began_by
-                    await promise_judgements(tx, self.ingest.runtime, plan, by)
+                await self.ingest.judgements.promise(tx, plan, context.entry.began_by)
                 await self._embed(tx, {episode.id})
                 context.entry.ids += [episode.id, *plan.ids()]
                 context.entry.counts |= plan.counts()

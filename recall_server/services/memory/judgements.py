@@ -1,8 +1,10 @@
 """Questions of disputes, and the jobs that have a language model judge them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from recall_server.domain.context import Runtime
+from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import BELIEVED, Memory
 from recall_server.domain.plan import Dispute, Plan, Question
 from recall_server.services.memory import reconcile
@@ -12,14 +14,27 @@ from recall_server.storage.tables.disputes import OpenDispute
 JUDGE = "judge"
 
 
-async def promise_judgements(
-    tx: Transaction, runtime: Runtime, plan: Plan, accessor: str | None
-) -> None:
-    """Add a job that has each dispute of the plan judged, on behalf of whoever opened it."""
-    for change in plan.changes:
-        if isinstance(change, Dispute):
-            payload = {"question_id": change.question_id}
-            await tx.jobs.add(runtime.new_id("job"), JUDGE, payload, runtime.now(), accessor)
+@dataclass(frozen=True)
+class Judgements:
+    """Queues the jobs that have disputes judged, on behalf of whoever opened them; none if no
+    language model `judges`.
+    """
+
+    runtime: Runtime
+    judges: bool
+
+    async def promise(self, tx: Transaction, plan: Plan, accessor: str | None) -> None:
+        """Queue a job for each dispute of the plan."""
+        disputes = [one.question_id for one in plan.changes if isinstance(one, Dispute)]
+        await self.promise_each(tx, disputes, accessor)
+
+    async def promise_each(
+        self, tx: Transaction, disputes: Iterable[str], accessor: str | None
+    ) -> None:
+        """Queue a job for each of these disputes that none waits for."""
+        for one in disputes if self.judges else ():
+            job_id, now = derived_id("job", one, JUDGE), self.runtime.now()
+            await tx.exports.promise(job_id, JUDGE, {"question_id": one}, now, accessor)
 
 
 async def question_of(

@@ -20,6 +20,7 @@ from recall_server.domain.memory_event import (
     MemoryState,
     Reversal,
 )
+from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.beliefs import Beliefs, FactKey, fact_keys
@@ -63,10 +64,13 @@ class Undone:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of changes; `next_before` is where the next page begins."""
+    """One page of changes; `next_before` is where the next page begins. `answers`: those that
+    settled disputes, by the id of the change.
+    """
 
     changes: tuple[Change, ...]
     next_before: int | None
+    answers: Mapping[str, Sequence[Resolution]] = field(default_factory=dict)
 
 
 class _RolledBack(Exception):
@@ -128,6 +132,12 @@ class Changes:
             # An undo has an event for every item of a change, so one item per change is enough.
             some = {one.change_id: one.item_id for one in events}
             gone = Histories(await tx.events.undone_of(set(some.values()))).taken_back
+            ending = {
+                (one.reason, one.at): one.change_id
+                for one in events
+                if one.kind is EventKind.SETTLED
+            }
+            answers = await tx.decisions.answers({dispute for dispute, _ in ending})
         found: dict[str, Change] = {}
         for one in events:
             if not one.change_id:
@@ -146,7 +156,12 @@ class Changes:
             )
         context.entry.counts["changes"] = len(found)
         more = len(events) == PAGE_EVENTS
-        return Page(tuple(found.values()), events[-1].seq if more else None)
+        given: dict[str, list[Resolution]] = {}
+        for dispute, answer in sorted(answers.items()):
+            # A dispute that was settled again has the last of its answers.
+            if ended_by := ending.get((dispute, answer.decided_at)):
+                given.setdefault(ended_by, []).append(answer)
+        return Page(tuple(found.values()), events[-1].seq if more else None, given)
 
     async def undo(
         self, context: Context, change_id: str, *, dry_run: bool, with_dependents: bool
@@ -322,21 +337,10 @@ class _Reverting:
             if state is None or state.status is Status.FORGOTTEN:
                 self.effect.forgotten[memory_id] = None
         await self.tx.memories.undo(self.change_id, reversals, self.now)
-        for memory_id, state in states.items():
-            moments = {one.at for one in memories[memory_id]}
-            for opened_at in {i.at for i in memories[memory_id] if i.kind is EventKind.DISPUTED}:
-                await self.tx.disputes.withdraw(memory_id, opened_at, self.now)
-            if state and state.status is Status.DISPUTED:
-                for closed_at in moments:
-                    await self.tx.disputes.reopen(memory_id, closed_at)
-        # Both sides may stay believed, so no side that is gone ends the dispute.
-        believed = [
-            memory_id
-            for memory_id, state in states.items()
-            if state and state.status is not Status.DISPUTED and _disputed(memories[memory_id])
-        ]
-        if believed:
-            await self.tx.disputes.withdraw_of(believed, self.now)
+        disputes: dict[str, bool] = {}
+        for memory_id in memories:
+            disputes |= self.histories.disputes(memory_id, self.change_id)
+        await self.tx.disputes.undo(disputes, self.now)
         standing = [one for one, state in states.items() if state]
         for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
             if closed_at in {one.at for one in memories[memory_id]}:
@@ -395,12 +399,6 @@ class _Reverting:
         return found
 
 
-def _disputed(events: Sequence[MemoryEvent]) -> bool:
-    """Return whether a change left a memory disputed."""
-    state = events[-1].state
-    return state is not None and state.status is Status.DISPUTED
-
-
 async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
     """Raise `NotUndoable` if a memory that is active again contradicts one that changed after the
     events that were taken back.
@@ -418,10 +416,11 @@ async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
             # Not `rivals.keys() - effect.memories.keys()`: that walks all memories of the undo each
             # time.
             others = {one for one in rivals if one not in effect.memories}
-            for event in await tx.events.of_items(others) if others else ():
-                if event.seq > effect.last_seq:
-                    rival = rivals[event.item_id]
+            histories = Histories(await tx.events.of_items(others) if others else ())
+            for rival in sorted(others):
+                event = histories.changed_after(rival, effect.last_seq)
+                if event is not None:
                     raise NotUndoable(
-                        f"{memory.id} would hold again, and {rival.id} says otherwise since "
+                        f"{memory.id} would hold again, and {rival} says otherwise since "
                         f"{event.at:%Y-%m-%d}. Forget or correct that first."
                     )

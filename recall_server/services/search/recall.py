@@ -10,7 +10,7 @@ from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Status
-from recall_server.domain.memory_event import MemoryEvent
+from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, quoted_once
@@ -22,6 +22,7 @@ from recall_server.domain.timeline import Timeline
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
+from recall_server.services.memory.judgements import Judgements
 from recall_server.services.search import search
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
@@ -106,6 +107,7 @@ class Recall:
     runtime: Runtime
     query_chars_max: int
     forget_window: timedelta
+    judgements: Judgements
     reranking: Reranking | None = None
 
     async def search(
@@ -232,7 +234,7 @@ class Recall:
         async with self.store.view(context, past) as tx:
             chain = await tx.memories.lineage(memory_id)
             ids = [memory.id for memory in chain]
-            decisions = await tx.memories.decisions(ids)
+            decisions = await tx.decisions.of_memories(ids)
             disputed = await _disputes(tx, _disputed_ids(chain))
             relations = await _relations(tx, chain)
             events = await tx.events.latest(ids, EVENTS_MAX)
@@ -250,6 +252,18 @@ class Recall:
                 memory_id: [one for one in some if one.decided_at <= past.known_at]
                 for memory_id, some in decisions.items()
             }
+        gone = Histories(events).taken_back
+        withdrawn = {
+            (one.item_id, one.reason, one.at)
+            for one in events
+            if one.kind is EventKind.SETTLED and one.change_id in gone
+        }
+        decisions = {
+            memory_id: [
+                one for one in some if (memory_id, one.question_id, one.decided_at) not in withdrawn
+            ]
+            for memory_id, some in decisions.items()
+        }
         return History(tuple(chain), decisions, disputed, relations, tuple(events))
 
     async def timeline(
@@ -343,6 +357,7 @@ class Recall:
                 settling = await reconcile.settling(tx)
                 plan = await reconcile.restored(tx, memory, now, settling)
                 await commit.apply(tx, plan, now)
+                await self.judgements.promise(tx, plan, context.entry.began_by)
             words = [] if memory is None else await tx.memories.citations([item_id])
             texts = {one.episode_id for one in words} or {episode_of(item_id)}
             await self._embed_again(tx, texts)

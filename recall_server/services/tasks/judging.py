@@ -13,7 +13,8 @@ from recall_server.integrations.extraction.extractor import Judge, Judgement
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import Beliefs
-from recall_server.services.memory.judgements import JUDGE, question_of
+from recall_server.services.memory.episodes import Redaction
+from recall_server.services.memory.judgements import JUDGE, Judgements, question_of
 from recall_server.storage.store import Store, Transaction
 
 
@@ -26,12 +27,14 @@ class Judging:
     store: Store
     runtime: Runtime
     budget: Budget
+    redaction: Redaction
     judge: Judge | None
     confidence_min: float | None
 
     @property
-    def judges(self) -> bool:
-        return self.judge is not None and self.confidence_min is not None
+    def judgements(self) -> Judgements:
+        judges = self.judge is not None and self.confidence_min is not None
+        return Judgements(self.runtime, judges)
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Judge one dispute. Raises what `Budget.judge` raises, and `Fenced` if another worker
@@ -40,9 +43,10 @@ class Judging:
         record = entry(JUDGE)
         async with self.store.transaction(job.namespace, write=False) as tx:
             question = await _open(tx, job)
-        judgement = None
-        if question is not None and self.judge is not None and self.judges:
+        judgement, reason = None, ""
+        if question is not None and self.judge is not None and self.judgements.judges:
             judgement = await self.budget.judge(job.namespace, self.judge, question)
+            reason = await self.redaction.text(judgement.reason, record)
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             now = self.runtime.now()
@@ -53,13 +57,18 @@ class Judging:
             if await _open(tx, job) != question or not await self._may(tx, question, judgement):
                 return
             choice = judgement.choice or Choice.KEEP_BOTH
-            resolution = Resolution(question.id, choice, judgement.by, now)
+            resolution = Resolution(
+                question.id,
+                choice,
+                judgement.by,
+                now,
+                reason=reason,
+                confidence=judgement.confidence,
+            )
             plan = await reconcile.answered(tx, question, resolution, now)
             await commit.apply(tx, plan, now)
             record.ids += [question.id, *plan.ids()]
-            record.counts |= plan.counts() | {
-                "confidence_percent": round(judgement.confidence * 100)
-            }
+            record.counts |= plan.counts()
         self.runtime.wake()
 
     async def _may(self, tx: Transaction, question: Question, judgement: Judgement) -> bool:

@@ -71,6 +71,7 @@ class Proposals:
             proposed = await self._close(context, tx, rights, proposal_id, "accept", now)
             for plan in await _plans(tx, proposed, now):
                 await commit.apply(tx, plan, now)
+                await self.intents.ingest.judgements.promise(tx, plan, context.entry.began_by)
                 context.entry.ids += plan.ids()
                 for name, number in plan.counts().items():
                     context.entry.counts[name] = context.entry.counts.get(name, 0) + number

@@ -17,7 +17,7 @@ from recall_server.domain.similarity import near_duplicates
 from recall_server.domain.task import Job
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
-from recall_server.services.memory.judgements import promise_judgements
+from recall_server.services.memory.judgements import Judgements
 from recall_server.storage.store import Store, Transaction
 
 RECHECK = "recheck"
@@ -31,7 +31,7 @@ class Recheck:
 
     store: Store
     runtime: Runtime
-    judges: bool
+    judgements: Judgements
 
     async def begin(self, context: Context) -> str:
         """Queue the first page. Return the id of its job, which is the change id of all pages."""
@@ -56,8 +56,7 @@ class Recheck:
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             await commit.apply(tx, plan, now)
-            if self.judges:
-                await promise_judgements(tx, self.runtime, plan, job.accessor)
+            await self.judgements.promise(tx, plan, job.accessor)
             await tx.jobs.finish(job, now)
             if len(page) == PAGE_MEMORIES:
                 payload = {"run_id": job.payload["run_id"], "after": page[-1].id}
@@ -106,7 +105,7 @@ async def _undecided(tx: Transaction, memory: Memory) -> list[Memory]:
     ]
     if not rivals:
         return []
-    decided = await tx.memories.decisions([memory.id, *(one.id for one in rivals)])
+    decided = await tx.decisions.of_memories([memory.id, *(one.id for one in rivals)])
     mine = {one.question_id for one in decided.get(memory.id, ())}
     asked = (await tx.disputes.others([memory.id])).get(memory.id, ())
     return [

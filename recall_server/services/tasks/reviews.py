@@ -233,8 +233,11 @@ class Reviews:
 
 
 async def _not_waiting(tx: Transaction, dispute_id: str) -> NotWaiting:
-    answer = await tx.disputes.answer(dispute_id)
+    answer = (await tx.decisions.answers([dispute_id])).get(dispute_id)
     if answer is None:
         return NotWaiting("Nothing is left to ask: a side of it is gone. List what still waits.")
-    by, at = answer
-    return NotWaiting(f"{by} has answered it at {at:%Y-%m-%dT%H:%M:%SZ}. List what still waits.")
+    at = f"{answer.decided_at:%Y-%m-%dT%H:%M:%SZ}"
+    why = f" {answer.reason}" if answer.reason else ""
+    return NotWaiting(
+        f"{answer.decided_by} has answered it at {at}: {answer.choice}.{why} List what still waits."
+    )

@@ -30,6 +30,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.episodes import Redaction, promise_expiry
+from recall_server.services.memory.judgements import Judgements
 from recall_server.services.transfer import intake
 from recall_server.services.transfer.export import Account
 from recall_server.storage.store import Store, Transaction
@@ -135,6 +136,7 @@ class Import:
     line_bytes_max: int
     refused: Refused
     redaction: Redaction
+    judgements: Judgements
 
     def check(self, file: BinaryIO) -> Manifest:
         """Read the whole file without writing; return its manifest. Raises what `lines` does."""
@@ -160,7 +162,7 @@ class Import:
         content is left too, and reported. Raises `ExportDamaged` or `ExportUnsupported`, naming the
         line, or `LimitReached`: lines imported before that stay, and are known the next time.
         """
-        report, taken_ids, believed = Report(), set[str](), set[str]()
+        report, taken_ids, believed, disputes = Report(), set[str](), set[str](), set[str]()
         first = entry()
         lines = self.lines(file)
         manifest = next(lines)
@@ -182,10 +184,13 @@ class Import:
                 line = entry()
                 line.part_of = first.id
                 await self._reconcile(namespace, batch, believed, line)
+            disputes |= _open_disputes(batch)
             on_progress(batch[-1].number)
         async with self.store.transaction(namespace) as tx:
             await tx.lock()
             await commit.settle_ended(tx, self.runtime.now())
+            # Only now: a side may have come with a later batch.
+            await self.judgements.promise_each(tx, sorted(disputes), first.began_by)
         await self._promise_vectors(namespace)
         self.runtime.wake()
         return report
@@ -300,6 +305,7 @@ class Import:
                 if memory.status is Status.ACTIVE:
                     plan = await reconcile.arrived(tx, memory, believed, now, settling)
                     await commit.apply(tx, plan, now)
+                    await self.judgements.promise(tx, plan, line.began_by)
                     line.ids += plan.ids()
                     line.counts |= plan.counts()
 
@@ -455,6 +461,17 @@ def _key(line: Line) -> str:
             return ""
         case _:
             return line.id
+
+
+def _open_disputes(batch: Sequence[Numbered]) -> set[str]:
+    """Return the disputes that wait for an answer in an export."""
+    return {
+        dispute.question_id
+        for one in batch
+        if isinstance(one.line, MemoryLine)
+        for dispute in one.line.disputes
+        if dispute.closed_at is None
+    }
 
 
 def _batches(

@@ -15,6 +15,7 @@ from recall_server.domain.ids import is_ours
 from recall_server.domain.namespace import container
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_label, not_too_long
+from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
 from recall_server.services.memory.passages import (
@@ -54,7 +55,17 @@ async def masked(line: Line, redaction: Redaction, entry: AuditEntry) -> Line:
         and (value := await redaction.value(before, entry)) != before
     }
     if isinstance(line, export_format.Memory):
-        return line.model_copy(update={"text": await redaction.text(line.text, entry), **changed})
+        decisions = [
+            one.model_copy(
+                update={
+                    "judge_reason": one.judge_reason
+                    and await redaction.text(one.judge_reason, entry)
+                }
+            )
+            for one in line.decisions
+        ]
+        changed |= {"text": await redaction.text(line.text, entry), "decisions": decisions}
+        return line.model_copy(update=changed)
     text = await redaction.in_place(line.text, entry)
     turns = [
         turn.model_copy(
@@ -83,7 +94,12 @@ def prepared(line: Line) -> Prepared:
         bad = orders(line.text) or suspicions(said)
         made: dict[str, Any] = {
             "decisions": [
-                one.model_copy(update={"decided_by": _name(one.decided_by)})
+                one.model_copy(
+                    update={
+                        "decided_by": _name(one.decided_by),
+                        "judge_reason": _reason(one.judge_reason),
+                    }
+                )
                 for one in line.decisions
             ],
             "relations": [
@@ -107,6 +123,12 @@ def prepared(line: Line) -> Prepared:
 def _name(by: str) -> str:
     """Return the decider on another server, or `ELSEWHERE` if the name may be any words."""
     return by if is_ours(by) else ELSEWHERE
+
+
+def _reason(words: str | None) -> str | None:
+    """Return the reason of a judge on another server, unless no judge here would give it."""
+    words = " ".join((words or "").split())
+    return words if 0 < len(words) <= REASON_CHARS_MAX and not orders(words) else None
 
 
 def _screened(line: export_format.Episode) -> Prepared:

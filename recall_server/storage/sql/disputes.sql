@@ -25,27 +25,13 @@ UPDATE memories SET status = 'active'
 WHERE namespace = :namespace AND status = 'disputed' AND id IN (:ids...)
   AND NOT EXISTS (SELECT 1 FROM disputes d
     WHERE d.namespace = :namespace AND d.memory_id = memories.id AND d.closed_at IS NULL)
-RETURNING id
 
 -- query: withdraw_disputes
--- Closes the disputes with all of their sides.
 UPDATE disputes SET closed_at = :now
-WHERE namespace = :namespace AND closed_at IS NULL AND opened_at = :opened_at AND question_id IN (
-  SELECT question_id FROM disputes
-  WHERE namespace = :namespace AND memory_id = :memory_id AND opened_at = :opened_at)
-
--- query: withdraw_disputes_of
-UPDATE disputes SET closed_at = :now
-WHERE namespace = :namespace AND closed_at IS NULL AND question_id IN (
-  SELECT question_id FROM disputes
-  WHERE namespace = :namespace AND memory_id IN (:ids...) AND closed_at IS NULL)
+WHERE namespace = :namespace AND closed_at IS NULL AND question_id IN (:ids...)
 
 -- query: reopen_disputes
--- Reopens the disputes with all of their sides.
-UPDATE disputes SET closed_at = NULL
-WHERE namespace = :namespace AND closed_at = :closed_at AND question_id IN (
-  SELECT question_id FROM disputes
-  WHERE namespace = :namespace AND memory_id = :memory_id AND closed_at = :closed_at)
+UPDATE disputes SET closed_at = NULL WHERE namespace = :namespace AND question_id IN (:ids...)
 
 -- query: open_disputes
 -- The sides of the longest waiting disputes.
@@ -87,12 +73,6 @@ FROM disputes d JOIN disputes o ON o.namespace = :namespace AND o.question_id = 
   AND o.side <> d.side AND o.closed_at IS NULL
 WHERE d.namespace = :namespace AND d.memory_id IN (:ids...) AND d.closed_at IS NULL
 ORDER BY d.memory_id, other_id
-
--- query: answer_given
-SELECT decided_by, decided_at FROM decisions
-WHERE namespace = :namespace AND question_id = :question_id AND memory_id IN (
-  SELECT memory_id FROM disputes WHERE namespace = :namespace AND question_id = :question_id)
-LIMIT 1
 
 -- query: dispute_members
 -- All memories of a dispute, open or settled.

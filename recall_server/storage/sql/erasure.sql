@@ -186,6 +186,17 @@ SELECT stored_bytes FROM runs WHERE namespace = :namespace AND id IN (:ids...)
 UPDATE memories SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)
 
+-- query: redact_judgements_about
+-- any scope: an erasure takes all that it is asked for
+-- The reason of a judge is about the words of all sides of a dispute.
+UPDATE decisions SET judge_reason = NULL
+WHERE namespace = :namespace AND judge_reason IS NOT NULL AND question_id IN (
+  SELECT question_id FROM decisions WHERE namespace = :namespace AND memory_id IN (:ids...))
+
+-- query: redact_judgement
+UPDATE decisions SET judge_reason = NULL
+WHERE namespace = :namespace AND memory_id = :memory_id AND question_id = :question_id
+
 -- query: fence_jobs
 -- A worker may have read what is erased, so its job begins again from what is there now. A purge
 -- reads no texts, and may be the job that erases.

@@ -95,6 +95,12 @@ WHERE o.namespace = :namespace AND o.id > :after AND (o.state <> 'complete'
   OR o.payload ->> 'reach' IS NOT NULL OR o.payload ->> 'config_id' IS NOT NULL)
 ORDER BY o.id LIMIT :limit
 
+-- query: judgements_to_erase
+SELECT memory_id, question_id, judge_reason FROM decisions
+WHERE namespace = :namespace AND judge_reason IS NOT NULL
+  AND (memory_id, question_id) > (:after, :after_id)
+ORDER BY memory_id, question_id LIMIT :limit
+
 -- query: pushes_to_erase
 SELECT run_id, id, url, scheme FROM push_configs
 WHERE namespace = :namespace AND (run_id, id) > (:after, :after_id)

@@ -1,3 +1,12 @@
+-- fragment: decided
+-- The reason of a judge is about the words of all sides, so it is not shown while one is hidden.
+d.memory_id, d.question_id, d.choice, d.decided_by, d.decided_at, d.judge_confidence,
+  CASE WHEN d.judge_reason IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM decisions s JOIN memories h ON h.namespace = s.namespace AND h.id = s.memory_id
+    WHERE s.namespace = :namespace AND s.question_id = d.question_id
+      AND s.judge_reason IS NOT NULL AND h.status IN ('forgotten', 'quarantined'))
+  THEN d.judge_reason END AS judge_reason
+
 -- query: add_run
 INSERT INTO runs (namespace, id, context_id, state, version, round, events, accessor, created_at,
   changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id, container,
@@ -91,19 +100,34 @@ WHERE e.namespace = :namespace AND e.run_id = :run_id AND e.seq > :after
 ORDER BY e.seq
 
 -- query: add_decision
-INSERT INTO decisions (namespace, memory_id, question_id, choice, decided_by, decided_at)
-VALUES (:namespace, :memory_id, :question_id, :choice, :decided_by, :decided_at)
-ON CONFLICT (namespace, memory_id, question_id) DO NOTHING
+-- A dispute whose answer was undone is answered anew.
+INSERT INTO decisions (
+  namespace, memory_id, question_id, choice, decided_by, decided_at, judge_reason, judge_confidence
+)
+VALUES (
+  :namespace, :memory_id, :question_id, :choice, :decided_by, :decided_at, :judge_reason,
+  :judge_confidence
+)
+ON CONFLICT (namespace, memory_id, question_id) DO UPDATE
+SET choice = excluded.choice, decided_by = excluded.decided_by, decided_at = excluded.decided_at,
+  judge_reason = excluded.judge_reason, judge_confidence = excluded.judge_confidence
 
 -- query: decisions
 -- A limited token gets no decision that was also about a memory outside its access scope.
-SELECT d.memory_id, d.question_id, d.choice, d.decided_by, d.decided_at FROM decisions d
+SELECT {{decided}} FROM decisions d
 WHERE d.namespace = :namespace AND d.memory_id IN (:ids...)
   AND ({{no_limit}} OR NOT EXISTS (
     SELECT 1 FROM decisions o JOIN memories m ON m.namespace = o.namespace AND m.id = o.memory_id
     WHERE o.namespace = :namespace AND o.question_id = d.question_id
       AND NOT COALESCE(({{scope:m}}), FALSE)))
 ORDER BY d.decided_at DESC, d.question_id DESC LIMIT :limit
+
+-- query: answers_given
+-- any scope: of disputes whose sides the caller sees
+SELECT {{decided}} FROM decisions d
+WHERE d.namespace = :namespace AND d.question_id IN (:ids...) AND d.memory_id IN (
+  SELECT s.memory_id FROM disputes s
+  WHERE s.namespace = :namespace AND s.question_id IN (:ids...))
 
 -- query: asking
 -- The paused task that asks a question. Few tasks wait, and an index finds them.

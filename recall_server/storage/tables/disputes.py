@@ -1,16 +1,22 @@
-"""The tables of disputes, which wait for an answer, and of relations between memories."""
+"""The tables of disputes, which wait for an answer, of decisions about memories, and of relations
+between them.
+"""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind, Histories
+from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Row, moment
 from recall_server.storage.tables.memory_events import MemoryEvents
+
+# How many decisions are read: a trusted memory may have one for each claim against it.
+DECISIONS_MAX = 500
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Disputes(BoundTable):
             "mark_disputed", ids=ids, before=[*before(Status.DISPUTED), Status.DISPUTED]
         )
         for one in ids:
-            self._bound.note(one, EventKind.DISPUTED, now)
+            self._bound.note(one, EventKind.DISPUTED, now, reason=question_id)
         self._bound.tell(WebhookKind.CONFLICT_OPENED, question_id, now)
         await self._bound.many(
             "open_dispute",
@@ -57,23 +63,21 @@ class Disputes(BoundTable):
         if rows:
             self._bound.tell(WebhookKind.CONFLICT_SETTLED, question_id, now)
             ids = [row["memory_id"] for row in rows]
-            for row in await self._bound.fetch("believe_undisputed", ids=ids):
-                self._bound.note(row["id"], EventKind.SETTLED, now)
+            await self._bound.send("believe_undisputed", ids=ids)
+            for one in ids:
+                self._bound.note(one, EventKind.SETTLED, now, reason=question_id)
         return bool(rows)
 
-    async def withdraw(self, memory_id: str, opened_at: datetime, now: datetime) -> None:
-        """Close the disputes of a memory that were opened at this moment, to undo them."""
-        await self._bound.send(
-            "withdraw_disputes", memory_id=memory_id, opened_at=opened_at, now=now
-        )
-
-    async def withdraw_of(self, memory_ids: Sequence[str], now: datetime) -> None:
-        """Close the open disputes of memories that are disputed no more."""
-        await self._bound.send("withdraw_disputes_of", ids=list(memory_ids), now=now)
-
-    async def reopen(self, memory_id: str, closed_at: datetime) -> None:
-        """Reopen the disputes of a memory that were closed at this moment."""
-        await self._bound.send("reopen_disputes", memory_id=memory_id, closed_at=closed_at)
+    async def undo(self, disputes: Mapping[str, bool], now: datetime) -> None:
+        """Close those of these disputes that were opened (True), and reopen those that ended. The
+        states of their memories are undone with the memories.
+        """
+        opened = [one for one, was_opened in disputes.items() if was_opened]
+        ended = [one for one, was_opened in disputes.items() if not was_opened]
+        if opened:
+            await self._bound.send("withdraw_disputes", ids=opened, now=now)
+        if ended:
+            await self._bound.send("reopen_disputes", ids=ended)
 
     async def get(self, question_id: str) -> OpenDispute | None:
         """Return the open dispute of this id."""
@@ -98,17 +102,61 @@ class Disputes(BoundTable):
         rows = await self._bound.fetch("dispute_members", question_id=question_id)
         return [row["memory_id"] for row in rows]
 
-    async def answer(self, question_id: str) -> tuple[str, datetime] | None:
-        """Return who answered a dispute, and when; None if nobody did."""
-        rows = await self._bound.fetch("answer_given", question_id=question_id)
-        return (rows[0]["decided_by"], moment(rows[0]["decided_at"])) if rows else None
-
     async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
         """Return the memories that contradict each of these in open disputes."""
         found: dict[str, list[str]] = {}
         for row in await self._bound.fetch("disputed_with", ids=list(ids)):
             found.setdefault(row["memory_id"], []).append(row["other_id"])
         return found
+
+
+class Decisions(BoundTable):
+    """One row for each memory that a decision was about."""
+
+    async def add(self, decision: Decision) -> None:
+        """Store a decision with each memory that it was about."""
+        made = decision.resolution
+        await self._bound.many(
+            "add_decision",
+            [
+                {
+                    "memory_id": memory_id,
+                    "question_id": made.question_id,
+                    "choice": made.choice,
+                    "decided_by": made.decided_by,
+                    "decided_at": made.decided_at,
+                    "judge_reason": made.reason,
+                    "judge_confidence": made.confidence,
+                }
+                for memory_id in decision.memory_ids
+            ],
+        )
+
+    async def of_memories(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
+        """Return the last `DECISIONS_MAX` decisions about these memories, by memory, each oldest
+        first.
+        """
+        found: dict[str, list[Resolution]] = {}
+        rows = await self._bound.fetch("decisions", ids=list(ids), limit=DECISIONS_MAX)
+        for row in reversed(rows):
+            found.setdefault(row["memory_id"], []).append(_resolution(row))
+        return found
+
+    async def answers(self, disputes: Collection[str]) -> dict[str, Resolution]:
+        """Return the answers that were given to these disputes, by their ids."""
+        rows = await self._bound.fetch("answers_given", ids=sorted(disputes)) if disputes else []
+        return {row["question_id"]: _resolution(row) for row in rows}
+
+
+def _resolution(row: Row) -> Resolution:
+    return Resolution(
+        row["question_id"],
+        Choice(row["choice"]),
+        row["decided_by"],
+        moment(row["decided_at"]),
+        reason=row["judge_reason"],
+        confidence=row["judge_confidence"],
+    )
 
 
 def _disputes(rows: Sequence[Row]) -> list[OpenDispute]:

@@ -237,6 +237,10 @@ class Erasures(BoundTable):
     async def redact_job(self, job_id: str, payload: Mapping[str, Any]) -> None:
         await self._bound.send("redact_job", id=job_id, payload=Document(dict(payload)))
 
+    async def redact_judgement(self, memory_id: str, question_id: str) -> None:
+        """Delete the reason of a judge."""
+        await self._bound.send("redact_judgement", memory_id=memory_id, question_id=question_id)
+
     async def redact_token(self, token: TokenInfo) -> None:
         """Overwrite the label and the limits of a token."""
         limits = token.rights.access_scope
@@ -302,7 +306,7 @@ class Erasures(BoundTable):
         """Delete memories with all their rows and the links to them."""
         wanted = sorted(ids)
         await MemoryEvents(self._bound).count(wanted, erased=True)
-        for query in ("unlink_memories", "unlink_events"):
+        for query in ("unlink_memories", "unlink_events", "redact_judgements_about"):
             await self._bound.send(query, ids=wanted)
         await self.remove(Part.MEMORY, wanted)
 
@@ -454,6 +458,15 @@ class ErasureScan(BoundTable):
     async def jobs(self, after: str) -> Sequence[Row]:
         """Return a page of the jobs that may hold words, each with its text if there is one."""
         return await self._bound.fetch("jobs_to_erase", after=after, limit=PAGE_OF_LABELS)
+
+    async def judgements(self) -> AsyncIterator[Sequence[Row]]:
+        """Yield the reasons of judges, each with the key of its decision."""
+        after = ("", "")
+        while page := await self._bound.fetch(
+            "judgements_to_erase", after=after[0], after_id=after[1], limit=PAGE_OF_LABELS
+        ):
+            yield page
+            after = (page[-1]["memory_id"], page[-1]["question_id"])
 
     async def pushes(self) -> AsyncIterator[Sequence[Row]]:
         after = ("", "")

@@ -1,4 +1,4 @@
-"""The tables of memories, of their citations, and of decisions about them."""
+"""The tables of memories and of their citations."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,7 +24,6 @@ from recall_server.domain.memory import (
 from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import passed
 from recall_server.domain.permissions import LATEST
-from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.text.passages import quote, visible
@@ -34,8 +33,6 @@ from recall_server.storage.tables.episodes import Episodes, metadata, tags, true
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
-# How many decisions are read: a trusted memory may have one for each claim against it.
-DECISIONS_MAX = 500
 PAGE = 500
 LINEAGE_DEPTH = 100
 
@@ -93,40 +90,6 @@ class Memories(BoundTable):
             span_start=citation.span.start,
             span_end=citation.span.end,
         )
-
-    async def note(self, decision: Decision) -> None:
-        """Store a decision with each memory that it was about."""
-        made = decision.resolution
-        await self._bound.many(
-            "add_decision",
-            [
-                {
-                    "memory_id": memory_id,
-                    "question_id": made.question_id,
-                    "choice": made.choice,
-                    "decided_by": made.decided_by,
-                    "decided_at": made.decided_at,
-                }
-                for memory_id in decision.memory_ids
-            ],
-        )
-
-    async def decisions(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
-        """Return the last `DECISIONS_MAX` decisions about these memories, by memory, each oldest
-        first.
-        """
-        found: dict[str, list[Resolution]] = {}
-        rows = await self._bound.fetch("decisions", ids=list(ids), limit=DECISIONS_MAX)
-        for row in reversed(rows):
-            found.setdefault(row["memory_id"], []).append(
-                Resolution(
-                    row["question_id"],
-                    Choice(row["choice"]),
-                    row["decided_by"],
-                    moment(row["decided_at"]),
-                )
-            )
-        return found
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""

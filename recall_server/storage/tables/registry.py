@@ -228,8 +228,10 @@ TABLES = (
         "an answer to a question about a memory",
         key=("memory_id", "question_id"),
         goes_with=((Part.MEMORY, "memory_id"),),
+        said=("judge_reason",),
+        named=Named.REDACTED,
         exported="memory",
-        columns=_words("choice decided_by decided_at:time"),
+        columns=_words("choice decided_by decided_at:time judge_reason judge_confidence"),
     ),
     Table(
         "disputes",

@@ -1,18 +1,25 @@
 """A language model settles a dispute that no rule settles, where it may and is sure."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.errors import NotWaiting
 from recall_server.domain.intents import Intent
-from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.plan import Add, Choice, Policy
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
-from recall_server.services.tasks.reviews import Review, ReviewKind
+from recall_server.services.tasks.reviews import Review, ReviewKind, Verdict
 from tests.support.application import Open
-from tests.support.conversation import context, contradicted, drained, enter, memories
+from tests.support.conversation import ALICE, context, contradicted, drained, enter, memories
+from tests.support.erasure import select
 from tests.support.judges import BY, ScriptedJudge
+from tests.support.runtime import Clock
+from tests.support.transfer import BOB, exported, taken_in
 from tests.support.whole_walk import present
 
 
@@ -111,6 +118,176 @@ async def test_an_answer_given_meanwhile_stands(open_app: Open) -> None:
         await drained(application)
         assert judge.asked == []
         assert await texts(application) == ["Zoe lives in Oslo."]
+
+
+SECRET = "Hunter22x"
+REASON = "The later statement says that Quentin has moved."
+
+
+async def judged(application: Application) -> str:
+    """Have a dispute judged. Returns its id."""
+    await enter(application)
+    dispute = await contradicted(application)
+    await drained(application)
+    return dispute
+
+
+async def decisions(application: Application) -> list[tuple[str, str | None, float | None]]:
+    (believed, *_) = await memories(application)
+    found = await application.services.recall.history(context(application), believed.id)
+    return sorted(
+        {(i.decided_by, i.reason, i.confidence) for some in found.decisions.values() for i in some}
+    )
+
+
+async def reasons(application: Application) -> list[object]:
+    rows = await select(application.store, "SELECT judge_reason FROM decisions")
+    return [row["judge_reason"] for row in rows]
+
+
+async def test_a_judgement_is_kept_with_its_reason(open_app: Open) -> None:
+    judge = ScriptedJudge(Choice.KEEP_NEW, reason=REASON)
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        dispute = await judged(application)
+        assert await decisions(application) == [(BY, REASON, 0.9)]
+        page = await application.services.changes.page(context(application), None)
+        (change,) = [one for one in page.changes if one.operation == "judge"]
+        assert [one.reason for one in page.answers[change.id]] == [REASON]
+        assert len(page.answers) == 1
+        with pytest.raises(NotWaiting, match=f"{BY} has answered it at .*keep_new. {REASON}"):
+            await application.services.reviews.answer(
+                context(application), dispute, Choice.KEEP_NEW
+            )
+
+
+async def stated(application: Application, place: str, namespace: Namespace = ALICE) -> str:
+    """State where Zoe lives. Returns the id of the memory."""
+    wish = Wish(Intent.REMEMBER, Submission(f"Zoe lives in {place}.", "life"))
+    asked = context(application, namespace)
+    report = await application.services.intents.submit(asked, wish)
+    return next(one.memory.id for one in report.plan.changes if isinstance(one, Add))
+
+
+async def restore(application: Application) -> None:
+    memory_id = await stated(application, "Oslo")
+    await application.services.recall.forget(context(application), memory_id)
+    await stated(application, "Bergen")
+    await application.services.recall.restore(context(application), memory_id)
+
+
+async def take_in_another(application: Application) -> None:
+    await enter(application, BOB)
+    await stated(application, "Oslo", BOB)
+    await stated(application, "Bergen")
+    await taken_in(application, await exported(application, BOB))
+
+
+async def take_in_a_dispute(application: Application) -> None:
+    await enter(application, BOB)
+    await contradicted(application, BOB)
+    await taken_in(application, await exported(application, BOB))
+
+
+async def accept(application: Application) -> None:
+    await stated(application, "Oslo")
+    wish = Wish(Intent.REMEMBER, Submission("Zoe lives in Bergen.", "life"), review=True)
+    await application.services.intents.submit(context(application), wish)
+    reviews = application.services.reviews
+    (waits,) = await reviews.waiting(context(application), {ReviewKind.PROPOSAL}, limit=2)
+    await reviews.answer(context(application), waits.id, Verdict.ACCEPT)
+
+
+@pytest.mark.parametrize("opened", [restore, take_in_another, take_in_a_dispute, accept])
+async def test_a_dispute_is_judged_whoever_opened_it(
+    open_app: Open, opened: Callable[[Application], Awaitable[None]]
+) -> None:
+    judge = ScriptedJudge(Choice.KEEP_BOTH, reason=REASON)
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        await enter(application)
+        await application.services.tasks.set_policy(context(application), Policy.ASK)
+        await opened(application)
+        disputes = {one.id for one in await waiting(application)}
+        assert len(disputes) == 1
+        await drained(application)
+        assert disputes <= {one.id for one in judge.asked}
+        assert await waiting(application) == []
+        assert await decisions(application) == [(BY, REASON, 0.9)]
+
+
+async def test_a_judgement_that_was_undone_makes_room_for_anothers(
+    open_app: Open, clock: Clock
+) -> None:
+    judge = ScriptedJudge(Choice.KEEP_NEW, reason=REASON)
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        dispute = await judged(application)
+        undoing = context(application)
+        (change, *_) = (await application.services.changes.page(undoing, None)).changes
+        clock.pass_(timedelta(minutes=1))
+        undo = application.services.changes.undo
+        await undo(undoing, change.id, dry_run=False, with_dependents=False)
+        await drained(application)
+        assert await decisions(application) == []
+        assert len(judge.asked) == 1
+        clock.pass_(timedelta(minutes=1))
+        await application.services.reviews.answer(context(application), dispute, Choice.KEEP_BOTH)
+        assert await decisions(application) == [("acc_test", None, None)]
+
+
+async def test_the_reason_of_a_judgement_goes_with_the_words_of_any_side(open_app: Open) -> None:
+    judge = ScriptedJudge(Choice.KEEP_NEW, reason=REASON)
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        await judged(application)
+        services = application.services
+        (stays,) = await memories(application)
+        (gone,) = [
+            row["id"]
+            for row in await select(application.store, "SELECT id FROM memories")
+            if row["id"] != stays.id
+        ]
+        await services.recall.forget(context(application), gone)
+        assert await decisions(application) == [(BY, None, 0.9)]
+        assert await reasons(application) == [REASON] * 2
+        await services.erase.memory(context(application), gone)
+        assert await decisions(application) == [(BY, None, 0.9)]
+        assert await reasons(application) == [None]
+
+
+async def test_the_reason_of_a_judgement_goes_with_a_name_in_it(open_app: Open) -> None:
+    judge = ScriptedJudge(Choice.KEEP_NEW, reason=REASON)
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        await judged(application)
+        assert await reasons(application) == [REASON] * 2
+        await application.services.erase.subject(context(application), "Ben")
+        await drained(application)
+        assert await reasons(application) == [REASON] * 2
+        await application.services.erase.subject(context(application), "Quentin")
+        await drained(application)
+        assert await reasons(application) == [None] * 2
+
+
+async def test_a_secret_in_the_reason_of_a_judgement_is_masked(open_app: Open) -> None:
+    judge = ScriptedJudge(Choice.KEEP_NEW, reason=f"The password is {SECRET}.")
+    async with open_app(judge=judge, judge_confidence=0.5, mask_secrets=True) as application:
+        await judged(application)
+        (reason, _) = await reasons(application)
+    assert isinstance(reason, str)
+    assert reason.startswith("The password is ")
+    assert SECRET not in reason
+
+
+async def test_an_export_has_the_reasons_of_judgements(open_app: Open) -> None:
+    judge = ScriptedJudge(Choice.KEEP_BOTH, reason=REASON)
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        await judged(application)
+        file = await exported(application)
+        await enter(application, BOB)
+        await taken_in(application, file, BOB)
+        rows = await select(
+            application.store,
+            "SELECT judge_reason, judge_confidence FROM decisions WHERE namespace = 'bob'",
+            BOB,
+        )
+        assert [tuple(row.values()) for row in rows] == [(REASON, 0.9)] * 2
 
 
 async def test_a_spent_budget_leaves_the_dispute_to_somebody(open_app: Open) -> None:
