@@ -45,46 +45,32 @@ _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
 class HostNotAllowed(Denied):
     """This server does not answer to that host name. Add it to RECALL_ALLOWED_HOSTS."""
 
-    code = "HOST_NOT_ALLOWED"
-
 
 class OriginNotAllowed(Denied):
     """Web pages of that origin may not call. Add it to RECALL_ALLOWED_ORIGINS."""
-
-    code = "ORIGIN_NOT_ALLOWED"
 
 
 class MalformedBody(Invalid):
     """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
 
-    code = "MALFORMED_BODY"
-
 
 class UnsupportedMedia(Invalid):
     """The body must be JSON as it is. Send 'Content-Type: application/json', not compressed."""
-
-    code = "UNSUPPORTED_MEDIA"
 
 
 class BodyTooLarge(LimitReached):
     """The body is too large. Send the text in parts."""
 
-    code = "BODY_TOO_LARGE"
-
 
 class HeadersTooLarge(LimitReached):
     """The request has too many headers, or too long ones. Send fewer."""
-
-    code = "HEADERS_TOO_LARGE"
 
 
 class UrlTooLong(LimitReached):
     """The URL is too long. Send long texts in the body."""
 
-    code = "URL_TOO_LONG"
 
-
-class OutOfMemory(Busy):
+class OutOfMemory(Busy, own_code=False):
     """The server has no memory for this just now. Send less at once, or wait as long as Retry-After
     says.
     """
