@@ -67,7 +67,7 @@ from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.middleware.limits import StreamLimit, Streams, turn_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations import reviews, tasks
-from recall_server.api.operations.operation import Caller, Operation, caller_of
+from recall_server.api.operations.operation import CALLER, Caller, Operation, caller_of
 from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
@@ -98,7 +98,7 @@ def _config(config: PushConfig) -> TaskPushNotificationConfig:
 
 PROTOCOL = "a2a"
 PAGE_SIZE = 50
-CALLER, BASE, TURN = "recall.caller", "recall.base", "recall.turn"
+BASE, TURN = "recall.base", "recall.turn"
 _STATE_OF = {shown: state for state, shown in wire.STATES.items()}
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
-from recall_server.api.operations.operation import Caller, admitted
+from recall_server.api.operations.operation import CALLER, Caller
 from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyStreams
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
@@ -63,7 +63,7 @@ class CallsPerMinute:
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = admitted(scope)
+        caller: Caller | None = scope.get(CALLER)
         if caller is not None:
             try:
                 # A token does not get more calls by delegating itself.
@@ -87,7 +87,7 @@ class CallsAtOnce:
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = admitted(scope)
+        caller: Caller | None = scope.get(CALLER)
         if caller is None:
             await self._app(scope, receive, send)
             return
@@ -220,7 +220,7 @@ class Streams:
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `app`; if the request opens a stream, count the stream while it is open."""
-        caller = admitted(scope)
+        caller: Caller | None = scope.get(CALLER)
         if caller is None or not opens_stream(scope):
             await app(scope, receive, send)
             return

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
-from recall_server.api.operations.operation import BODY_METHODS, admitted
+from recall_server.api.operations.operation import BODY_METHODS, CALLER
 from recall_server.domain.errors import (
     Busy,
     Denied,
@@ -164,7 +164,7 @@ class RequestBody:
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if admitted(scope) is None or scope["method"] not in BODY_METHODS:
+        if CALLER not in scope or scope["method"] not in BODY_METHODS:
             await self._app(scope, receive, send)
             return
         try:
