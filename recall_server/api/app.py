@@ -26,12 +26,7 @@ from recall_server.api.http.openapi import OPENAPI_PATH
 from recall_server.api.mcp import McpServer
 from recall_server.api.mcp_sse import SseServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
-from recall_server.api.middleware.limits import (
-    AddressThrottle,
-    CallsAtOnce,
-    CallsPerMinute,
-    Streams,
-)
+from recall_server.api.middleware.limits import AddressThrottle, CallLimits, Streams
 from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
@@ -168,14 +163,13 @@ def _behind_middleware(
     """Return `app` inside its middleware, which is listed from the innermost to the outermost."""
     settings, access = application.settings, application.services.access
     app = EscapeControlCharacters(app)
-    app = CallsAtOnce(app, application.store.turns, wait_s=settings.turn_wait_s, refusal=refusal)
-    app = RequestBody(
-        app,
+    body = RequestBody(
         body_bytes_max=settings.body_bytes_max,
         json_depth_max=settings.json_depth_max,
         refusal=refusal,
     )
-    app = CallsPerMinute(app, rates, refusal)
+    turns, wait_s = application.store.turns, settings.turn_wait_s
+    app = CallLimits(app, rates, turns, body.read, wait_s=wait_s, refusal=refusal)
     app = BearerAuth(
         app,
         access.verify,

@@ -24,8 +24,6 @@ READ_BYTES_MAX = 16_384
 class RequestTooSlow(LimitReached):
     """The request did not arrive in time. Send it again, faster, or in parts."""
 
-    code = "REQUEST_TOO_SLOW"
-
 
 @dataclass(frozen=True)
 class ConnectionTimeouts:

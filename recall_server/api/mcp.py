@@ -191,7 +191,7 @@ class McpServer:
             await answer(scope, receive, send)
             return
         if scope["recall.json"]["method"] == "initialize":
-            name = _said_name(scope["recall.json"].get("params"))
+            name = _name_in(scope["recall.json"].get("params", {}).get("clientInfo"))
             send = _with_session(name, send) if name is not None else send
         await self.manager.handle_request(scope, receive, send)
 
@@ -229,8 +229,9 @@ class McpServer:
             details = {"code": error.code, "scope": error.scope}
             raise MCPError(INVALID_REQUEST, error.message, details) from None
         except RecallError as error:
-            return _result(context.request, presenters.failed(error), is_error=True)
-        return _result(context.request, presenters.ok(data))
+            failed = {"status": "error", "code": error.code, "message": error.message}
+            return _result(context.request, failed, is_error=True)
+        return _result(context.request, {"status": "ok", "data": data})
 
 
 async def _unknown(_: AuditEntry) -> None:
@@ -288,22 +289,14 @@ def _client_name(context: Context) -> str | None:
     """
     name = _name_in((context.meta or {}).get("io.modelcontextprotocol/clientInfo"))
     if name is None and context.request is not None:
-        name = _name_of_session(context.request.headers.get(SESSION, ""))
+        name = _name_in({"name": _name_of_session(context.request.headers.get(SESSION, ""))})
     return name
 
 
-def _said_name(params: Any) -> str | None:
-    """Return the name that a client gives with `initialize`."""
-    return _name_in(params.get("clientInfo")) if isinstance(params, dict) else None
-
-
 def _name_in(info: Any) -> str | None:
+    """Return the name in what a client says of itself, if it has a printable one."""
     name = info.get("name") if isinstance(info, dict) else None
-    return _printable(name[:128]) if isinstance(name, str) else None
-
-
-def _printable(name: str) -> str | None:
-    return name if name and name.isprintable() else None
+    return name[:128] if isinstance(name, str) and name[:128].isprintable() and name else None
 
 
 _SESSION_CHARS_MAX = 1_024
@@ -328,6 +321,6 @@ def _name_of_session(session: str) -> str | None:
     """Return the name in a session id of this server, or None for another id."""
     coded = session[:_SESSION_CHARS_MAX].partition(".")[0]
     try:
-        return _printable(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()[:128])
+        return urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()
     except ValueError:
         return None

@@ -144,7 +144,17 @@ class Calls:
 
     def _ended(self, entry: AuditEntry) -> None:
         self.services.metrics.called(entry)
-        _log(entry, self.services.log_name(entry.namespace))
+        log.info(
+            "operation",
+            protocol=entry.protocol,
+            operation=entry.operation,
+            accessor=entry.accessor,
+            namespace=self.services.log_name(entry.namespace),
+            request_id=entry.request_id,
+            outcome=entry.outcome,
+            code=entry.code,
+            ms=round(entry.elapsed_ms(), 2),
+        )
 
     async def _record(self, entry: AuditEntry, error: RecallError) -> None:
         entry.outcome, entry.code = Outcome.ERROR, error.code
@@ -189,18 +199,3 @@ def _attributes(entry: AuditEntry) -> dict[str, str]:
     if entry.protocol == "mcp":
         named |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": entry.operation}
     return named
-
-
-def _log(entry: AuditEntry, namespace: str) -> None:
-    """Log an operation; `namespace` is the digest of the name."""
-    log.info(
-        "operation",
-        protocol=entry.protocol,
-        operation=entry.operation,
-        accessor=entry.accessor,
-        namespace=namespace,
-        request_id=entry.request_id,
-        outcome=entry.outcome,
-        code=entry.code,
-        ms=round(entry.elapsed_ms(), 2),
-    )

@@ -7,7 +7,6 @@ from typing import Any
 
 from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation, Episode
-from recall_server.domain.errors import RecallError
 from recall_server.domain.memory import Memory
 from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
@@ -33,14 +32,6 @@ from recall_server.storage.tables.tasks import PushConfig
 from recall_server.storage.tables.webhooks import Registration
 
 Json = dict[str, Any]
-
-
-def ok(data: Json) -> Json:
-    return {"status": "ok", "data": data}
-
-
-def failed(error: RecallError) -> Json:
-    return {"status": "error", "code": error.code, "message": error.message}
 
 
 def compact(value: Json) -> str:

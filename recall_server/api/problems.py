@@ -48,13 +48,9 @@ _STATUS_OF_CODE = {
 class MethodNotAllowed(Invalid):
     """This endpoint takes POST only; it keeps no session and no stream."""
 
-    code = "METHOD_NOT_ALLOWED"
-
 
 class NotAcceptable(Invalid):
     """Answers at this path are JSON. Send 'Accept: application/json', or no Accept header."""
-
-    code = "NOT_ACCEPTABLE"
 
 
 class Problem(JSONResponse):

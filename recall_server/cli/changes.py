@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.api import operations
+from recall_server.api.operations.operation import Json
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AsJson,
@@ -16,30 +17,24 @@ from recall_server.cli.shared import (
     decided,
     echo,
     existing,
-    print_done,
     print_json,
     print_table,
     progress,
     with_application,
 )
-from recall_server.cli.target import Target, with_target
+from recall_server.cli.target import asks
 from recall_server.domain.namespace import Namespace
 
 
-@with_target
-async def changes(
-    target: Target,
+@asks(operations.changes.LIST_CHANGES)
+def changes(
+    page: Json,
     *,
     before: Annotated[
         int | None, typer.Option(help="Continue here, as the page before says.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """List what jobs, tasks, imports and calls changed, newest first."""
-    page = await target.ask(operations.changes.LIST_CHANGES, before=before)
-    if as_json:
-        print_json(page)
-        return
     rows = [
         {
             "id": one["id"],
@@ -59,17 +54,15 @@ async def changes(
         echo(f"There are more: --before {page['next_before']}")
 
 
-@with_target
-async def recheck(target: Target, *, as_json: AsJson = False) -> None:
+@asks(operations.reviews.RECHECK_MEMORIES)
+def recheck(done: Json) -> str:
     """Compare the believed memories with each other again, in the background."""
-    done = await target.ask(operations.reviews.RECHECK_MEMORIES)
-    said = f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
-    print_done(done, said, as_json=as_json)
+    return f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
 
 
-@with_target
-async def undo(
-    target: Target,
+@asks(operations.changes.UNDO_CHANGE)
+def undo(
+    done: Json,
     *,
     change_id: Annotated[
         str,
@@ -81,18 +74,8 @@ async def undo(
     with_dependents: Annotated[
         bool, typer.Option("--with-dependents", help="Also undo later changes that rest on it.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Take back what a task, job, import or call changed; an undo can be undone."""
-    done = await target.ask(
-        operations.changes.UNDO_CHANGE,
-        change_id=change_id,
-        dry_run=dry_run,
-        with_dependents=with_dependents,
-    )
-    if as_json:
-        print_json(done)
-        return
     verb = "would be" if dry_run else "are"
     memories, forgotten = len(done["memory_ids"]), len(done["forgotten_ids"])
     for one in done["undone"]:

@@ -16,13 +16,12 @@ from recall_server.cli.shared import (
     KnownAt,
     decided,
     echo,
+    fail,
     paragraph,
-    print_done,
     print_json,
     waiting,
 )
-from recall_server.cli.target import Target, with_target
-from recall_server.domain.errors import InvalidText
+from recall_server.cli.target import Target, asks, with_target
 from recall_server.domain.memory import Listed, MemoryType
 from recall_server.domain.query import SearchMode
 from recall_server.domain.task import JobState
@@ -52,11 +51,24 @@ ValidAfter = Annotated[
 ValidBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
 
 
+def _words(text: str) -> str:
+    """Return a text as it was given; for `-` that of standard input."""
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        fail("Standard input is not UTF-8. Convert the text first.", "INVALID_TEXT")
+
+
 @partial(with_target, creates=True)
 async def add(
     target: Target,
     *,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
+    text: Annotated[
+        str,
+        typer.Argument(metavar="TEXT", help="The text; - reads standard input.", callback=_words),
+    ],
     topic: Annotated[str, typer.Option(help="A context label.")] = "general",
     container: Annotated[
         str, typer.Option(help="The container to put it in.", show_default=False)
@@ -74,10 +86,9 @@ async def add(
     """Store a text, and show the memories that are made of it. Where nothing
     was stored yet, the text begins the database of the local server.
     """
-    said = _standard_input() if text == "-" else text
     stored = await target.ask(
         operations.memories.STORE_MEMORY,
-        text=said,
+        text=text,
         topic=topic,
         container=container,
         tags=tag or [],
@@ -100,27 +111,15 @@ async def add(
         _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
 
 
-@with_target
-async def ask(
-    target: Target,
+@asks(operations.search.SEARCH_MEMORIES, limit=ASKED_MAX, explain=True)
+def ask(
+    found: Json,
     *,
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
     as_of: AsOf = "",
     known_at: KnownAt = "",
-    as_json: AsJson = False,
 ) -> None:
     """Show what is remembered about a question: the best few, with who said it and when."""
-    found = await target.ask(
-        operations.search.SEARCH_MEMORIES,
-        query=question,
-        as_of=as_of,
-        known_at=known_at,
-        limit=ASKED_MAX,
-        explain=True,
-    )
-    if as_json:
-        print_json(found)
-        return
     if not found["results"]:
         echo("Nothing is remembered of that.")
     elif found["weak_evidence"]:
@@ -130,16 +129,18 @@ async def ask(
         paragraph(_source(hit))
 
 
-@with_target
-async def search(
-    target: Target,
+@asks(operations.search.SEARCH_MEMORIES, explain=True)
+def search(
+    found: Json,
     *,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
-    container: Annotated[
+    containers: Annotated[
         list[str] | None,
-        typer.Option(help="Only this container; '' means in no container; repeatable."),
+        typer.Option(
+            "--container", help="Only this container; '' means in no container; repeatable."
+        ),
     ] = None,
-    tag: Tags = None,
+    tags: Tags = None,
     topic: Topic = "",
     type_: OfType = None,
     metadata: Annotated[
@@ -157,32 +158,8 @@ async def search(
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
-    as_json: AsJson = False,
 ) -> None:
     """Search a namespace; the best hits come first."""
-    found = await target.ask(
-        operations.search.SEARCH_MEMORIES,
-        query=query,
-        containers=container or [],
-        tags=tag or [],
-        topic=topic,
-        type=type_,
-        metadata=metadata,
-        said_after=said_after,
-        said_before=said_before,
-        recorded_after=recorded_after,
-        recorded_before=recorded_before,
-        valid_after=valid_after,
-        valid_before=valid_before,
-        as_of=as_of,
-        known_at=known_at,
-        limit=limit,
-        mode=mode,
-        explain=True,
-    )
-    if as_json:
-        print_json(found)
-        return
     for hit in found["results"]:
         echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
         paragraph(hit["text"])
@@ -196,12 +173,12 @@ async def search(
         echo(found["degraded"], err=True)
 
 
-@with_target
-async def list_(
-    target: Target,
+@asks(operations.memories.INSPECT_MEMORIES)
+def list_(
+    page: Json,
     *,
     container: Annotated[str, typer.Option(help="Only this container.", show_default=False)] = "",
-    tag: Tags = None,
+    tags: Tags = None,
     topic: Topic = "",
     type_: OfType = None,
     status: Annotated[
@@ -215,28 +192,8 @@ async def list_(
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
     offset: Annotated[int, typer.Option(min=0, help="How many to skip.")] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """List the active memories, newest first."""
-    page = await target.ask(
-        operations.memories.INSPECT_MEMORIES,
-        container=container,
-        tags=tag or [],
-        topic=topic,
-        type=type_,
-        status=status,
-        recorded_after=recorded_after,
-        recorded_before=recorded_before,
-        valid_after=valid_after,
-        valid_before=valid_before,
-        as_of=as_of,
-        known_at=known_at,
-        limit=limit,
-        offset=offset,
-    )
-    if as_json:
-        print_json(page)
-        return
     for memory in page["memories"]:
         _print_memory(memory)
     if not page["memories"]:
@@ -245,27 +202,17 @@ async def list_(
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
 
 
-@with_target
-async def show(
-    target: Target,
+@asks(operations.memories.GET_MEMORY_HISTORY)
+def show(
+    found: Json,
     *,
     memory_id: MemoryId,
     as_of: AsOf = "",
     known_at: KnownAt = "",
-    as_json: AsJson = False,
 ) -> None:
     """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
     it and by whom.
     """
-    found = await target.ask(
-        operations.memories.GET_MEMORY_HISTORY,
-        memory_id=memory_id,
-        as_of=as_of,
-        known_at=known_at,
-    )
-    if as_json:
-        print_json(found)
-        return
     for memory in found["memories"]:
         _print_memory(memory)
         until = f" until {memory['valid_until']}" if memory["valid_until"] else ""
@@ -277,57 +224,37 @@ async def show(
             paragraph(decided(one))
 
 
-@with_target
-async def edit(
-    target: Target,
+@asks(operations.intents.UPDATE_MEMORY)
+def edit(
+    done: Json,
     *,
     memory_id: MemoryId,
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="The new text; - reads standard input.")
+        str,
+        typer.Argument(
+            metavar="TEXT", help="The new text; - reads standard input.", callback=_words
+        ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> str:
     """Change a memory by hand: a new version takes its place. A token needs memory:admin for it."""
-    said = _standard_input() if text == "-" else text
-    done = await target.ask(
-        operations.intents.UPDATE_MEMORY, memory_id=memory_id, text=said, dry_run=dry_run
-    )
-    print_done(done, done["message"], as_json=as_json)
+    return str(done["message"])
 
 
-@with_target
-async def forget(
-    target: Target,
-    *,
-    memory_id: MemoryId,
-    as_json: AsJson = False,
-) -> None:
+@asks(operations.memories.DELETE_MEMORY)
+def forget(_: Json, *, memory_id: MemoryId) -> str:
     """Forget a memory or a passage: it is no longer found, unless it is restored."""
-    done = await target.ask(operations.memories.DELETE_MEMORY, memory_id=memory_id)
-    print_done(
-        done, f"{memory_id} is forgotten. `recall restore` takes that back.", as_json=as_json
-    )
+    return f"{memory_id} is forgotten. `recall restore` takes that back."
 
 
-@with_target
-async def restore(
-    target: Target,
+@asks(operations.memories.RESTORE_MEMORY)
+def restore(
+    _: Json,
     *,
     memory_id: Annotated[str, typer.Argument(metavar="ID", help="The id of what was forgotten.")],
-    as_json: AsJson = False,
-) -> None:
+) -> str:
     """Restore a forgotten memory within RECALL_FORGET_DAYS."""
-    done = await target.ask(operations.memories.RESTORE_MEMORY, memory_id=memory_id)
-    print_done(done, f"{memory_id} is remembered again.", as_json=as_json)
-
-
-def _standard_input() -> str:
-    """Return the text of standard input. Raises `InvalidText` if it is not UTF-8."""
-    try:
-        return sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError:
-        raise InvalidText("Standard input is not UTF-8. Convert the text first.") from None
+    return f"{memory_id} is remembered again."
 
 
 def _event(one: Json) -> str:

@@ -22,7 +22,7 @@ from recall_server.cli.shared import (
     print_table,
     with_application,
 )
-from recall_server.cli.target import NamespaceFirst, Target, with_target
+from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.namespace import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
@@ -38,19 +38,14 @@ Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")
 
 
 @reviews.command("list", cls=NamespaceFirst)
-@with_target
-async def list_reviews(
-    target: Target,
+@asks(operations.reviews.LIST_REVIEWS, part="reviews", limit=LISTED_MAX)
+def list_reviews(
+    page: Json,
     *,
     kind: Annotated[ReviewKind | None, typer.Option(help="Only this kind.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """List questions of tasks, disputes, proposals and quarantined turns, the oldest first."""
-    page = await target.ask(operations.reviews.LIST_REVIEWS, kind=kind, limit=LISTED_MAX)
     shown = page["reviews"]
-    if as_json:
-        print_json(shown)
-        return
     for one in shown:
         echo(f"{one['id']}  {one['kind']}  since {one['asked_at']}")
         about = one["about"]
@@ -64,11 +59,11 @@ async def list_reviews(
 
 
 @reviews.command("answer", cls=NamespaceFirst)
-@with_target
-async def answer_review(
-    target: Target,
+@asks(operations.reviews.ANSWER_REVIEW)
+def answer_review(
+    done: Json,
     *,
-    review_id: Listed,
+    id_: Listed,
     choice: Annotated[
         str, typer.Argument(metavar="CHOICE", help="One of the choices that `list` shows.")
     ],
@@ -76,13 +71,9 @@ async def answer_review(
         str | None,
         typer.Option(help="With merge or edit: the new text."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> str:
     """Answer one question or proposal; each is answered once."""
-    done = await target.ask(
-        operations.reviews.ANSWER_REVIEW, id=review_id, choice=choice, text=text
-    )
-    print_done(done, f"Answered {done['id']}." + _of_task(done), as_json=as_json)
+    return f"Answered {done['id']}.{_of_task(done)}"
 
 
 def _sides(about: Json) -> list[tuple[str, Json]]:
@@ -107,13 +98,9 @@ def _of_task(done: Json) -> str:
 
 
 @conflicts.command("list", cls=NamespaceFirst)
-@with_target
-async def list_conflicts(target: Target, *, as_json: AsJson = False) -> None:
+@asks(operations.reviews.LIST_CONFLICTS, part="conflicts")
+def list_conflicts(found: Json) -> None:
     """List the open questions, the oldest first."""
-    found = await _open(target)
-    if as_json:
-        print_json(found)
-        return
     rows = [
         {
             "id": one["id"],
@@ -122,7 +109,7 @@ async def list_conflicts(target: Target, *, as_json: AsJson = False) -> None:
             "new": one["new"]["text"],
             "recommended": one["recommended"],
         }
-        for one in found
+        for one in found["conflicts"]
     ]
     print_table(rows, "Nothing waits for an answer.")
 
@@ -131,7 +118,8 @@ async def list_conflicts(target: Target, *, as_json: AsJson = False) -> None:
 @with_target
 async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) -> None:
     """Show one question: both statements with their sources."""
-    one = next((one for one in await _open(target) if one["id"] == question_id), None)
+    found = (await target.ask(operations.reviews.LIST_CONFLICTS))["conflicts"]
+    one = next((one for one in found if one["id"] == question_id), None)
     if one is None:
         fail("No open question has this id. `recall conflicts list` shows them.", "TASK_NOT_FOUND")
     if as_json:
@@ -149,24 +137,20 @@ async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) 
 
 
 @conflicts.command(cls=NamespaceFirst)
-@with_target
-async def resolve(
-    target: Target,
+@asks(operations.reviews.RESOLVE_CONFLICT)
+def resolve(
+    done: Json,
     *,
-    question_id: Listed,
+    id_: Listed,
     choice: Annotated[
         Choice, typer.Argument(metavar="CHOICE", help="The resolution of the two statements.")
     ],
     text: Annotated[
         str | None, typer.Option(help="With merge: the text that replaces both.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> str:
     """Answer one question; a task continues after the last one."""
-    done = await target.ask(
-        operations.reviews.RESOLVE_CONFLICT, id=question_id, choice=choice, text=text
-    )
-    print_done(done, _of_task(done).strip() or f"Settled {question_id}.", as_json=as_json)
+    return _of_task(done).strip() or f"Settled {id_}."
 
 
 @conflicts.command()
@@ -191,31 +175,19 @@ async def policy(
     print_done({"namespace": ns, "policy": said}, shown, as_json=as_json)
 
 
-async def _open(target: Target) -> list[Json]:
-    page = await target.ask(operations.reviews.LIST_CONFLICTS)
-    return list(page["conflicts"])
-
-
 @quarantine.command("list", cls=NamespaceFirst)
-@with_target
-async def list_quarantine(
-    target: Target,
+@asks(operations.reviews.LIST_QUARANTINE, part="suspects")
+def list_quarantine(
+    found: Json,
     *,
     state: Annotated[Held, typer.Option(help="Turns that wait, or turns with a decision.")] = (
         Held.HELD
     ),
     limit: Annotated[int, typer.Option(min=1, max=SUSPECTS_MAX)] = 50,
     offset: Annotated[int, typer.Option(min=0)] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """List turns in quarantine with their words and the reasons, newest first."""
-    found = await target.ask(
-        operations.reviews.LIST_QUARANTINE, state=state, limit=limit, offset=offset
-    )
     suspects = found["suspects"]
-    if as_json:
-        print_json(suspects)
-        return
     for one in suspects:
         echo(f"{one['id']}  {one['held_at'][:16].replace('T', ' ')}  {one['topic']}")
         for reason in one["reasons"]:
@@ -228,16 +200,14 @@ async def list_quarantine(
 
 
 @quarantine.command(cls=NamespaceFirst)
-@with_target
-async def release(target: Target, *, item_id: Listed, as_json: AsJson = False) -> None:
+@asks(operations.reviews.RELEASE_QUARANTINED)
+def release(_: Json, *, id_: Listed) -> str:
     """Index the turn, and extract memories from it."""
-    done = await target.ask(operations.reviews.RELEASE_QUARANTINED, id=item_id)
-    print_done(done, f"Released {item_id}.", as_json=as_json)
+    return f"Released {id_}."
 
 
 @quarantine.command(cls=NamespaceFirst)
-@with_target
-async def reject(target: Target, *, item_id: Listed, as_json: AsJson = False) -> None:
+@asks(operations.reviews.REJECT_QUARANTINED)
+def reject(_: Json, *, id_: Listed) -> str:
     """Keep the turn hidden for good."""
-    done = await target.ask(operations.reviews.REJECT_QUARANTINED, id=item_id)
-    print_done(done, f"Rejected {item_id}.", as_json=as_json)
+    return f"Rejected {id_}."

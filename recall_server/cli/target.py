@@ -23,11 +23,14 @@ from recall_server.api.operations.operation import Call, Caller, Json, Operation
 from recall_server.application import Application
 from recall_server.cli.shared import (
     PROTOCOL,
+    AsJson,
     Db,
+    echo,
     existing,
     fail,
     in_application,
     option,
+    print_json,
     run,
     settings,
     signed,
@@ -190,6 +193,33 @@ def with_target(
     whose = inspect.Parameter("name", inspect.Parameter.KEYWORD_ONLY, annotation=Whose)
     target = (option("db", Db), option("url", Url), option("token_file", TokenFile))
     return signed(command, act, *target, first=[whose])
+
+
+def asks(
+    operation: Operation, *, part: str | None = None, **always: Any
+) -> Callable[[Callable[..., str | None]], Callable[..., None]]:
+    """Make a command of a function that shows the data of an operation's answer, or returns a
+    sentence about it. Its other parameters are options, and the arguments of the operation by the
+    same names; `always` are further ones. --json prints the data, or a `part` of them.
+    """
+
+    def made(show: Callable[..., str | None]) -> Callable[..., None]:
+        async def act(target: Target, *, as_json: bool, **given: Any) -> None:
+            arguments = {name.removesuffix("_"): value for name, value in given.items()}
+            data = await target.ask(operation, **arguments, **always)
+            if as_json:
+                print_json(data if part is None else data[part])
+            elif (said := show(data, **given)) is not None:
+                echo(said)
+
+        signature, kind = inspect.signature(show), inspect.Parameter.KEYWORD_ONLY
+        parameters = [*signature.parameters.values()]
+        json = inspect.Parameter("as_json", kind, default=False, annotation=AsJson)
+        vars(act)["__signature__"] = signature.replace(parameters=[*parameters, json])
+        act.__name__, act.__doc__ = show.__name__, show.__doc__
+        return with_target(act)
+
+    return made
 
 
 def on_target(

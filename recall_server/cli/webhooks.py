@@ -6,8 +6,8 @@ import typer
 
 from recall_server.api import operations
 from recall_server.api.operations.operation import Json
-from recall_server.cli.shared import AsJson, print_done, print_json, print_table
-from recall_server.cli.target import NamespaceFirst, Target, with_target
+from recall_server.cli.shared import AsJson, print_done, print_table
+from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.webhook import WebhookKind
 
 NOT_TAKEN = 1
@@ -18,27 +18,20 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="As `recall webhooks list`
 
 
 @app.command(cls=NamespaceFirst)
-@with_target
-async def add(
-    target: Target,
+@asks(operations.webhooks.ADD_WEBHOOK)
+def add(
+    added: Json,
     *,
-    receiver: Annotated[str, typer.Argument(metavar="URL", help="Begins with https://.")],
-    kind: Annotated[
+    url_: Annotated[str, typer.Argument(metavar="URL", help="Begins with https://.")],
+    kinds: Annotated[
         list[WebhookKind] | None,
-        typer.Option(help="A kind of event; repeatable.", show_default="all"),
+        typer.Option("--kind", help="A kind of event; repeatable.", show_default="all"),
     ] = None,
     include_text: Annotated[
         bool, typer.Option("--include-text", help="Send the texts of memories too.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Register a URL, and print the secret of its signatures once: alone on standard output."""
-    added = await target.ask(
-        operations.webhooks.ADD_WEBHOOK, url=receiver, kinds=kind, include_text=include_text
-    )
-    if as_json:
-        print_json(added)
-        return
     typer.echo(
         f"Webhook {added['id']}. Its receiver verifies each delivery with this secret. Keep it: it "
         "is not shown again.",
@@ -48,14 +41,10 @@ async def add(
 
 
 @app.command("list", cls=NamespaceFirst)
-@with_target
-async def list_(target: Target, *, as_json: AsJson = False) -> None:
+@asks(operations.webhooks.LIST_WEBHOOKS, part="webhooks")
+def list_(found: Json) -> None:
     """List the webhooks of a namespace, whether they accept their events, and how many wait."""
-    rows = (await target.ask(operations.webhooks.LIST_WEBHOOKS))["webhooks"]
-    if as_json:
-        print_json(rows)
-        return
-    print_table([_row(row) for row in rows], "No webhooks yet.")
+    print_table([_row(row) for row in found["webhooks"]], "No webhooks yet.")
 
 
 def _row(row: Json) -> Json:
@@ -65,11 +54,10 @@ def _row(row: Json) -> Json:
 
 
 @app.command(cls=NamespaceFirst)
-@with_target
-async def remove(target: Target, *, webhook_id: Id, as_json: AsJson = False) -> None:
+@asks(operations.webhooks.REMOVE_WEBHOOK)
+def remove(_: Json, *, webhook_id: Id) -> str:
     """Remove a webhook: it is told nothing more."""
-    done = await target.ask(operations.webhooks.REMOVE_WEBHOOK, webhook_id=webhook_id)
-    print_done(done, f"Removed {webhook_id}.", as_json=as_json)
+    return f"Removed {webhook_id}."
 
 
 @app.command("test", cls=NamespaceFirst)

@@ -204,6 +204,8 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return metadata unchanged. Raises `Invalid` if they have too many bytes or levels, and
     `InvalidText`.
     """
+    if not value:
+        return value
     if _levels(value) > METADATA_LEVELS_MAX:
         raise Invalid(f"metadata has more than {METADATA_LEVELS_MAX} levels. Send less deep ones.")
     for text in texts_in(value):

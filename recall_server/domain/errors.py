@@ -6,7 +6,10 @@ A class's docstring is its default message and names the next step. Protocols ma
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+_WORD_BEGINS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class RecallError(Exception):
@@ -15,6 +18,13 @@ class RecallError(Exception):
     code: ClassVar[str] = "INTERNAL_ERROR"
     # The id of the failed request in the audit log; None if it got no record.
     request_id: str | None = None
+
+    def __init_subclass__(cls, *, own_code: bool = True) -> None:
+        """The code is the name of the class in capitals, unless the class states another; without
+        `own_code` it is that of the class above.
+        """
+        if own_code and "code" not in vars(cls):
+            cls.code = _WORD_BEGINS.sub("_", cls.__name__).upper()
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
@@ -39,10 +49,8 @@ class Denied(RecallError):
 class NotFound(RecallError):
     """There is no such thing in this namespace. List what there is, then use an id from it."""
 
-    code = "NOT_FOUND"
 
-
-class NamespaceNotFound(NotFound):
+class NamespaceNotFound(NotFound, own_code=False):
     """There is no such namespace. `recall tokens list` shows those that have tokens; `recall
     create-token` makes one.
     """
@@ -51,39 +59,27 @@ class NamespaceNotFound(NotFound):
 class Stale(RecallError):
     """The data under this call has changed meanwhile. Read again and repeat."""
 
-    code = "STALE"
-
 
 class PlanOutdated(Stale):
     """The memories under this plan have changed. Make a new plan with dry_run and apply that
     one.
     """
 
-    code = "PLAN_OUTDATED"
-
 
 class NotWaiting(Stale):
     """The task is not waiting for an answer. Get the task to see its state."""
-
-    code = "NOT_WAITING"
 
 
 class TaskEnded(Stale):
     """The task has ended; nothing about it can be changed. Start a new one."""
 
-    code = "TASK_ENDED"
-
 
 class LimitReached(RecallError):
     """A limit was reached. Send less, or wait and send it again."""
 
-    code = "LIMIT_REACHED"
-
 
 class RateLimited(LimitReached):
     """Too many calls in too short a time. Wait as long as Retry-After says, then go on."""
-
-    code = "RATE_LIMITED"
 
     def __init__(self, message: str | None = None, *, retry_after_s: int, limit: int) -> None:
         """`limit`: calls allowed per minute."""
@@ -95,69 +91,47 @@ class RateLimited(LimitReached):
 class TooManyStreams(LimitReached):
     """Too many streams are open at once. Close one, or poll the task instead."""
 
-    code = "TOO_MANY_STREAMS"
-
 
 class QuotaExceeded(LimitReached):
     """This namespace keeps as many bytes as it may. What is stored can be read, exported and
     erased; ask the operator for a larger quota.
     """
 
-    code = "QUOTA_EXCEEDED"
-
 
 class Unavailable(RecallError):
     """A part the server needs does not answer. Send the call again in a few seconds."""
-
-    code = "UNAVAILABLE"
 
 
 class ServerUnreachable(Unavailable):
     """The recall server does not answer. Start it, or correct its address and the token."""
 
-    code = "SERVER_UNREACHABLE"
-
 
 class InvalidText(Invalid):
     """The text holds a character that cannot be stored. Remove NUL and unpaired surrogates."""
-
-    code = "INVALID_TEXT"
 
 
 class EmptyText(Invalid):
     """The text is empty. Send at least one visible character."""
 
-    code = "EMPTY_TEXT"
-
 
 class TextTooLong(LimitReached):
     """The text is too long. Send it in parts under the limit."""
-
-    code = "TEXT_TOO_LONG"
 
 
 class InvalidCursor(Invalid):
     """This is no cursor of this list, or no longer one. Begin again at the first page."""
 
-    code = "INVALID_CURSOR"
-
 
 class UnknownTool(Invalid):
     """There is no tool of this name. List the tools and use one of them."""
-
-    code = "UNKNOWN_TOOL"
 
 
 class IdempotencyConflict(Invalid):
     """This idempotency key was used with other content. Use a new key for new content."""
 
-    code = "IDEMPOTENCY_CONFLICT"
-
 
 class ConfirmRequired(Invalid):
     """This erases everything and cannot be undone. Send confirm with exactly DELETE MY DATA."""
-
-    code = "CONFIRM_REQUIRED"
 
 
 class ErasedContent(Invalid):
@@ -165,55 +139,37 @@ class ErasedContent(Invalid):
     it with `recall erase-allow`.
     """
 
-    code = "ERASED_CONTENT"
-
 
 class OnHold(Stale):
     """This namespace is on hold: nothing of it may be erased until the operator lifts that."""
-
-    code = "ON_HOLD"
 
 
 class NotRestorable(Stale):
     """This memory cannot be restored: it is not a forgotten one, or was forgotten too long ago."""
 
-    code = "NOT_RESTORABLE"
-
 
 class ChangeNotFound(NotFound):
     """There is no change with this id. `recall changes` and GET /v1/changes list them."""
-
-    code = "CHANGE_NOT_FOUND"
 
 
 class NotUndoable(Stale):
     """This change cannot be taken back."""
 
-    code = "NOT_UNDOABLE"
-
 
 class ReceiptNotFound(NotFound):
     """There is no receipt with this id and secret. Each can be fetched once."""
-
-    code = "RECEIPT_NOT_FOUND"
 
 
 class ExportDamaged(Invalid):
     """The export cannot be read as it is. Fetch the file again, or make a new export."""
 
-    code = "EXPORT_DAMAGED"
-
 
 class ExportUnsupported(Invalid):
     """This is no export that this release takes in. Use the release that it was made with."""
 
-    code = "EXPORT_UNSUPPORTED"
-
 
 class MemoryNotFound(NotFound):
     """No active memory has this id. Take an id from a list or a search of memories."""
-
-    code = "MEMORY_NOT_FOUND"
 
 
 class MatchNotFound(NotFound):
@@ -221,45 +177,31 @@ class MatchNotFound(NotFound):
     more of its words; dry_run shows what comes close.
     """
 
-    code = "MATCH_NOT_FOUND"
-
 
 class MatchAmbiguous(Stale):
     """Several memories match these words as well as each other. Send the memory_id of the one that
     is meant.
     """
 
-    code = "MATCH_AMBIGUOUS"
-
 
 class MemorySuperseded(Stale):
     """This memory was superseded. Correct the one that took its place: its history names it."""
-
-    code = "MEMORY_SUPERSEDED"
 
 
 class TaskNotFound(NotFound):
     """No task has this id. List the tasks, or hand the text in again."""
 
-    code = "TASK_NOT_FOUND"
-
 
 class TokenNotFound(NotFound):
     """No token has this accessor. `recall tokens list` shows those there are."""
-
-    code = "TOKEN_NOT_FOUND"
 
 
 class Unauthenticated(Denied):
     """A bearer token is needed. Make one with `recall create-token NAMESPACE`."""
 
-    code = "UNAUTHENTICATED"
-
 
 class InsufficientScope(Denied):
     """This token may not do that. Ask the operator for one with the scope that is named."""
-
-    code = "INSUFFICIENT_SCOPE"
 
     def __init__(self, scope: str) -> None:
         """`scope`: the scope that the operation needs."""
@@ -279,13 +221,9 @@ class OutsideAccessScope(Denied):
 class WouldWiden(Denied):
     """A token can issue only what it may do itself. Ask for less, or have the operator issue it."""
 
-    code = "WOULD_WIDEN"
-
 
 class NamespaceNotAllowed(Denied):
     """This identity opens no memory here. Ask the operator to add it to RECALL_ISSUERS_FILE."""
-
-    code = "NAMESPACE_NOT_ALLOWED"
 
 
 class LastAdmin(Invalid):
@@ -293,25 +231,17 @@ class LastAdmin(Invalid):
     it.
     """
 
-    code = "LAST_ADMIN"
-
 
 class Busy(Unavailable):
     """The server has more to do than it can. Wait as long as Retry-After says, then go on."""
-
-    code = "BUSY"
 
 
 class BeingErased(Unavailable):
     """This namespace is being erased. Wait until its receipt says done, then begin anew."""
 
-    code = "BEING_ERASED"
-
 
 class DeadlineExceeded(Unavailable):
     """The call took too long and was stopped. Send it again, or ask for less at once."""
-
-    code = "DEADLINE_EXCEEDED"
 
 
 class AuditUnavailable(Unavailable):
@@ -319,16 +249,12 @@ class AuditUnavailable(Unavailable):
     in a few seconds; `recall doctor` names what is wrong with the database.
     """
 
-    code = "AUDIT_UNAVAILABLE"
-
 
 class DatabaseUnavailable(Unavailable):
     """The database does not answer. Send the call again in a few seconds."""
 
-    code = "DATABASE_UNAVAILABLE"
 
-
-class Deadlocked(DatabaseUnavailable):
+class Deadlocked(DatabaseUnavailable, own_code=False):
     """Each of two changes waited for the other, and this one was taken back. Send it again."""
 
 
@@ -337,27 +263,19 @@ class StorageFull(DatabaseUnavailable):
     Send it again when the operator has freed space.
     """
 
-    code = "STORAGE_FULL"
-
 
 class QueryTimeout(DatabaseUnavailable):
     """The database took too long and was stopped. Send the call again, or ask for less at once."""
 
-    code = "QUERY_TIMEOUT"
-
 
 class DatabaseUnusable(Unavailable):
     """The database cannot be used as it is. Read the sentence and repair what it names."""
-
-    code = "DATABASE_UNUSABLE"
 
 
 class SchemaOutdated(DatabaseUnusable):
     """The database has the tables of an older release. `recall migrate` brings them up to date, and
     so does the start of a server or worker.
     """
-
-    code = "SCHEMA_OUTDATED"
 
     def __init__(self, version: int, wanted: int) -> None:
         super().__init__(
@@ -369,8 +287,6 @@ class SchemaOutdated(DatabaseUnusable):
 class SchemaTooNew(DatabaseUnusable):
     """The database has the tables of a newer release. Use a release that is at least as new."""
 
-    code = "SCHEMA_TOO_NEW"
-
     def __init__(self, version: int, wanted: int) -> None:
         super().__init__(
             f"The database has schema version {version}; this release knows {wanted}. Start a "
@@ -381,25 +297,17 @@ class SchemaTooNew(DatabaseUnusable):
 class NotDistributable(DatabaseUnusable):
     """The database cannot be spread over several nodes. The sentence says what is in the way."""
 
-    code = "NOT_DISTRIBUTABLE"
-
 
 class ExportBusy(Unavailable):
     """An export is being made already. Wait until it is done, then ask again."""
-
-    code = "EXPORT_BUSY"
 
 
 class Unsafe(Unavailable):
     """Something here is unsafe. Repair what the sentence names; `recall doctor` shows all of it."""
 
-    code = "UNSAFE"
-
 
 class AuditBroken(RecallError):
     """The audit log is not as it was written. Keep a copy as it is, and find out who changed it."""
-
-    code = "AUDIT_BROKEN"
 
     def __init__(self, namespace: str, seq: int, why: str, *, to: int | None = None) -> None:
         """`seq`: the first bad record; with `to`, one of the records `seq` to `to` is bad."""
@@ -411,35 +319,25 @@ class AuditBroken(RecallError):
 class PushUrlRefused(Invalid):
     """Nothing is sent to this URL. Give one that begins with https:// and names a public host."""
 
-    code = "PUSH_URL_REFUSED"
-
 
 class SecretKeyMissing(Invalid):
     """This server has no key to encrypt secrets. Leave out token and credentials, or have the
     operator set RECALL_SECRET_KEY.
     """
 
-    code = "SECRET_KEY_MISSING"
-
 
 class PushConfigNotFound(NotFound):
     """This task has no push configuration of this id. List those it has."""
 
-    code = "PUSH_CONFIG_NOT_FOUND"
-
 
 class WebhookNotFound(NotFound):
     """This namespace has no webhook of this id. List those it has."""
-
-    code = "WEBHOOK_NOT_FOUND"
 
 
 class AuthUnavailable(Unavailable):
     """The issuer of this token cannot be asked for its keys at the moment. Wait as long as
     Retry-After says, then send the call again.
     """
-
-    code = "AUTH_UNAVAILABLE"
 
     def __init__(self, message: str | None = None, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -451,13 +349,9 @@ class PushWaits(Unavailable):
     later.
     """
 
-    code = "PUSH_WAITS"
-
 
 class ModelUnavailable(Unavailable):
     """The language model does not answer. The text is kept and searchable, and is tried again."""
-
-    code = "MODEL_UNAVAILABLE"
 
     def __init__(
         self,
@@ -479,8 +373,6 @@ class ModelKeyRejected(ModelUnavailable):
     Ask the operator for a key that it takes.
     """
 
-    code = "MODEL_KEY_REJECTED"
-
     def __init__(self, status: int) -> None:
         """`status`: 401 or 403, of HTTP."""
         super().__init__(
@@ -496,13 +388,9 @@ class BudgetSpent(ModelUnavailable):
     searchable, and memories are made of it tomorrow.
     """
 
-    code = "BUDGET_SPENT"
-
 
 class ModelAnswerInvalid(Unavailable):
     """The language model's answer could not be used. The text is kept and searchable."""
-
-    code = "MODEL_ANSWER_INVALID"
 
     def __init__(self, message: str | None = None, *, permanent: bool = False) -> None:
         """`permanent`: the same text would get the same answer, as after a refusal."""
@@ -513,25 +401,17 @@ class ModelAnswerInvalid(Unavailable):
 class TaskFailed(Unavailable):
     """The task did not succeed. Start it again; ask the operator if it fails again."""
 
-    code = "TASK_FAILED"
-
 
 class EmbedderUnavailable(Unavailable):
     """The embedder does not answer. Search goes on by keywords and says so."""
-
-    code = "EMBEDDER_UNAVAILABLE"
 
 
 class RerankerUnavailable(Unavailable):
     """The re-ranker does not answer. The order of the hits stays as it was, and says so."""
 
-    code = "RERANKER_UNAVAILABLE"
-
 
 class PushFailed(RecallError):
     """The receiver of a push did not take it. It is tried again, and given up in the end."""
-
-    code = "PUSH_FAILED"
 
     def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
         """`retry_after_s`: the wait that the receiver asked for."""
@@ -541,5 +421,3 @@ class PushFailed(RecallError):
 
 class SecretUnreadable(RecallError):
     """A stored secret cannot be opened. Put back the key in RECALL_SECRET_KEY that sealed it."""
-
-    code = "SECRET_UNREADABLE"

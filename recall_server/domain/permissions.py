@@ -269,7 +269,7 @@ def revocation(parent: str, jti: str | None) -> str:
     """Return the name under which a JWT is revoked. Another issuer's id is hashed: it may hold
     any words.
     """
-    if jti is None or is_child(jti):
+    if not jti or is_child(jti):
         return jti or ""
     return hashlib.sha256(f"{parent}\0{jti}".encode()).hexdigest()
 
@@ -290,10 +290,13 @@ class Bearer:
         accessor, _, jti = self.name.partition("/")
         return accessor, jti
 
-    @property
-    def revoked_as(self) -> str:
-        """The name under which it is revoked if it is a JWT."""
-        return revocation(*self.parts)
+    def named(self) -> dict[str, Any]:
+        """Return the parameters by which a query finds out whether it was revoked: its parts, the
+        name under which it is revoked if it is a JWT, and since when it exists.
+        """
+        accessor, jti = self.parts
+        name = revocation(accessor, jti)
+        return {"accessor": accessor, "jti": jti, "name": name, "made_at": self.since}
 
 
 @dataclass(frozen=True)

@@ -329,8 +329,6 @@ _NAMED = re.compile(r"\b(q_[0-9a-z]{26}|\d{1,3})\s*[:=.)-]+\s*([^\n,;]+)")
 class AnswerUnclear(Invalid):
     """The answer could not be understood. Send resolutions with id and choice."""
 
-    code = "ANSWER_UNCLEAR"
-
 
 def resolutions(
     given: str | Sequence[Any], questions: Sequence[Question], *, by: str, at: datetime

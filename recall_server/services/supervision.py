@@ -45,8 +45,11 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while True:
             begun = loop.time()
-            error = await _failure(begin)
-            if error is None:
+            try:
+                await begin()
+            except Exception as raised:  # noqa: BLE001  # whatever it is, it must not end the work
+                error = raised
+            else:
                 return
             failures = 1 if loop.time() - begun > self.pause_max_s else failures + 1
             await self._tell(FailingWork(work, _name(error), failures, self.now()), error)
@@ -76,14 +79,6 @@ class Supervisor:
                 await tx.server.note_failing_work(failing)
         except Exception:
             log.exception("background_failure_not_noted", work=failing.work)
-
-
-async def _failure(begin: Callable[[], Awaitable[None]]) -> Exception | None:
-    try:
-        await begin()
-    except Exception as error:  # noqa: BLE001  # whatever it is, it must not end the work
-        return error
-    return None
 
 
 def _name(error: Exception) -> str:

@@ -24,7 +24,15 @@ from recall_server.domain.permissions import (
     AccessScope,
 )
 from recall_server.domain.webhook import WebhookKind
-from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
+from recall_server.storage.driver import (
+    Connection,
+    Document,
+    Driver,
+    Engine,
+    Failure,
+    Params,
+    Row,
+)
 from recall_server.storage.tables import derived, registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
@@ -319,7 +327,7 @@ class BoundConnection:
         """Run a query without waiting for it or its rows: see `Connection.send`."""
         await self.connection.send(*self.statement(query, params))
 
-    async def expect(self, query: str, otherwise: Exception, **params: Any) -> None:
+    async def expect(self, query: str, otherwise: Failure, **params: Any) -> None:
         """`send` a query that must touch a row: see `Connection.expect`."""
         await self.connection.expect(*self.statement(query, params), otherwise)
 
@@ -403,7 +411,7 @@ class Autocommit:
     async def send(self, sql: str, params: Params) -> NoReturn:
         raise LookupError(_why(sql, params))
 
-    async def expect(self, sql: str, params: Params, otherwise: Exception) -> NoReturn:
+    async def expect(self, sql: str, params: Params, otherwise: Failure) -> NoReturn:
         raise LookupError(_why(sql, params)) from otherwise
 
     async def many(self, sql: str, rows: Sequence[Params]) -> NoReturn:

@@ -20,6 +20,7 @@ from recall_server.domain.memory import Fact
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
 Params = Mapping[str, Any]
+Failure = Exception | type[Exception]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Connection(Protocol):
         but runs before the next statement; its error may be raised there, or on leaving.
         """
 
-    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+    async def expect(self, sql: str, params: Params, otherwise: Failure) -> None:
         """`send` one statement that must touch a row. If it does not, `otherwise` is raised at the
         next statement or on leaving, and the transaction is rolled back.
         """

@@ -96,7 +96,7 @@ BREAKAGES = (
     Breakage(
         "rate-limit-off",
         "the limit of calls a minute",
-        "recall_server.services.limits.rates:_Limit.count",
+        "recall_server.services.limits.rates:SlidingWindow.take",
         Body("return"),
         ("tests/security/test_limits.py::test_a_token_may_make_so_many_calls_a_minute",),
     ),

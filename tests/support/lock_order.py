@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from recall_server.storage.driver import Connection, Driver, Params, Row
+from recall_server.storage.driver import Connection, Driver, Failure, Params, Row
 
 NAMESPACE, AUDIT, JOBS, QUEUES = "namespaces", "audit_heads", "operations", "queues"
 _COMMENT = re.compile(r"--[^\n]*")
@@ -93,7 +93,7 @@ class _Recorded:
         self._note(sql)
         await self.connection.send(sql, params)
 
-    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+    async def expect(self, sql: str, params: Params, otherwise: Failure) -> None:
         self._note(sql)
         await self.connection.expect(sql, params, otherwise)
 

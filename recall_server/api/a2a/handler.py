@@ -67,13 +67,12 @@ from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.middleware.limits import StreamLimit, Streams, turn_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations import reviews, tasks
-from recall_server.api.operations.operation import Caller, Operation, caller_of
+from recall_server.api.operations.operation import CALLER, Caller, Operation, caller_of
 from recall_server.api.perform import Calls
-from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
 from recall_server.domain.task import Task
-from recall_server.services.tasks.push import PushPage, PushRequest
+from recall_server.services.tasks.push import PushRequest
 from recall_server.services.tasks.tasks import refuse_large_answer
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import CONFIGS_MAX, Filter, PushConfig
@@ -98,7 +97,7 @@ def _config(config: PushConfig) -> TaskPushNotificationConfig:
 
 PROTOCOL = "a2a"
 PAGE_SIZE = 50
-CALLER, BASE, TURN = "recall.caller", "recall.base", "recall.turn"
+BASE, TURN = "recall.base", "recall.turn"
 _STATE_OF = {shown: state for state, shown in wire.STATES.items()}
 
 T = TypeVar("T")
@@ -187,14 +186,13 @@ class A2AHandler(RequestHandler):
 
     def _taken(
         self, caller: Caller, params: SendMessageRequest
-    ) -> Callable[[AuditEntry], Awaitable[tuple[Context, Task]]]:
+    ) -> Callable[[Context], Awaitable[tuple[Context, Task]]]:
         """Take the message as a new task, or as the answer to the questions of a task. The task is
         watched in the same context.
         """
         push = params.configuration.task_push_notification_config
 
-        async def work(entry: AuditEntry) -> tuple[Context, Task]:
-            on_behalf = caller.context(entry)
+        async def work(on_behalf: Context) -> tuple[Context, Task]:
             message = checked(params.message)
             if message.task_id:
                 task = await self._services.tasks.get(on_behalf, message.task_id)
@@ -241,7 +239,7 @@ class A2AHandler(RequestHandler):
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
-        caller = _caller(context, params.tenant)
+        _caller(context, params.tenant)
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
@@ -256,11 +254,11 @@ class A2AHandler(RequestHandler):
         if params.status and wanted.state is None:
             return ListTasksResponse(page_size=size)  # a state that no task of ours can be in
 
-        async def work(entry: AuditEntry) -> ListTasksResponse:
+        async def work(on_behalf: Context) -> ListTasksResponse:
             page = await self._services.tasks.page(
-                caller.context(entry), wanted, cursor=params.page_token, limit=size
+                on_behalf, wanted, cursor=params.page_token, limit=size
             )
-            entry.counts["tasks"] = len(page.tasks)
+            on_behalf.entry.counts["tasks"] = len(page.tasks)
             return ListTasksResponse(
                 tasks=[
                     await wire.task(task, params, artifacts=params.include_artifacts)
@@ -277,14 +275,17 @@ class A2AHandler(RequestHandler):
     async def on_cancel_task(
         self, params: CancelTaskRequest, context: ServerCallContext
     ) -> A2ATask:
-        caller = _caller(context, params.tenant)
+        _caller(context, params.tenant)
         checked_id(params.id, "id")
 
-        async def work(entry: AuditEntry) -> Task:
-            return await self._services.tasks.cancel(caller.context(entry), params.id)
-
         try:
-            return await wire.task(await self._perform(context, tasks.CANCEL_TASK, work))
+            return await wire.task(
+                await self._perform(
+                    context,
+                    tasks.CANCEL_TASK,
+                    lambda on_behalf: self._services.tasks.cancel(on_behalf, params.id),
+                )
+            )
         except UnsupportedOperationError as error:
             raise TaskNotCancelableError(error.message, error.data) from None
 
@@ -306,13 +307,12 @@ class A2AHandler(RequestHandler):
     async def _one_task(
         self, context: ServerCallContext, operation: Operation, task_id: str, tenant: str
     ) -> tuple[Context, Task]:
-        caller = _caller(context, tenant)
+        _caller(context, tenant)
         checked_id(task_id, "id")
 
-        async def work(entry: AuditEntry) -> tuple[Context, Task]:
-            on_behalf = caller.context(entry)
+        async def work(on_behalf: Context) -> tuple[Context, Task]:
             task = await self._services.tasks.get(on_behalf, task_id)
-            entry.ids.append(task.id)
+            on_behalf.entry.ids.append(task.id)
             return on_behalf, task
 
         return await self._perform(context, operation, work)
@@ -321,22 +321,24 @@ class A2AHandler(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        caller = _caller(context, params.tenant)
-
-        async def work(entry: AuditEntry) -> PushConfig:
-            push = self._services.push
-            return await push.configure(caller.context(entry), _task_id(params), _requested(params))
-
-        return _config(await self._perform(context, tasks.CREATE_PUSH_CONFIG, work))
+        _caller(context, params.tenant)
+        made = await self._perform(
+            context,
+            tasks.CREATE_PUSH_CONFIG,
+            lambda on_behalf: self._services.push.configure(
+                on_behalf, _task_id(params), _requested(params)
+            ),
+        )
+        return _config(made)
 
     @answered
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        caller = _caller(context, params.tenant)
+        _caller(context, params.tenant)
 
-        async def work(entry: AuditEntry) -> PushConfig:
-            push, on_behalf, task_id = self._services.push, caller.context(entry), _task_id(params)
+        async def work(on_behalf: Context) -> PushConfig:
+            push, task_id = self._services.push, _task_id(params)
             if params.id == task_id:  # 0.3 names none: see `_answered_03`
                 page = await push.page(on_behalf, task_id, limit=1, cursor="")
                 if page.configs:
@@ -349,17 +351,17 @@ class A2AHandler(RequestHandler):
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        caller = _caller(context, params.tenant)
+        _caller(context, params.tenant)
         if params.page_size < 0:
             raise Invalid("page_size must not be negative.")
         limit = min(params.page_size or CONFIGS_MAX, CONFIGS_MAX)
-
-        async def work(entry: AuditEntry) -> PushPage:
-            return await self._services.push.page(
-                caller.context(entry), _task_id(params), limit=limit, cursor=params.page_token
-            )
-
-        page = await self._perform(context, tasks.LIST_PUSH_CONFIGS, work)
+        page = await self._perform(
+            context,
+            tasks.LIST_PUSH_CONFIGS,
+            lambda on_behalf: self._services.push.page(
+                on_behalf, _task_id(params), limit=limit, cursor=params.page_token
+            ),
+        )
         return ListTaskPushNotificationConfigsResponse(
             configs=[_config(config) for config in page.configs], next_page_token=page.next or ""
         )
@@ -369,14 +371,12 @@ class A2AHandler(RequestHandler):
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
         """Deleting an unknown configuration is no error (specification 3.1.10: idempotent)."""
-        caller = _caller(context, params.tenant)
-
-        async def work(entry: AuditEntry) -> bool:
-            return await self._services.push.remove(
-                caller.context(entry), _task_id(params), params.id
-            )
-
-        await self._perform(context, tasks.DELETE_PUSH_CONFIG, work)
+        _caller(context, params.tenant)
+        await self._perform(
+            context,
+            tasks.DELETE_PUSH_CONFIG,
+            lambda on_behalf: self._services.push.remove(on_behalf, _task_id(params), params.id),
+        )
 
     @answered
     async def on_get_extended_agent_card(
@@ -397,11 +397,14 @@ class A2AHandler(RequestHandler):
         self,
         context: ServerCallContext,
         operation: Operation,
-        work: Callable[[AuditEntry], Awaitable[T]],
+        work: Callable[[Context], Awaitable[T]],
     ) -> T:
+        """Run `work` on behalf of the caller, whose tenant was checked."""
         caller = _caller(context)
         try:
-            return await self._calls.perform(caller, PROTOCOL, operation, work)
+            return await self._calls.perform(
+                caller, PROTOCOL, operation, lambda entry: work(caller.context(entry))
+            )
         except RecallError as error:
             raise translated(error) from None
 

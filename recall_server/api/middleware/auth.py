@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import AddressThrottle
 from recall_server.api.middleware.observation import REQUEST_ID
-from recall_server.api.operations.operation import Caller, admit
+from recall_server.api.operations.operation import CALLER, Caller
 from recall_server.api.problems import problem
 from recall_server.domain.errors import (
     AuthUnavailable,
@@ -163,7 +163,7 @@ class BearerAuth:
             token=info,
             request_id=scope.get(REQUEST_ID),
         )
-        admit(scope, caller)
+        scope[CALLER] = caller
         scopes = sorted(info.rights.scopes)
         user = AuthenticatedUser(
             AccessToken(

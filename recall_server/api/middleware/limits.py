@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
-from recall_server.api.operations.operation import Caller, admitted
+from recall_server.api.operations.operation import CALLER, Caller
 from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyStreams
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
@@ -54,45 +54,46 @@ def turn_of(scope: Scope) -> Turn:
     return turn
 
 
-class CallsPerMinute:
-    """Refuses with 429 the calls over the limit of a minute."""
-
-    def __init__(self, app: ASGIApp, rates: Rates, refusal: Refusal) -> None:
-        self._app = app
-        self._rates = rates
-        self._refusal = refusal
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = admitted(scope)
-        if caller is not None:
-            try:
-                # A token does not get more calls by delegating itself.
-                await self._rates.call(caller.namespace, caller.accessor.partition("/")[0])
-            except RateLimited as error:
-                log.info("refused", code=error.code, accessor=caller.accessor)
-                await refused(self._refusal, error, scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+ReadBody = Callable[[Scope, Receive, Send], Awaitable[Receive | None]]
+"""Reads the body of a request. Returns what replays it; None if the request is over."""
 
 
-class CallsAtOnce:
-    """Queue calls over the limit; refuse with 503 those that waited too long."""
+class CallLimits:
+    """Limits the calls of tokens: refuses with 429 those over the limit of a minute, before their
+    body is read, queues those over the limit at once, and refuses with 503 those that waited too
+    long. Pure ASGI, behind the middleware that finds the caller: without a token nothing is read.
+    """
 
     def __init__(
-        self, app: ASGIApp, turns: FairSemaphore, *, wait_s: float, refusal: Refusal
+        self,
+        app: ASGIApp,
+        rates: Rates,
+        turns: FairSemaphore,
+        read_body: ReadBody,
+        *,
+        wait_s: float,
+        refusal: Refusal,
     ) -> None:
         self._app = app
+        self._rates = rates
         self._turns = turns
+        self._read_body = read_body
         self._wait_s = wait_s
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = admitted(scope)
+        caller: Caller | None = scope.get(CALLER)
         if caller is None:
             await self._app(scope, receive, send)
             return
-        if not await self._acquired(caller.namespace):
-            error = Busy()
+        try:
+            # A token does not get more calls by delegating itself.
+            await self._rates.call(caller.namespace, caller.accessor.partition("/")[0])
+            body = await self._read_body(scope, receive, send)
+            if body is None:
+                return
+            await self._acquire(caller.namespace)
+        except (RateLimited, Busy) as error:
             log.info("refused", code=error.code, accessor=caller.accessor)
             await refused(self._refusal, error, scope, receive, send)
             return
@@ -105,19 +106,18 @@ class CallsAtOnce:
 
         try:
             await self._turns.yield_to_others(caller.namespace)
-            await self._app(scope, receive, ending)
+            await self._app(scope, body, ending)
         finally:
             turn.end()
 
-    async def _acquired(self, namespace: Namespace) -> bool:
+    async def _acquire(self, namespace: Namespace) -> None:
         if self._turns.waiting(namespace) >= WAITING_MAX:
-            return False
+            raise Busy
         try:
             async with asyncio.timeout(self._wait_s):
                 await self._turns.acquire(namespace)
         except TimeoutError:
-            return False
-        return True
+            raise Busy from None
 
 
 async def refused(
@@ -220,7 +220,7 @@ class Streams:
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `app`; if the request opens a stream, count the stream while it is open."""
-        caller = admitted(scope)
+        caller: Caller | None = scope.get(CALLER)
         if caller is None or not opens_stream(scope):
             await app(scope, receive, send)
             return

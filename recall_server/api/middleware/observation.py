@@ -36,7 +36,9 @@ class Observation:
             return
         request_id = scope[REQUEST_ID] = self._new_id()
         client = scope["client"][0] if scope.get("client") else None
-        path = self._known(scope["path"])
+        asked = scope["path"]
+        begun = (one for one in self._begun if asked.startswith(one))
+        path = asked if asked in self._paths else next(begun, UNKNOWN_PATH)
         with (
             bound_contextvars(request_id=request_id, client=client, path=path),
             tracer.start_as_current_span(
@@ -57,8 +59,3 @@ class Observation:
                 await send(message)
 
             await self._app(scope, receive, named)
-
-    def _known(self, path: str) -> str:
-        if path in self._paths:
-            return path
-        return next((one for one in self._begun if path.startswith(one)), UNKNOWN_PATH)

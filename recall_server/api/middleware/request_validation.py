@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
-from recall_server.api.operations.operation import BODY_METHODS, admitted
+from recall_server.api.operations.operation import BODY_METHODS
 from recall_server.domain.errors import (
     Busy,
     Denied,
@@ -45,46 +45,32 @@ _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
 class HostNotAllowed(Denied):
     """This server does not answer to that host name. Add it to RECALL_ALLOWED_HOSTS."""
 
-    code = "HOST_NOT_ALLOWED"
-
 
 class OriginNotAllowed(Denied):
     """Web pages of that origin may not call. Add it to RECALL_ALLOWED_ORIGINS."""
-
-    code = "ORIGIN_NOT_ALLOWED"
 
 
 class MalformedBody(Invalid):
     """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
 
-    code = "MALFORMED_BODY"
-
 
 class UnsupportedMedia(Invalid):
     """The body must be JSON as it is. Send 'Content-Type: application/json', not compressed."""
-
-    code = "UNSUPPORTED_MEDIA"
 
 
 class BodyTooLarge(LimitReached):
     """The body is too large. Send the text in parts."""
 
-    code = "BODY_TOO_LARGE"
-
 
 class HeadersTooLarge(LimitReached):
     """The request has too many headers, or too long ones. Send fewer."""
-
-    code = "HEADERS_TOO_LARGE"
 
 
 class UrlTooLong(LimitReached):
     """The URL is too long. Send long texts in the body."""
 
-    code = "URL_TOO_LONG"
 
-
-class OutOfMemory(Busy):
+class OutOfMemory(Busy, own_code=False):
     """The server has no memory for this just now. Send less at once, or wait as long as Retry-After
     says.
     """
@@ -165,22 +151,19 @@ class RequestValidation:
 
 
 class RequestBody:
-    """Checks size, encoding and depth of the body of a POST or a PATCH, which it reads at once.
-    Pure ASGI, behind the middleware that finds the caller: without a token nothing is read.
-    """
+    """Checks size, encoding and depth of the body of a POST or a PATCH, which it reads at once."""
 
-    def __init__(
-        self, app: ASGIApp, *, body_bytes_max: int, json_depth_max: int, refusal: Refusal
-    ) -> None:
-        self._app = app
+    def __init__(self, *, body_bytes_max: int, json_depth_max: int, refusal: Refusal) -> None:
         self._body_bytes_max = body_bytes_max
         self._json_depth_max = json_depth_max
         self._refusal = refusal
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if admitted(scope) is None or scope["method"] not in BODY_METHODS:
-            await self._app(scope, receive, send)
-            return
+    async def read(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
+        """Return what replays the body as if it had not been read; None if the client has gone, or
+        was answered with a refusal.
+        """
+        if scope["method"] not in BODY_METHODS:
+            return receive
         try:
             body = await self._body(scope, receive)
         except (RecallError, MemoryError) as raised:
@@ -190,20 +173,19 @@ class RequestBody:
             if isinstance(error, OutOfMemory):
                 response.headers["Retry-After"] = str(OUT_OF_MEMORY_AGAIN_S)
             await _refused(response, scope, receive, send)
-            return
+            return None
         if body is None:
-            return
+            return None
         unread = True
 
         async def replayed() -> Message:
-            """Return the body as if it had not been read."""
             nonlocal unread
             if unread:
                 unread = False
                 return {"type": "http.request", "body": body, "more_body": False}
             return await receive()
 
-        await self._app(scope, replayed, send)
+        return replayed
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the checked body; None if the client has gone before its end, since half a request

@@ -30,7 +30,8 @@ BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 REVIEWS = "reviews"
 ENGRAM = "engram"
 
-_KEY = "recall.caller"
+CALLER = "recall.caller"
+"""The key of the `Caller` in the scope of a request whose token was verified."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +59,11 @@ class Caller:
         return self.rights.access_scope
 
 
-def admit(scope: Connection, caller: Caller) -> None:
-    scope[_KEY] = caller
-
-
-def admitted(scope: Connection) -> Caller | None:
-    """Return the caller; None if the path needs no token, or if there is no HTTP request."""
-    caller = scope.get(_KEY)
-    return caller if isinstance(caller, Caller) else None
-
-
 def caller_of(scope: Connection) -> Caller:
     """Return the caller of this request. It is read from the request's own scope, never from a
     context variable, which a session may have kept from another request.
     """
-    caller = scope.get(_KEY)
+    caller = scope.get(CALLER)
     if not isinstance(caller, Caller):
         raise Unauthenticated
     return caller

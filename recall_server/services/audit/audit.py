@@ -48,21 +48,18 @@ class ReadLog:
     _waiting_records: int = 0
     _batches: "dict[Namespace, _Waiting]" = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Raise `AuditUnavailable` if reads of any namespace are refused."""
-        self._check_space()
-        for waiting in self._batches.values():
-            waiting.check()
-
-    def check_for(self, namespace: Namespace) -> None:
-        """Raise `AuditUnavailable` if reads of this namespace are refused."""
-        self._check_space()
-        if (waiting := self._batches.get(namespace)) is not None:
-            waiting.check()
+    def check(self, namespace: Namespace | None = None) -> None:
+        """Raise `AuditUnavailable` if reads of this namespace are refused, or of any."""
+        if self._waiting_records >= self.waiting_records_max:
+            raise AuditUnavailable
+        for one in self._batches if namespace is None else (namespace,):
+            waiting = self._batches.get(one)
+            if waiting is not None and waiting.failure is not None:
+                raise AuditUnavailable(waiting.failure.message)
 
     def add(self, entry: AuditEntry) -> None:
         """Queue the record of a read that has ended. Raises `AuditUnavailable`."""
-        self.check_for(entry.namespace)
+        self.check(entry.namespace)
         milliseconds = entry.elapsed_ms()
         waiting = self._batches.setdefault(entry.namespace, _Waiting())
         entry.elapsed_ms = lambda: milliseconds
@@ -92,10 +89,6 @@ class ReadLog:
             for writer in writers:
                 writer.cancel()
             await asyncio.gather(*writers, return_exceptions=True)
-
-    def _check_space(self) -> None:
-        if self._waiting_records >= self.waiting_records_max:
-            raise AuditUnavailable
 
     async def _write_later(self, namespace: Namespace, waiting: "_Waiting") -> None:
         while waiting.records:
@@ -135,18 +128,14 @@ class ReadLog:
         waiting.failure = None
 
 
+@dataclass(eq=False)
 class _Waiting:
     """The waiting records of one namespace, the task that writes them, and its last failure."""
 
-    def __init__(self) -> None:
-        self.records: deque[AuditEntry] = deque()
-        self.writing = asyncio.Lock()
-        self.writer: asyncio.Task[None] | None = None
-        self.failure: AuditUnavailable | None = None
-
-    def check(self) -> None:
-        if self.failure is not None:
-            raise AuditUnavailable(self.failure.message)
+    records: deque[AuditEntry] = field(default_factory=deque)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    writer: asyncio.Task[None] | None = None
+    failure: AuditUnavailable | None = None
 
 
 async def write_reads(
@@ -245,7 +234,7 @@ class Audit:
     def check(self, entry: AuditEntry) -> None:
         """Raise `AuditUnavailable` if `entry` is of a read and reads cannot be recorded."""
         if entry.read_only:
-            self.reads.check_for(entry.namespace)
+            self.reads.check(entry.namespace)
 
     async def note(self, entry: AuditEntry) -> None:
         """Write the record of an operation that changed nothing, or failed; the record of a read is

@@ -52,18 +52,20 @@ class SlidingWindow:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def take(self, key: Key, limit: int) -> bool:
-        """Count one more call, or return False if it exceeds the limit. The calls of this minute
-        count, and those of the previous one in proportion to its part of the sliding window.
+    def take(self, key: Key, limit: int) -> None:
+        """Count one more call. The calls of this minute count, and those of the previous one in
+        proportion to its part of the sliding window. Raises `RateLimited`, without counting it, if
+        it exceeds the limit; 0: any number.
         """
+        if not limit:
+            return
         minute, left = self._minute()
         count = self._count(key, minute)
         if int(count.before * left / MINUTE_S + count.calls) + 1 > limit:
-            return False
+            raise RateLimited(retry_after_s=self.wait_s(key, limit), limit=limit)
         count.calls += 1
         if self._shared:
             self._unshared[key, minute] = self._unshared.get((key, minute), 0) + 1
-        return True
 
     def wait_s(self, key: Key, limit: int) -> int:
         """Return the whole seconds until one more call fits, as the previous minute fades."""
@@ -130,20 +132,6 @@ SHARE_S = 1.0
 _BITS_OF_A_NETWORK = 64
 
 
-class _Limit:
-    """A limit of calls per minute and key; 0: any number."""
-
-    def __init__(self, windows: SlidingWindow, per_minute: int) -> None:
-        self._windows = windows
-        self._per_minute = per_minute
-
-    def count(self, *key: str) -> None:
-        """Count one more call. Raises `RateLimited`, without counting it, if it is too many."""
-        limit = self._per_minute
-        if limit and not self._windows.take(key, limit):
-            raise RateLimited(retry_after_s=self._windows.wait_s(key, limit), limit=limit)
-
-
 class Rates:
     """Counts calls, and refuses those that are too many."""
 
@@ -164,24 +152,24 @@ class Rates:
         # An SQLite file has one server; a Postgres database may have any number.
         self.shared = store.engine == "postgres"
         self._windows = SlidingWindow(now, shared=self.shared, keys_max=keys_max)
-        self._token = _Limit(self._windows, token_calls)
-        self._namespace = _Limit(self._windows, namespace_calls)
-        self._bad_tokens = _Limit(SlidingWindow(now, keys_max=keys_max), bad_tokens)
-        self._anonymous = _Limit(SlidingWindow(now, keys_max=keys_max), anonymous)
+        self._token_calls = token_calls
+        self._namespace_calls = namespace_calls
+        self._bad, self._bad_tokens = SlidingWindow(now, keys_max=keys_max), bad_tokens
+        self._open, self._anonymous = SlidingWindow(now, keys_max=keys_max), anonymous
         self._forgotten = 0
 
     async def call(self, namespace: Namespace, accessor: str) -> None:
         """Count a call by a token. Raises `RateLimited`."""
-        self._token.count(namespace, accessor)
-        self._namespace.count(namespace, "")
+        self._windows.take((namespace, accessor), self._token_calls)
+        self._windows.take((namespace, ""), self._namespace_calls)
 
     async def bad_token(self, address: str) -> None:
         """Count a call from `address` with an invalid token. Raises `RateLimited`."""
-        self._bad_tokens.count(network_of(address))
+        self._bad.take((network_of(address),), self._bad_tokens)
 
     async def anonymous(self, address: str) -> None:
         """Count a call from `address` that needs no token. Raises `RateLimited`."""
-        self._anonymous.count(network_of(address))
+        self._open.take((network_of(address),), self._anonymous)
 
     async def run(self) -> None:
         """Share the counts until cancelled."""

@@ -270,7 +270,7 @@ async def refuse_erased(
     else:
         text_digests = digests.of_text(*given)
     places = digests.places(tx.bound.namespace, scope)
-    await tx.erasures.refuse(text_digests, places, ErasedContent())
+    await tx.erasures.refuse(text_digests, places, ErasedContent)
 
 
 async def find_erased(

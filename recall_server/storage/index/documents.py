@@ -19,7 +19,7 @@ from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import TermPostings
 from recall_server.domain.search.signals import COLUMNS
 from recall_server.storage.driver import Row, moment
-from recall_server.storage.index.vector_cache import Flags, VectorCache, grown
+from recall_server.storage.index.vector_cache import Flags, VectorCache, bytes_of_arrays, grown
 
 Slots = NDArray[np.int64]
 
@@ -63,10 +63,6 @@ class Intervals:
         self.hidden: Moments = np.zeros(0, "datetime64[us]")
         self.lengths: NDArray[np.uint32] = np.zeros(0, np.uint32)
 
-    @property
-    def bytes(self) -> int:
-        return self.added.nbytes + self.hidden.nbytes + self.lengths.nbytes
-
     def update(self, page: Row) -> Slots:
         """Take in a row of the query `page_of_intervals`. Return its slots."""
         slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
@@ -98,10 +94,6 @@ class Truths:
         self._starts: Moments = np.zeros(0, "datetime64[us]")
         self._ends: Moments = np.zeros(0, "datetime64[us]")
         self._retired: Moments = np.zeros(0, "datetime64[us]")
-
-    @property
-    def bytes(self) -> int:
-        return self._starts.nbytes + self._ends.nbytes + self._retired.nbytes
 
     def update(self, page: Row) -> None:
         """Take in a row of the query `page_of_truths`."""
@@ -159,7 +151,7 @@ class Documents:
         columns = sum(column.nbytes for column in self._columns.values())
         flags = sum(flags.nbytes for _, flags in self._scopes.values())
         names = ID_BYTES * (len(self.ids) + len(self._numbers))
-        in_time = self.intervals.bytes + self.truths.bytes
+        in_time = bytes_of_arrays(self.intervals, self.truths)
         return columns + flags + names + self._terms_bytes + in_time
 
     @property

@@ -80,11 +80,6 @@ class Codes:
         self._position: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.count = 0
 
-    @property
-    def bytes(self) -> int:
-        arrays = (self._words, self._slots, self._documents, self._position)
-        return sum(array.nbytes for array in arrays)
-
     def put(
         self, slots: NDArray[np.uint32], codes: str, documents: NDArray[np.uint32]
     ) -> Positions:
@@ -169,6 +164,12 @@ class Codes:
         return positions[np.argsort(-agreement, kind="stable")[:wanted]]
 
 
+def bytes_of_arrays(*holders: object) -> int:
+    """Return the bytes of all arrays that these objects hold."""
+    held = (value for one in holders for value in vars(one).values())
+    return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
+
+
 def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: Any = 0) -> NDArray[Kind]:
     """Return the array with at least `wanted` elements along an axis, new ones set to `fill`."""
     had = array.shape[axis]
@@ -216,10 +217,6 @@ class WholeVectors:
     def __init__(self, dimensions: int) -> None:
         self.rows: Floats = np.zeros((0, dimensions), np.float32)
 
-    @property
-    def bytes(self) -> int:
-        return self.rows.nbytes
-
     def put(self, positions: Positions, vectors: Floats) -> None:
         """Set the vectors at these positions."""
         self.rows = grown(self.rows, int(positions.max(initial=-1)) + 1)
@@ -252,10 +249,6 @@ class RoundedVectors:
         made = cls(whole.rows.shape[1], capacity)
         made.put(np.arange(len(whole.rows)), whole.rows)
         return made
-
-    @property
-    def bytes(self) -> int:
-        return self._rows.nbytes + self._step.nbytes
 
     def put(self, positions: Positions, vectors: Floats) -> None:
         """Set the vectors at these positions."""
@@ -292,7 +285,7 @@ class VectorCache:
 
     @property
     def bytes(self) -> int:
-        return self.codes.bytes + (self.vectors.bytes if self.vectors is not None else 0)
+        return bytes_of_arrays(self.codes, *([] if self.vectors is None else [self.vectors]))
 
     def reserve(self, count: int) -> None:
         """Grow the capacity to `count` vectors, in the form in which that many are held."""

@@ -25,7 +25,7 @@ from recall_server.domain.errors import (
     RecallError,
     StorageFull,
 )
-from recall_server.storage.driver import Document, Params, Row
+from recall_server.storage.driver import Document, Failure, Params, Row
 
 # A reachable server has answered by now, at least with a statement timeout.
 ANSWER_S = 12.0
@@ -96,7 +96,7 @@ class _Waiting(NamedTuple):
 
     sql: str
     params: Params | None
-    otherwise: Exception | None = None
+    otherwise: Failure | None = None
 
 
 class Connected:
@@ -162,7 +162,7 @@ class Connected:
     async def send(self, sql: str, params: Params) -> None:
         self._waiting.append(_Waiting(sql, params))
 
-    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+    async def expect(self, sql: str, params: Params, otherwise: Failure) -> None:
         self._waiting.append(_Waiting(sql, params, otherwise))
 
     async def commit(self) -> None:

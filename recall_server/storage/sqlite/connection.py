@@ -22,7 +22,7 @@ from recall_server.domain.errors import (
     RecallError,
     StorageFull,
 )
-from recall_server.storage.driver import Document, Params, Row
+from recall_server.storage.driver import Document, Failure, Params, Row
 
 # How long a write waits for another program that writes.
 BUSY_TIMEOUT_MS = 5_000
@@ -180,7 +180,7 @@ class Transaction:
     async def send(self, sql: str, params: Params) -> None:
         self._waiting.append(step_of(sql, params))
 
-    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+    async def expect(self, sql: str, params: Params, otherwise: Failure) -> None:
         step = step_of(sql, params)
 
         def touched(raw: sqlite3.Connection) -> Sequence[Any]:

@@ -291,7 +291,8 @@ class SqliteDriver:
         if self._unsure:
             raise self._disk_failed()
         try:
-            found = _identity(self._path.stat())
+            status = self._path.stat()
+            found = status.st_dev, status.st_ino
         except FileNotFoundError:
             found = None
         if found != self._file:
@@ -392,7 +393,8 @@ def _create_private(path: Path) -> tuple[int, int]:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        return _identity(os.fstat(file))
+        found = os.fstat(file)
+        return found.st_dev, found.st_ino
     finally:
         os.close(file)
 
@@ -402,7 +404,3 @@ def _removed(lock: FileLock) -> None:
     if lock.is_locked:
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino

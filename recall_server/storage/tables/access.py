@@ -126,14 +126,7 @@ class Access(BoundTable):
 
     async def revoked(self, bearer: Bearer) -> bool:
         """Return whether this token of the namespace was revoked. Expiry does not count."""
-        accessor, jti = bearer.parts
-        return await self._bound.touched(
-            "revoked_token",
-            accessor=accessor,
-            jti=jti,
-            name=bearer.revoked_as,
-            made_at=bearer.since,
-        )
+        return await self._bound.touched("revoked_token", **bearer.named())
 
     async def at_work(self) -> list[str]:
         """Return the names of the tokens that have begun something which has not ended."""

@@ -158,8 +158,19 @@ class Audit:
                 if entry.inputs
                 else None,
             )
-            head = Head(link.seq, audit_chain.digest(record.exported()))
-            records.append(_row(record, head.digest, audit_chain.mac(self._mac_key, head.digest)))
+            line = record.exported()
+            head = Head(link.seq, audit_chain.digest(line))
+            row = {
+                "at": record.at,
+                "ids": Document(record.ids),
+                "counts": Document(record.counts),
+                "milliseconds": record.milliseconds,
+                "cost_usd": record.usage.cost_usd,
+                "digest": head.digest,
+                "mac": audit_chain.mac(self._mac_key, head.digest),
+                "inputs_hash": record.inputs_hash,
+            }
+            records.append(line | row)
             if entry.details:
                 values = Document(entry.details)
                 details.append({"record_id": entry.id, "salt": salt, "details": values})
@@ -181,20 +192,12 @@ class Audit:
         """Lock the head of the chain and return it. Raises `Unauthenticated` if the token of
         `entry` has ended, and `NamespaceNotFound`.
         """
-        bearer = entry and (entry.bearer or Bearer(entry.accessor or "", LATEST))
-        accessor, jti = bearer.parts if bearer else ("", "")
-        made_at = bearer.since if bearer else LATEST
+        bearer = (entry and entry.bearer) or Bearer((entry and entry.accessor) or "", LATEST)
         for _ in range(2):
             # Two statements in one round trip: only the second sees the changes that the lock
             # waited for.
             await self.lock()
-            rows = await self._bound.fetch(
-                "locked_audit_head",
-                accessor=accessor,
-                jti=jti,
-                name=bearer.revoked_as if bearer else "",
-                made_at=made_at,
-            )
+            rows = await self._bound.fetch("locked_audit_head", **bearer.named())
             if rows:
                 break
             await self._bound.send("begin_audit", seq=START.seq, digest=START.digest)
@@ -293,33 +296,6 @@ def _head(rows: Sequence[Row]) -> Head:
     if rows[0]["ended"]:
         raise Unauthenticated("This token is not let in any more. Ask for a new one.")
     return Head(rows[0]["seq"], rows[0]["digest"])
-
-
-def _row(record: AuditRecord, digest: str, mac: str) -> dict[str, Any]:
-    assert record.link is not None
-    return {
-        "id": record.id,
-        "at": record.at,
-        "door": record.protocol,
-        "operation": record.operation,
-        "accessor": record.accessor,
-        "request_id": record.request_id,
-        "ids": Document(record.ids),
-        "counts": Document(record.counts),
-        "outcome": record.outcome,
-        "code": record.code,
-        "milliseconds": record.milliseconds,
-        "model": record.usage.model,
-        "input_tokens": record.usage.input_tokens,
-        "output_tokens": record.usage.output_tokens,
-        "cost_usd": record.usage.cost_usd,
-        "seq": record.link.seq,
-        "prev": record.link.prev,
-        "digest": digest,
-        "mac": mac,
-        "detail_digest": record.link.detail_digest,
-        "inputs_hash": record.inputs_hash,
-    }
 
 
 def _exported(row: Row) -> dict[str, Any]:

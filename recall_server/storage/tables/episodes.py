@@ -73,7 +73,7 @@ class Episodes(BoundTable):
         `Connection.expect`).
         """
         row = _row(episode, key, digest)
-        await self._bound.expect("add_new_episodes", Stale(), **row)
+        await self._bound.expect("add_new_episodes", Stale, **row)
         await take_quota(self._bound, row["stored_bytes"])
         await self._add_turns(episode)
 
@@ -97,7 +97,7 @@ class Episodes(BoundTable):
         labels = _labels(after)
         more = bytes_of(labels.values()) - bytes_of(_labels(before).values())
         given = {"id": after.id, "expires_at": after.expires_at, **labels}
-        await self._bound.expect("relabel_episode", Stale(), **given, more=more)
+        await self._bound.expect("relabel_episode", Stale, **given, more=more)
         if more > 0:
             await take_quota(self._bound, more)
         else:

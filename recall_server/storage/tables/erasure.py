@@ -11,7 +11,14 @@ from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, Erased
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.driver import (
+    Document,
+    Failure,
+    Row,
+    document,
+    moment,
+    moment_or_none,
+)
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.limits import EVENT_BYTES, return_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
@@ -155,7 +162,7 @@ class Erasures(BoundTable):
         return {row["digest"] for row in rows}
 
     async def refuse(
-        self, digests: Sequence[str], places: ErasedPlaces, otherwise: Exception
+        self, digests: Sequence[str], places: ErasedPlaces, otherwise: Failure
     ) -> None:
         """Roll the transaction back if a text of these digests was erased in one of the places:
         `otherwise` is raised here or later (see `Connection.expect`).

@@ -127,7 +127,7 @@ class Jobs(BoundTable):
         """Store how far the job has come, and extend its lease."""
         await self._bound.expect(
             "advance_job",
-            Fenced(),
+            Fenced,
             id=job.id,
             attempt=job.attempt,
             payload=Document(dict(payload)),
@@ -137,7 +137,7 @@ class Jobs(BoundTable):
     async def finish(self, job: Job, now: datetime, code: str | None = None) -> None:
         """Complete the job. `code`: why it was done only in part or by a fallback."""
         await self._bound.expect(
-            "finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now, code=code
+            "finish_job", Fenced, id=job.id, attempt=job.attempt, now=now, code=code
         )
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:

@@ -170,7 +170,7 @@ class Memories(BoundTable):
     async def forget(self, memory_id: str, now: datetime) -> None:
         """Forget a memory. Raises `Stale` if its state does not allow it."""
         await self._bound.expect(
-            "forget_memory", Stale(), id=memory_id, now=now, before=before(Status.FORGOTTEN)
+            "forget_memory", Stale, id=memory_id, now=now, before=before(Status.FORGOTTEN)
         )
         self._bound.note(memory_id, EventKind.FORGOTTEN, now)
 
@@ -179,7 +179,7 @@ class Memories(BoundTable):
         assert memory.status in TRANSITIONS[Status.FORGOTTEN]
         await self._bound.expect(
             "restore_memory",
-            Stale(),
+            Stale,
             id=memory.id,
             status=memory.status,
             retired_at=memory.retired_at,

@@ -102,7 +102,7 @@ class TaskTable(BoundTable):
             # A small change may exceed the quota, so that every task can be ended.
             await return_quota(self._bound, -more)
         await self._bound.expect(
-            "change_run", Stale(), id=task.id, version=task.version, **_changing(saved, written)
+            "change_run", Stale, id=task.id, version=task.version, **_changing(saved, written)
         )
         await self._bound.many("add_run_event", written.events)
         return replace(saved, version=task.version + 1)
