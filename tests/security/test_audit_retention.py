@@ -27,7 +27,6 @@ from tests.support.audit import (
     ALICE,
     BOB,
     Database,
-    Said,
     as_owner,
     enter,
     export,
@@ -41,6 +40,7 @@ from tests.support.audit import (
     recall,
     vouch,
 )
+from tests.support.cli import Said
 from tests.support.engines import on_sqlite
 
 pytestmark = pytest.mark.usefixtures("nothing_set")

@@ -15,7 +15,8 @@ from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.ingest import Submission
 from tests.support.a2a_clients import LISBON, PORTO
-from tests.support.audit import Database, Said, inside, line, recall
+from tests.support.audit import Database, inside, line, recall
+from tests.support.cli import Said
 from tests.support.conversation import contradicted, drained, enter
 from tests.support.isolation import ORDER, rows, unlike
 from tests.support.logs import real_logs
