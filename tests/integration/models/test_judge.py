@@ -19,9 +19,8 @@ from recall_server.domain.errors import BudgetSpent, ModelKeyRejected, ModelUnav
 from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.plan import Choice, Question
-from recall_server.integrations.extraction.extractor import Judge, Judgement
+from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX, Judge, Judgement
 from recall_server.integrations.extraction.model_judge import (
-    REASON_CHARS_MAX,
     SIDES_CHARS_MAX,
     ModelJudge,
     Said,
