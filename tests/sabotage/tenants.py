@@ -80,7 +80,7 @@ BREAKAGES = (
     Breakage(
         "rls-not-forced",
         "row-level security of the turns, for their owner",
-        "migrations/0001_memories.postgres.sql",
+        "migrations/0038_index_intervals.postgres.sql",
         Statement("ALTER TABLE turns FORCE ROW LEVEL SECURITY;", ""),
         (
             "tests/integration/storage/test_schema.py::test_every_tenants_table_stands_behind_row_level_security",
