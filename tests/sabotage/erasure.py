@@ -58,7 +58,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         "recall_server.services.erasure.erase:Erase._erase",
         Without("lock"),
         (
-            "tests/security/test_erasure_races.py::test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all[postgres]",
+            "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
         ),
     ),
     Breakage(
