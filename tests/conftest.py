@@ -7,7 +7,16 @@ import pytest
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support.application import open_app  # noqa: E402
-from tests.support.databases import database, migrated, migrated_file, postgres, store  # noqa: E402
+from tests.support.databases import (  # noqa: E402
+    database,
+    filled,
+    migrated,
+    migrated_file,
+    postgres,
+    postgres_templates,
+    sqlite_templates,
+    store,
+)
 from tests.support.engines import ENGINES  # noqa: E402
 from tests.support.logs import logs, nothing_set  # noqa: E402
 from tests.support.mcp_clients import client, era  # noqa: E402
@@ -19,14 +28,17 @@ __all__ = [
     "clock",
     "database",
     "era",
+    "filled",
     "logs",
     "migrated",
     "migrated_file",
     "nothing_set",
     "open_app",
     "postgres",
+    "postgres_templates",
     "running",
     "serve",
+    "sqlite_templates",
     "store",
 ]
 

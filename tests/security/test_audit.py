@@ -30,6 +30,7 @@ from tests.support.audit import (
     truncate,
     vouch,
 )
+from tests.support.databases import Filled
 from tests.support.engines import Postgres
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
@@ -125,44 +126,42 @@ TAMPERS = {
 }
 
 
-@pytest.mark.parametrize("name", TAMPERS)
-def test_whatever_is_done_to_the_book_is_named(
-    database: Database, tmp_path: Path, name: str
-) -> None:
-    """In the database, and in an export that is made of it afterwards."""
-    tamper = TAMPERS[name]
+def book(database: Database, folder: Path) -> None:
+    """Two audit logs, an export of one, and a file of checkpoints: what is changed is sound."""
     fill(database, 6, ALICE, BOB)
-    kept = vouch(database, tmp_path / "kept.jws")
+    kept = vouch(database, folder / "kept.jws")
     inside(database, lambda built: more(built, RECORDS - 6))
     vouch(database, kept)
     sound = recall(database, "audit", "verify", "--checkpoints", kept)
-    before = export(database, tmp_path / "before.jsonl")
+    before = export(database, folder / "before.jsonl")
     intact = recall(None, "audit", "verify", before, "--checkpoints", kept)
     # The reads above are in the audit log too, which goes on from its restored state.
     truncate(database, RECORDS)
+
+    assert sound.code == 0, sound.err
+    assert intact.code == 0, intact.err
+
+
+@pytest.mark.parametrize("name", TAMPERS)
+def test_whatever_is_done_to_the_book_is_named(filled: Filled, tmp_path: Path, name: str) -> None:
+    """In the database, and in an export that is made of it afterwards."""
+    tamper, database, kept = TAMPERS[name], filled(book), tmp_path / "kept.jws"
 
     tamper.do(database)
     live = recall(database, "audit", "verify", "--namespace", "alice", "--checkpoints", kept)
     unaided = recall(database, "audit", "verify", "--namespace", "alice")
 
-    assert sound.code == 0, sound.err
-    assert intact.code == 0, intact.err
     assert named(live, tamper.told), live
     assert unaided.code == (0 if tamper.needs_checkpoint else 1), unaided
 
 
 @pytest.mark.parametrize("name", TAMPERS)
 def test_an_export_of_a_book_that_was_tampered_with_does_not_verify(
-    database: Database, tmp_path: Path, name: str
+    filled: Filled, tmp_path: Path, name: str
 ) -> None:
     """Offline, with only the export, the checkpoints and the key."""
-    tamper = TAMPERS[name]
-    fill(database, 6, ALICE, BOB)
-    kept = vouch(database, tmp_path / "kept.jws")
-    inside(database, lambda built: more(built, RECORDS - 6))
-    vouch(database, kept)
-    key = public(export(database, tmp_path / "before.jsonl"))
-    truncate(database, RECORDS)
+    tamper, database, kept = TAMPERS[name], filled(book), tmp_path / "kept.jws"
+    key = public(tmp_path / "before.jsonl")
 
     tamper.do(database)
     path = export(database, tmp_path / "after.jsonl")

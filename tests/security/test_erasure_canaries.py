@@ -278,7 +278,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
     assert after.keys() == stays
     assert claims["physical"]["state"] == "done"
     assert claims["physical"]["left"] == ("limits of tokens (1)" if stays else "")
-    assert bool(files.places) == bool(stays)
+    assert bool(files.places) == bool(stays), files.places
     unseen = {("closed_containers", "container")}
     if kind == "large container":
         assert unseen <= before.keys()

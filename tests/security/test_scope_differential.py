@@ -27,7 +27,7 @@ TELLING = {
     ),
 }
 # The condition of a query is the same text for each limit; the requests take some ten seconds.
-ON_POSTGRES = LIMITS[:: at_full_length(1, otherwise=2)]
+ON_POSTGRES = LIMITS[: at_full_length(len(LIMITS), otherwise=1)]
 
 
 def test_every_operation_of_the_registry_is_asked() -> None:

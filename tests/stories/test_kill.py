@@ -12,8 +12,8 @@ from tests.support.processes import Caller, Database, Server, calling, new_token
 from tests.support.stored import ALICE, applied, done, fact, opened, select
 
 SEED = 20260301
-STORES = at_full_length(1_000, otherwise=150)
-KILLS = at_full_length(10, otherwise=3)
+STORES = at_full_length(1_000, otherwise=60)
+KILLS = at_full_length(10, otherwise=2)
 CALLERS = 8
 # The jobs of a killed server are taken up again after this.
 LEASE_S = 3

@@ -15,7 +15,7 @@ from tests.support.application import Open
 from tests.support.length import at_full_length, has_full_length
 
 SEED = 20260301
-MEMORIES = at_full_length(10_000, otherwise=3_000)
+MEMORIES = at_full_length(10_000, otherwise=1_500)
 PROBES = at_full_length(100, otherwise=50)
 WITHIN = 10
 ALICE = namespace("alice")

@@ -24,7 +24,7 @@ from tests.support.processes import Database
 from tests.support.runtime import Clock, RandomBytes
 
 SEED = 20260301
-EPISODES = at_full_length(300, otherwise=54)
+EPISODES = at_full_length(300, otherwise=36)
 QUERIES = at_full_length(40, otherwise=28)
 ALICE = namespace("alice")
 # Lists as long as may be asked for, and shares that leave nothing to a single part of the score.
