@@ -484,6 +484,25 @@ Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the im
   fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
   fact | Priya is reviewing the import today.
   fact | Standup 2026-11-20: Next release is 3 December. | team, release_date, 3 December
+# A line names a day in the head of a mail only; what is elided leans on the sentence before.
+Minutes\\n\\n4. Party\\nDate: 20 June, rain date 27 June. Organiser is Mrs Kowalczyk.
+  fact | Minutes, Party: Date: 20 June, rain date 27 June.
+  fact | Minutes, Party: Organiser is Mrs Kowalczyk.
+Nadia: ok decided: Flutter, backend stays Django
+  decision | Decided: Flutter, backend stays Django.
+House rules\\n\\nRules\\n- Dogs on a lead on all paths.\\nWater is turned off on 31 October.
+  preference | House rules, Rules: Dogs on a lead on all paths.
+  fact | House rules, Rules: Water is turned off on 31 October.
+Ann: The pump is replaced by Aquatech for 2,180 euros. Accepted with 13 votes.
+  decision | The pump is replaced by Aquatech for 2,180 euros. Accepted with 13 votes.
+Lena: Die Klassenfahrt ist vom 19. bis 23. Oktober. Kostet 285 Euro.
+  fact | Die Klassenfahrt ist vom 19. bis 23. Oktober. Kostet 285 Euro.
+Mama: Der Zug fährt ab Gleis 7. Das Auto ist in der Werkstatt.
+  fact | Der Zug fährt ab Gleis 7.
+Lena: Der Termin am 8. geht nicht, da schreibe ich Mathe. Neuer Termin ist der 22. um 16 Uhr.
+  fact | Lena: Der Termin am 8. geht nicht, da schreibe ich Mathe. Neuer Termin ist der 22. um 16 Uhr.
+user switched from Helix to Zed
+  fact | User switched from Helix to Zed. | user, uses, Zed | CORRECTS Helix
 # What is replaced, moved or no longer so; a denial is of its own part of a sentence.
 We use Postgres instead of MySQL for billing now.
   fact | The team uses Postgres instead of MySQL for billing now. | team, uses_for_billing, Postgres | CORRECTS MySQL
