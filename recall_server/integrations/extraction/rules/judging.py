@@ -148,7 +148,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     elif (
         language.has("words.vague", text)
         and precise < _SPECIFICS_MAX
-        and not (found or setting.antecedent)
+        and not (found or setting.antecedent or definite)
     ):
         points += _POINTS_AWAY
     if words < (2 if setting.item else 3) and not found:

@@ -438,7 +438,8 @@ class _Reader:
         about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
         entity = voice.speaker.entity if own else about
-        found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
+        speaker = replace(voice.speaker, entity=entity)
+        found = of_pair(key, value, speaker, language) or find_fact(value, speaker, language)
         if (
             found
             and (not heading or has_date(heading, language))
