@@ -59,7 +59,7 @@ Parish council\\n\\n1. Roads\\n- The bridge at Mill Lane is closed until 8 May.\
   decision | Parish council, Funds: The balance is £912. Approved unanimously.
 Elternbeirat\\n\\n1. Kasse\\nDer Kassenstand beträgt 310 Euro nach dem Sommerfest.\\n2. Termine\\nDas Laternenfest ist am 11. November.
   fact | Elternbeirat, Kasse: Der Kassenstand beträgt 310 Euro nach dem Sommerfest.
-  fact | Elternbeirat, Termine: Das Laternenfest ist am 11. November.
+  fact | Elternbeirat, Termine: Das Laternenfest ist am 11. November. | Laternenfest, schedule, 11. November
 # Threads name who writes by a handle, with or without a part in the project.
 @lena-k: I deploy from Windows 11.\\n@otto (reviewer): The lock file is read twice since 3.2.\\n@lena-k: No crash on Linux 6.1.\\n@otto (reviewer): Thanks for the report.
   fact | Lena-k deploys from Windows 11.
@@ -484,6 +484,42 @@ Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the im
   fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
   fact | Priya is reviewing the import today.
   fact | Standup 2026-11-20: Next release is 3 December. | team, release_date, 3 December
+# A line names a day in the head of a mail only; what is elided leans on the sentence before.
+Minutes\\n\\n4. Party\\nDate: 20 June, rain date 27 June. Organiser is Mrs Kowalczyk.
+  fact | Minutes, Party: Date: 20 June, rain date 27 June.
+  fact | Minutes, Party: Organiser is Mrs Kowalczyk.
+Nadia: ok decided: Flutter, backend stays Django
+  decision | Decided: Flutter, backend stays Django.
+House rules\\n\\nRules\\n- Dogs on a lead on all paths.\\nWater is turned off on 31 October.
+  preference | House rules, Rules: Dogs on a lead on all paths.
+  fact | House rules, Rules: Water is turned off on 31 October.
+Ann: The pump is replaced by Aquatech for 2,180 euros. Accepted with 13 votes.
+  decision | The pump is replaced by Aquatech for 2,180 euros. Accepted with 13 votes.
+Lena: Die Klassenfahrt ist vom 19. bis 23. Oktober. Kostet 285 Euro.
+  fact | Die Klassenfahrt ist vom 19. bis 23. Oktober. Kostet 285 Euro.
+Mama: Der Zug fährt ab Gleis 7. Das Auto ist in der Werkstatt.
+  fact | Der Zug fährt ab Gleis 7.
+Lena: Der Termin am 8. geht nicht, da schreibe ich Mathe. Neuer Termin ist der 22. um 16 Uhr.
+  fact | Lena: Der Termin am 8. geht nicht, da schreibe ich Mathe. Neuer Termin ist der 22. um 16 Uhr.
+user switched from Helix to Zed
+  fact | User switched from Helix to Zed. | user, uses, Zed | CORRECTS Helix
+# When something takes place, and that it was moved; "we" in a verb is the team.
+Our concert is on 12 May.
+  fact | The user: Our concert is on 12 May. | user's concert, schedule, 12 May
+Der Zahnarzttermin ist am 8. Oktober um 15 Uhr.
+  fact | Der Zahnarzttermin ist am 8. Oktober um 15 Uhr. | Zahnarzttermin, schedule, 8. Oktober um 15 Uhr
+La inspección se ha aplazado al 21 de marzo.
+  fact | La inspección se ha aplazado al 21 de marzo. | inspección, schedule, 21 de marzo
+La première est reportée au 19 juin.
+  decision | La première est reportée au 19 juin. | première, schedule, 19 juin
+王芳：每周二上午10点开例会。\\n陈晨：例会改到周四上午10点。\\n王芳：客户联系人是周经理。
+  fact | 王芳：每周二上午10点开例会。 | 例会, schedule, 每周二上午10点
+  fact | 陈晨：例会改到周四上午10点。 | 例会, schedule, 周四上午10点
+  fact | 王芳：客户联系人是周经理。
+引っ越しは4月15日に延期になりました。
+  decision | ユーザー：引っ越しは4月15日に延期になりました。 | 引っ越し, schedule, 4月15日
+El código de la alarma es 4471, no lo compartáis.
+  fact | El código de la alarma es 4471, no lo compartáis.
 # What is replaced, moved or no longer so; a denial is of its own part of a sentence.
 We use Postgres instead of MySQL for billing now.
   fact | The team uses Postgres instead of MySQL for billing now. | team, uses_for_billing, Postgres | CORRECTS MySQL
@@ -492,7 +528,7 @@ Anna uses vim instead of emacs since May.
 Wir nutzen jetzt Postgres statt MySQL.
   fact | Nutzer: Wir nutzen jetzt Postgres statt MySQL. | team, uses, Postgres | CORRECTS MySQL
 Ahora usamos Postgres en vez de MySQL.
-  fact | Usuario: Ahora usamos Postgres en vez de MySQL. | user, uses, Postgres | CORRECTS MySQL
+  fact | Usuario: Ahora usamos Postgres en vez de MySQL. | team, uses, Postgres | CORRECTS MySQL
 Nous utilisons Postgres au lieu de MySQL.
   fact | Utilisateur: Nous utilisons Postgres au lieu de MySQL. | team, uses, Postgres | CORRECTS MySQL
 我们现在用Postgres代替MySQL。

@@ -88,6 +88,7 @@ def _rows(name: str) -> tuple[_Row, ...]:
         "{k}": f"(?P<k>(?i:{'|'.join(words for _, words in given['things'])}))",
         "{d}": _time_or_number(language) + _VALUE % stop,
         "{p}": r"(?P<p>[^\W\d][\w -]{0,30}?)",
+        "{months}": f"(?i:{language.data['months'].replace(' ', '|')})",
         "{weekday}": f"(?i:{language.data['weekdays'].replace(' ', '|')})",
         "{number}": f"(?:{language.data['numbers'].replace(' ', '|')})",
     }
@@ -285,7 +286,8 @@ def _found(
         attribute = normal_attribute(attribute.replace("{p}", parts.get("p") or ""))
     old = (parts.get("o") or "").strip()
     old = "" if language.starts("words.pronoun", old) else old
-    shared = "k" in parts and not whom
+    spoken = language.has("words.we", match[0]) and not language.has("words.first", match[0])
+    shared = not whom and ("k" in parts or spoken)
     entity = "team" if shared else _entity(whom, speaker, language)
     return Found(Fact(entity, attribute, value, row.negated), old or None, whom)
 

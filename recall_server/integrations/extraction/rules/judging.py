@@ -143,12 +143,12 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     points += _FACT * (imperative and bool(precise or "rule" in cues or setting.item))
     if language.has("drop.judges", text):
         points += _EVALUATIVE + min(_FIRST, precise)
-    if language.starts("words.pronoun", text) and not setting.antecedent:
-        points += 2 * _POINTS_AWAY
+    if language.starts("words.pronoun", text):
+        points += _FIRST * bool(precise) if setting.antecedent else 2 * _POINTS_AWAY
     elif (
         language.has("words.vague", text)
         and precise < _SPECIFICS_MAX
-        and not (found or setting.antecedent)
+        and not (found or setting.antecedent or definite)
     ):
         points += _POINTS_AWAY
     if words < (2 if setting.item else 3) and not found:

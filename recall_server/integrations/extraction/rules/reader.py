@@ -384,6 +384,7 @@ class _Reader:
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
         order = self.language.starts("keep.order", clause.text)
+        order = order or self.language.has("keep.rules", about)
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
         return None if order else found, titles("about").sub("", heading)
@@ -410,8 +411,9 @@ class _Reader:
             return
         if says_nothing(value, language, Setting(item=True)):
             return
-        decides = language.starts("keep.decision", key) is not None
         by = titles("by").fullmatch(key)
+        key = key if by else self._opened(0, key)[1]
+        decides = language.starts("keep.decision", key) is not None
         if by:
             voice = replace(voice, speaker=Speaker(by["name"], by["name"]))
         opens = (
@@ -436,7 +438,8 @@ class _Reader:
         about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
         entity = voice.speaker.entity if own else about
-        found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
+        speaker = replace(voice.speaker, entity=entity)
+        found = of_pair(key, value, speaker, language) or find_fact(value, speaker, language)
         if (
             found
             and (not heading or has_date(heading, language))
