@@ -20,7 +20,7 @@ from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Server
 from recall_server.storage.tables.audit import Audit
-from recall_server.storage.tables.disputes import Decisions, Disputes, Relations
+from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
 from recall_server.storage.tables.erasure import Erasures, ErasureScan
 from recall_server.storage.tables.export import ExportTable
@@ -29,7 +29,6 @@ from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents
-from recall_server.storage.tables.proposals import Proposals
 from recall_server.storage.tables.sources import Sources
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks
