@@ -400,17 +400,17 @@ class BoundTable:
         self._bound = bound
 
 
+@dataclass(frozen=True)
 class Autocommit:
     """A `Connection` that runs each `fetch` in a read transaction of its own. Everything that needs
     a shared transaction raises `LookupError`.
     """
 
-    def __init__(self, driver: Driver, namespace: str | None) -> None:
-        self._driver = driver
-        self._namespace = namespace
+    driver: Driver
+    namespace: str | None
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        return await self._driver.autocommit(sql, params, namespace=self._namespace)
+        return await self.driver.autocommit(sql, params, namespace=self.namespace)
 
     async def send(self, sql: str, params: Params) -> NoReturn:
         raise LookupError(_why(sql, params))
