@@ -142,9 +142,10 @@ def text(one: Episode, words: str) -> Json:
     }
 
 
-def decision(one: Resolution) -> Json:
+def decision(one: Resolution, named: str = "question_id") -> Json:
+    """Return a decision, with the id of its question under this name."""
     return {
-        "question_id": one.question_id,
+        named: one.question_id,
         "choice": str(one.choice),
         "decided_by": one.decided_by,
         "decided_at": moment(one.decided_at),
@@ -531,16 +532,7 @@ def result(outcome: Outcome) -> Json:
         "groups_found": outcome.groups_found,
         "rejected": outcome.rejected,
         "contradictions": [question(one) for one in outcome.questions],
-        "resolutions": [resolution(one) for one in outcome.resolutions],
-    }
-
-
-def resolution(one: Resolution) -> Json:
-    return {
-        "id": one.question_id,
-        "choice": str(one.choice),
-        "decided_by": one.decided_by,
-        "decided_at": moment(one.decided_at),
+        "resolutions": [decision(one, "id") for one in outcome.resolutions],
     }
 
 

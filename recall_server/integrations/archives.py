@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import jwt
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from recall_server.domain.errors import Invalid, Unavailable
-from recall_server.domain.security.audit_chain import Cut, Restored
-from recall_server.integrations.crypto.keys import ALG, Jwk, ServerKey
+from recall_server.domain.security.audit_chain import Cut
+from recall_server.integrations.crypto.keys import Jwk, ServerKey, verified
 
 TYP = "recall-audit-cut+jwt"
+_CUT = TypeAdapter(Cut)
 
 
 def signed_cut(key: ServerKey, cut: Cut) -> str:
@@ -27,26 +28,9 @@ def signed_cut(key: ServerKey, cut: Cut) -> str:
 def verified_cut(token: str, public: Jwk) -> Cut:
     """Return the cut that the holder of `public` has stated. Raises `Invalid`."""
     try:
-        key = jwt.PyJWK(dict(public), algorithm=ALG)
-        read = jwt.decode_complete(token, key, algorithms=[ALG])
-        return _cut(read["header"], read["payload"])
-    except (jwt.PyJWTError, KeyError, TypeError, ValueError):
+        return _CUT.validate_python(verified(token, public, TYP))
+    except (Invalid, ValidationError):
         raise Invalid("This is not a statement of a cut that the key at hand has signed.") from None
-
-
-def _cut(header: dict[str, Any], claims: dict[str, Any]) -> Cut:
-    if header["typ"] != TYP or not all(isinstance(claims[one], int) for one in ("first", "last")):
-        raise ValueError
-    restored = tuple(Restored(int(one["seq"]), str(one["at"])) for one in claims["restored"])
-    return Cut(
-        str(claims["namespace"]),
-        claims["first"],
-        str(claims["prev"]),
-        claims["last"],
-        str(claims["digest"]),
-        str(claims["sha256"]),
-        restored,
-    )
 
 
 def name_of(cut: Cut) -> str:

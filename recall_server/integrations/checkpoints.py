@@ -6,14 +6,14 @@ import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
-import jwt
+from pydantic import TypeAdapter, ValidationError
 
 from recall_server.domain.errors import Invalid, PushFailed, Unavailable
 from recall_server.domain.security.audit_chain import Checkpoint
-from recall_server.integrations.crypto.keys import ALG, Jwk, ServerKey
+from recall_server.integrations.crypto.keys import Jwk, ServerKey, verified
 from recall_server.integrations.webhook import Webhook
 
 
@@ -48,6 +48,7 @@ class AppendedFile:
 
 
 TYP = "recall-checkpoint+jwt"
+_CHECKPOINT = TypeAdapter(Checkpoint)
 
 
 def signed(key: ServerKey, checkpoint: Checkpoint) -> str:
@@ -60,19 +61,9 @@ def verified_checkpoint(token: str, public: Jwk) -> Checkpoint:
     signature.
     """
     try:
-        key = jwt.PyJWK(dict(public), algorithm=ALG)
-        read = jwt.decode_complete(token, key, algorithms=[ALG])
-        return _checkpoint(read["header"], read["payload"])
-    except (jwt.PyJWTError, KeyError, TypeError, ValueError):
+        return _CHECKPOINT.validate_python(verified(token, public, TYP))
+    except (Invalid, ValidationError):
         raise Invalid("This is not a checkpoint that the key at hand has signed.") from None
-
-
-def _checkpoint(header: dict[str, Any], claims: dict[str, Any]) -> Checkpoint:
-    if header["typ"] != TYP or not isinstance(claims["seq"], int):
-        raise ValueError
-    return Checkpoint(
-        str(claims["namespace"]), claims["seq"], str(claims["digest"]), str(claims["at"])
-    )
 
 
 class CheckpointStore(Protocol):

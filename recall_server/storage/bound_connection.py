@@ -100,11 +100,13 @@ _UNLIMITED = _FRAGMENTS | {
     **dict.fromkeys(("scope", "untyped_scope", "turn_scope", "task_scope"), _CLOSED),
     **dict.fromkeys(("counted_scope", "no_limit"), "(TRUE)"),
 }
-# Parameters, and what may hold a colon without being one: strings, comments, casts.
+# Parameters, and what may hold a colon without being one: strings, comments, casts. An index is
+# named for SQLite alone, and rows are locked by Postgres alone.
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'|--[^\n]*|::\w+|(?P<has>[a-z_.]+) HAS ALL \(:(?P<all>[a-z_]+)\.\.\.\)"
     r"|(?P<holds>[a-z_.]+) HOLDS \(:(?P<pairs>[a-z_]+)\)"
     r"|IN \(:(?P<list>[a-z_]+)\.\.\.\)|:(?P<name>[a-z_][a-z0-9_]*)|%"
+    r"|(?P<index>\sINDEXED BY \w+)|(?P<lock>\sFOR (?:NO KEY )?UPDATE(?: SKIP LOCKED)?)"
 )
 
 
@@ -232,6 +234,8 @@ def _spelled(sql: str, engine: Engine) -> str:
             return _ALL[engine].format(column=match["has"], name=match["all"])
         if match["pairs"]:
             return _HOLDS[engine].format(column=match["holds"], name=match["pairs"])
+        if match["lock" if engine == "sqlite" else "index"]:
+            return ""
         if engine == "sqlite":
             taken = match["list"]
             return f"IN (SELECT value FROM json_each(:{taken}))" if taken else match[0]
@@ -396,17 +400,17 @@ class BoundTable:
         self._bound = bound
 
 
+@dataclass(frozen=True)
 class Autocommit:
     """A `Connection` that runs each `fetch` in a read transaction of its own. Everything that needs
     a shared transaction raises `LookupError`.
     """
 
-    def __init__(self, driver: Driver, namespace: str | None) -> None:
-        self._driver = driver
-        self._namespace = namespace
+    driver: Driver
+    namespace: str | None
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        return await self._driver.autocommit(sql, params, namespace=self._namespace)
+        return await self.driver.autocommit(sql, params, namespace=self.namespace)
 
     async def send(self, sql: str, params: Params) -> NoReturn:
         raise LookupError(_why(sql, params))

@@ -16,6 +16,7 @@ from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Span
 from recall_server.domain.errors import QueryTimeout, RecallError
 from recall_server.domain.memory import Fact
+from recall_server.domain.permissions import Bearer
 
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
@@ -196,6 +197,14 @@ def fact(row: Row) -> Fact | None:
     if row["entity"] is None:
         return None
     return Fact(row["entity"], row["attribute"], row["value"], bool(row["negated"]))
+
+
+def bearer(row: Row) -> Bearer | None:
+    """Return the token that has set up a receiver."""
+    if not row["accessor"]:
+        return None
+    ends_at = moment_or_none(row["token_ends_at"])
+    return Bearer(row["accessor"], moment(row["created_at"]), ends_at)
 
 
 def accesses(counts: Iterable[AccessCount]) -> Document:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
@@ -20,7 +21,7 @@ from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access, Server
 from recall_server.storage.tables.audit import Audit
-from recall_server.storage.tables.disputes import Decisions, Disputes, Relations
+from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
 from recall_server.storage.tables.erasure import Erasures, ErasureScan
 from recall_server.storage.tables.export import ExportTable
@@ -29,13 +30,13 @@ from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents
-from recall_server.storage.tables.proposals import Proposals
 from recall_server.storage.tables.sources import Sources
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks
 from recall_server.tracing import tracer
 
 
+@dataclass(eq=False)
 class Transaction:
     """The tables of one namespace in one transaction. Each is created when it is first used."""
 
@@ -64,18 +65,10 @@ class Transaction:
     webhooks = cached_property(lambda tx: Webhooks(tx.bound))
     words = cached_property(lambda tx: WordIndex(tx.bound, tx.cache))
 
-    def __init__(
-        self,
-        bound: BoundConnection,
-        cache: Cache,
-        mac_key: bytes | None,
-        *,
-        is_recorded: bool = False,
-    ) -> None:
-        self.bound = bound
-        self.cache = cache
-        self.mac_key = mac_key
-        self._is_recorded = is_recorded
+    bound: BoundConnection
+    cache: Cache
+    mac_key: bytes | None = field(repr=False)
+    is_recorded: bool = False
 
     async def lock(self) -> None:
         """Wait until no other transaction changes this namespace's memory. A transaction that locks
@@ -83,7 +76,7 @@ class Transaction:
         be written.
         """
         await self.bound.send("lock_namespace")
-        if self._is_recorded:
+        if self.is_recorded:
             await self.audit.lock()
 
 

@@ -1,6 +1,7 @@
 """Bearer tokens: a request without a valid one goes no further. Pure ASGI, for all protocols."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
@@ -35,17 +36,17 @@ METADATA_PATHS = (METADATA_PATH + MCP_PATH, METADATA_PATH)
 _MAX_AGE_S = 300
 
 
+@dataclass(frozen=True)
 class Challenges:
     """The challenges of answers to refused requests. `base` is the address by which a request
     reached us. Without issuers there is no metadata.
     """
 
-    def __init__(self, issuers: Sequence[Issuer], base: Callable[[Scope], str]) -> None:
-        self._issuers = issuers
-        self._base = base
+    issuers: Sequence[Issuer]
+    base: Callable[[Scope], str]
 
     def routes(self) -> list[Route]:
-        return [Route(path, self._metadata) for path in METADATA_PATHS] if self._issuers else []
+        return [Route(path, self._metadata) for path in METADATA_PATHS] if self.issuers else []
 
     def headers(self, scope: Scope, error: RecallError, *, shown: bool) -> dict[str, str]:
         """Return the headers of the answer to a refused request; `shown`: it had a token."""
@@ -59,7 +60,7 @@ class Challenges:
         if shown:  # RFC 6750: no error code where no credentials were shown
             why = error.message.replace("'", "").replace('"', "")
             parts += ['error="invalid_token"', f'error_description="{why}"']
-        if self._issuers:
+        if self.issuers:
             wanted = {name for one in DEFAULT_SCOPES for name in self._names_for(one)}
             parts.append(f'scope="{" ".join(sorted(wanted))}"')
         return {"WWW-Authenticate": self._spelled(scope, parts)}
@@ -72,21 +73,21 @@ class Challenges:
         )
 
     def _spelled(self, scope: Scope, parts: list[str]) -> str:
-        if self._issuers:
-            where = self._base(scope) + METADATA_PATHS[0]
+        if self.issuers:
+            where = self.base(scope) + METADATA_PATHS[0]
             parts = [*parts, f'resource_metadata="{where}"']
         return "Bearer " + ", ".join(parts)
 
     def _names_for(self, scope: Needed) -> list[str]:
         """Return the name of the narrowest scope of each issuer that grants this one."""
-        return sorted({name for one in self._issuers if (name := one.name_for(scope)) is not None})
+        return sorted({name for one in self.issuers if (name := one.name_for(scope)) is not None})
 
     async def _metadata(self, request: Request) -> JSONResponse:
         return JSONResponse(
             {
-                "resource": self._base(request.scope) + MCP_PATH,
-                "authorization_servers": [one.issuer for one in self._issuers],
-                "scopes_supported": sorted({name for one in self._issuers for name in one.scopes}),
+                "resource": self.base(request.scope) + MCP_PATH,
+                "authorization_servers": [one.issuer for one in self.issuers],
+                "scopes_supported": sorted({name for one in self.issuers for name in one.scopes}),
                 "bearer_methods_supported": ["header"],
             },
             headers={"Cache-Control": f"public, max-age={_MAX_AGE_S}"},
@@ -99,46 +100,34 @@ _SCHEME = "bearer "
 TOKEN_CHARS_MAX = 8_192
 
 
+@dataclass(frozen=True)
 class BearerAuth:
     """Puts a `Caller` into the scope of each request, or answers 401 and says what to do.
+    `open_paths` need no token, nor does a path under one of `open_under`; calls of `probes` do not
+    count towards a limit. `refused` counts refused requests.
 
     Also sets the types of the MCP SDK, which binds its sessions to them.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        verify: Callable[[str], Awaitable[TokenInfo]],
-        throttle: AddressThrottle,
-        challenges: Challenges,
-        *,
-        open_paths: frozenset[str],
-        open_under: tuple[str, ...] = (),
-        probes: frozenset[str] = frozenset(),
-        refused: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """`open_paths` need no token, nor does a path under one of `open_under`; calls of `probes`
-        do not count towards a limit. `refused` counts refused requests.
-        """
-        self._refused = refused
-        self._app = app
-        self._verify = verify
-        self._throttle = throttle
-        self._challenges = challenges
-        self._open_paths = open_paths
-        self._open_under = open_under
-        self._probes = probes
+    app: ASGIApp
+    verify: Callable[[str], Awaitable[TokenInfo]]
+    throttle: AddressThrottle
+    challenges: Challenges
+    open_paths: frozenset[str]
+    open_under: tuple[str, ...]
+    probes: frozenset[str]
+    refused: Callable[[str], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             raise RuntimeError(f"this server does not speak {scope['type']}")
         path = scope["path"]
-        if path in self._open_paths or path.startswith(self._open_under):
-            refusal = None if path in self._probes else await self._throttle.anonymous(scope)
-            await (refusal or self._app)(scope, receive, send)
+        if path in self.open_paths or path.startswith(self.open_under):
+            refusal = None if path in self.probes else await self.throttle.anonymous(scope)
+            await (refusal or self.app)(scope, receive, send)
             return
         token = None
         try:
@@ -148,10 +137,10 @@ class BearerAuth:
                     "Send the header 'Authorization: Bearer TOKEN'. A token is made with "
                     "'recall create-token NAMESPACE'."
                 )
-            info = await self._verify(token)
+            info = await self.verify(token)
         except RecallError as error:
             log.info("refused", code=error.code)
-            self._refused(error.code)
+            self.refused(error.code)
             answer = await self._refusal(scope, error, shown=bool(token))
             await answer(scope, receive, send)
             return
@@ -188,20 +177,20 @@ class BearerAuth:
                 if caller.refused:
                     message["status"] = HTTPStatus.FORBIDDEN.value
                     needed = Needed(caller.refused[-1].scope)
-                    headers["WWW-Authenticate"] = self._challenges.lacking(scope, needed)
+                    headers["WWW-Authenticate"] = self.challenges.lacking(scope, needed)
             await send(message)
 
         reset = auth_context_var.set(user)
         try:
-            await self._app(scope, receive, marked)
+            await self.app(scope, receive, marked)
         finally:
             auth_context_var.reset(reset)
 
     async def _refusal(self, scope: Scope, error: RecallError, *, shown: bool) -> Response:
         """Return the answer to a refused request; `shown` says that it had a token."""
-        answer = problem(error, self._challenges.headers(scope, error, shown=shown))
+        answer = problem(error, self.challenges.headers(scope, error, shown=shown))
         if answer.status_code == HTTPStatus.UNAUTHORIZED:
-            return await self._throttle.bad_token(scope) or answer
+            return await self.throttle.bad_token(scope) or answer
         return answer
 
 

@@ -31,21 +31,21 @@ WAITING_MAX = 512
 _TURN = "recall.turn"
 
 
+@dataclass
 class Turn:
     """A call's slot among the calls in progress. It is released when the answer begins, earlier if
     the call only waits for something to happen, or later if the work `outlasts` the answer.
     """
 
-    def __init__(self, turns: FairSemaphore, namespace: Namespace) -> None:
-        self._turns = turns
-        self._namespace = namespace
-        self._over = False
-        self.outlasts = False
+    turns: FairSemaphore
+    namespace: Namespace
+    over: bool = False
+    outlasts: bool = False
 
     def end(self) -> None:
-        if not self._over:
-            self._over = True
-            self._turns.release(self._namespace)
+        if not self.over:
+            self.over = True
+            self.turns.release(self.namespace)
 
 
 def turn_of(scope: Scope) -> Turn:
@@ -58,46 +58,37 @@ ReadBody = Callable[[Scope, Receive, Send], Awaitable[Receive | None]]
 """Reads the body of a request. Returns what replays it; None if the request is over."""
 
 
+@dataclass(frozen=True)
 class CallLimits:
     """Limits the calls of tokens: refuses with 429 those over the limit of a minute, before their
     body is read, queues those over the limit at once, and refuses with 503 those that waited too
     long. Pure ASGI, behind the middleware that finds the caller: without a token nothing is read.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        rates: Rates,
-        turns: FairSemaphore,
-        read_body: ReadBody,
-        *,
-        wait_s: float,
-        refusal: Refusal,
-    ) -> None:
-        self._app = app
-        self._rates = rates
-        self._turns = turns
-        self._read_body = read_body
-        self._wait_s = wait_s
-        self._refusal = refusal
+    app: ASGIApp
+    rates: Rates
+    turns: FairSemaphore
+    read_body: ReadBody
+    wait_s: float
+    refusal: Refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller | None = scope.get(CALLER)
         if caller is None:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         try:
             # A token does not get more calls by delegating itself.
-            await self._rates.call(caller.namespace, caller.accessor.partition("/")[0])
-            body = await self._read_body(scope, receive, send)
+            await self.rates.call(caller.namespace, caller.accessor.partition("/")[0])
+            body = await self.read_body(scope, receive, send)
             if body is None:
                 return
             await self._acquire(caller.namespace)
         except (RateLimited, Busy) as error:
             log.info("refused", code=error.code, accessor=caller.accessor)
-            await refused(self._refusal, error, scope, receive, send)
+            await refused(self.refusal, error, scope, receive, send)
             return
-        turn = scope[_TURN] = Turn(self._turns, caller.namespace)
+        turn = scope[_TURN] = Turn(self.turns, caller.namespace)
 
         async def ending(message: Message) -> None:
             if not turn.outlasts:
@@ -105,17 +96,17 @@ class CallLimits:
             await send(message)
 
         try:
-            await self._turns.yield_to_others(caller.namespace)
-            await self._app(scope, body, ending)
+            await self.turns.yield_to_others(caller.namespace)
+            await self.app(scope, body, ending)
         finally:
             turn.end()
 
     async def _acquire(self, namespace: Namespace) -> None:
-        if self._turns.waiting(namespace) >= WAITING_MAX:
+        if self.turns.waiting(namespace) >= WAITING_MAX:
             raise Busy
         try:
-            async with asyncio.timeout(self._wait_s):
-                await self._turns.acquire(namespace)
+            async with asyncio.timeout(self.wait_s):
+                await self.turns.acquire(namespace)
         except TimeoutError:
             raise Busy from None
 
@@ -133,22 +124,22 @@ def _answer(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
     return response
 
 
+@dataclass(frozen=True)
 class AddressThrottle:
     """Answers 429 to an address from which too many calls came without a valid token. A call with a
     valid token from there is still accepted: no client can lock out another.
     """
 
-    def __init__(self, rates: Rates, refusal: Refusal) -> None:
-        self._rates = rates
-        self._refusal = refusal
+    rates: Rates
+    refusal: Refusal
 
     async def bad_token(self, scope: Scope) -> Response | None:
         """Count one bad token. Returns an answer to give instead of 401 if it was one too many."""
-        return await self._counted(self._rates.bad_token, scope)
+        return await self._counted(self.rates.bad_token, scope)
 
     async def anonymous(self, scope: Scope) -> Response | None:
         """Count one call that needs no token. Returns an answer to give if it was one too many."""
-        return await self._counted(self._rates.anonymous, scope)
+        return await self._counted(self.rates.anonymous, scope)
 
     async def _counted(
         self, count: Callable[[str], Awaitable[None]], scope: Scope
@@ -158,7 +149,7 @@ class AddressThrottle:
             # The address of the connection: a header could claim any other.
             await count(client[0] if client else "")
         except RateLimited as error:
-            return _answer(self._refusal, error, scope)
+            return _answer(self.refusal, error, scope)
         return None
 
 
@@ -194,29 +185,19 @@ class _Watched:
     look: asyncio.Task[None] | None = None
 
 
+@dataclass(frozen=True)
 class Streams:
     """The open streams of this process. Refuses one too many with 429, and ends streams whose token
-    is no longer valid: it checks each token with streams every `look_s`, and before each event.
+    is no longer valid: it checks each token with streams every `LOOK_S`, and before each event.
     """
 
-    def __init__(
-        self,
-        stands: Callable[[TokenInfo], Awaitable[bool]],
-        answers: OpenAnswers,
-        supervisor: Supervisor,
-        *,
-        each: int,
-        refusal: Refusal,
-        look_s: float = LOOK_S,
-    ) -> None:
-        self._stands = stands
-        self._answers = answers
-        self._supervisor = supervisor
-        self._each = each
-        self._refusal = refusal
-        self._look_s = look_s
-        self._open: Counter[Namespace] = Counter()
-        self._watched: dict[TokenInfo, _Watched] = {}
+    stands: Callable[[TokenInfo], Awaitable[bool]]
+    answers: OpenAnswers
+    supervisor: Supervisor
+    each: int
+    refusal: Refusal
+    _open: Counter[Namespace] = field(default_factory=Counter)
+    _watched: dict[TokenInfo, _Watched] = field(default_factory=dict)
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `app`; if the request opens a stream, count the stream while it is open."""
@@ -224,11 +205,11 @@ class Streams:
         if caller is None or not opens_stream(scope):
             await app(scope, receive, send)
             return
-        if self._open[caller.namespace] >= self._each:
+        if self._open[caller.namespace] >= self.each:
             error = TooManyStreams(
-                f"A namespace may have {self._each} open streams. Close one, or poll the task."
+                f"A namespace may have {self.each} open streams. Close one, or poll the task."
             )
-            await refused(self._refusal, error, scope, receive, send)
+            await refused(self.refusal, error, scope, receive, send)
             return
         async with self._watching(caller) as over:
             look = partial(self._look, caller.token, over)
@@ -244,9 +225,9 @@ class Streams:
         watched.streams += 1
         if watched.look is None:
             watch = partial(self._watch, token, watched.over)
-            watched.look = asyncio.create_task(self._supervisor.keep("streams", watch))
+            watched.look = asyncio.create_task(self.supervisor.keep("streams", watch))
         try:
-            with self._answers.counted(STREAMS, caller.namespace, token.bearer):
+            with self.answers.counted(STREAMS, caller.namespace, token.bearer):
                 yield watched.over
         finally:
             watched.streams -= 1
@@ -259,13 +240,13 @@ class Streams:
 
     async def _watch(self, token: TokenInfo, over: asyncio.Event) -> None:
         while not over.is_set():
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(LOOK_S)
             await self._look(token, over)
 
     async def _look(self, token: TokenInfo | None, over: asyncio.Event) -> None:
         assert token is not None
         try:
-            if not over.is_set() and not await self._stands(token):
+            if not over.is_set() and not await self.stands(token):
                 log.info("streams_ended", accessor=token.accessor)
                 over.set()
         except RecallError as error:
@@ -273,15 +254,15 @@ class Streams:
             log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
 
 
+@dataclass(frozen=True)
 class StreamLimit:
     """Middleware of the routes that can open streams."""
 
-    def __init__(self, app: ASGIApp, streams: Streams) -> None:
-        self._app = app
-        self._streams = streams
+    app: ASGIApp
+    streams: Streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._streams.serve(self._app, scope, receive, send)
+        await self.streams.serve(self.app, scope, receive, send)
 
 
 def opens_stream(scope: Scope) -> bool:

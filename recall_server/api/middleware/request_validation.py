@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -331,16 +332,16 @@ class EscapeControlCharacters:
         await self._app(scope, receive, _Answer(send) if scope["type"] == "http" else send)
 
 
+@dataclass
 class _Answer:
     """One answer that is being sent. Each event of a stream comes in one chunk and is sent at once;
     an answer with a stated length waits until the new length is known.
     """
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._json = False
-        self._start: Message | None = None
-        self._body = b""
+    send: Send
+    json: bool = False
+    start: Message | None = None
+    body: bytes = b""
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -348,25 +349,25 @@ class _Answer:
             for name, value in message["headers"]:
                 lower = name.lower()
                 if lower == b"content-type":
-                    self._json = value.lower().startswith(_JSON)
+                    self.json = value.lower().startswith(_JSON)
                 measured = measured or lower == b"content-length"
-            if self._json and measured:
-                self._start = message
+            if self.json and measured:
+                self.start = message
                 return
-        elif message["type"] == "http.response.body" and self._json:
-            self._body += message.get("body", b"")
-            if self._start is not None and message.get("more_body", False):
+        elif message["type"] == "http.response.body" and self.json:
+            self.body += message.get("body", b"")
+            if self.start is not None and message.get("more_body", False):
                 return
-            body = self._body
+            body = self.body
             if not body.isascii() or b"\x7f" in body:
                 body = _escaped(body)
-            if self._start is not None:
-                if len(body) != len(self._body):
-                    _set_length(self._start, len(body))
-                await self._send(self._start)
+            if self.start is not None:
+                if len(body) != len(self.body):
+                    _set_length(self.start, len(body))
+                await self.send(self.start)
             message = {**message, "body": body}
-            self._body = b""
-        await self._send(message)
+            self.body = b""
+        await self.send(message)
 
 
 def _escaped(body: bytes) -> bytes:

@@ -16,13 +16,12 @@ from recall_server.api.operations.intake import (
     ProcessTurn,
     RecordInteraction,
     StoreMemory,
-    moment_given,
 )
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType
-from recall_server.domain.moments import Past, past
+from recall_server.domain.moments import Past, parse_moment, past
 from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
 from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
@@ -68,14 +67,20 @@ class Selection(Arguments):
 
     def context(self, call: Call) -> Context:
         """Return the context of the call, with the part of its access scope that is asked for."""
-        return call.context.narrowed(self.narrowed(call.context.scope))
+        whole = call.context
+        part = self.narrowed(whole.scope)
+        return whole if part is whole.scope else whole.narrowed(part)
 
     def narrowed(self, scope: AccessScope) -> AccessScope:
         """Return the part of an access scope that is asked for."""
         return scope.inside(self.within(), self.tags).filtered(
             metadata=self.metadata,
             layer=self.layer,
-            times={one: moment_given(getattr(self, one), one) for one in (*AFTER, *BEFORE)},
+            times={
+                name: parse_moment(given, name)
+                for name in (*AFTER, *BEFORE)
+                if (given := getattr(self, name))
+            },
         )
 
     def within(self) -> Collection[str] | None:

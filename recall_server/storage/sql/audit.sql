@@ -12,9 +12,6 @@ SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
 
 -- query: lock_audit_head
 -- Records of one namespace are written one after the other; other namespaces do not wait.
--- in: sqlite
-SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
--- in: postgres
 SELECT seq, digest FROM audit_heads WHERE namespace = :namespace FOR NO KEY UPDATE
 
 -- query: locked_audit_head

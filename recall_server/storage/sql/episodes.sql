@@ -74,11 +74,8 @@ SELECT episode_id, span_start, span_end FROM forgotten
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 
 -- query: memory_was_forgotten
--- in: sqlite
 SELECT 1 AS one FROM memory_events INDEXED BY memory_events_forgotten
 WHERE namespace = :namespace AND status = 'forgotten' LIMIT 1
--- in: postgres
-SELECT 1 AS one FROM memory_events WHERE namespace = :namespace AND status = 'forgotten' LIMIT 1
 
 -- query: forgotten_words_at
 -- any scope: of texts that were read by their access scope before

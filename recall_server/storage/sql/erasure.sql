@@ -170,13 +170,9 @@ WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 SELECT * FROM memories WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: citations_of_episodes
--- in: sqlite
 -- Without the hint SQLite scans all citations: it assumes that a namespace has ten rows.
 SELECT memory_id, position, episode_id, span_start, span_end
 FROM citations INDEXED BY citations_by_episode
-WHERE namespace = :namespace AND episode_id IN (:ids...)
--- in: postgres
-SELECT memory_id, position, episode_id, span_start, span_end FROM citations
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 
 -- query: stored_bytes_of_runs

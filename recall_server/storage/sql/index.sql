@@ -390,9 +390,6 @@ WHERE namespace = :namespace AND model = :model AND slot IN (:slots...)
 
 -- query: lock_namespace
 -- Changes of one namespace wait for each other, but never for those of another.
--- in: sqlite
-SELECT namespace FROM namespaces WHERE namespace = :namespace
--- in: postgres
 SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
 
 -- query: vectors_of

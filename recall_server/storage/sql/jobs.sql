@@ -26,18 +26,6 @@ ORDER BY again, namespace LIMIT :limit
 -- across namespaces: of :owner, whose turn it is
 -- Raising the attempt is the fence: an earlier holder can no longer finish the job.
 -- A job whose lease ran out ended its worker, which counts as its failure.
--- in: sqlite
-UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
-  holder = :holder,
-  failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
-WHERE namespace = :owner AND id = (
-  SELECT id FROM operations
-  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND namespace = :owner
-    AND state IN ('queued', 'processing') AND due_at <= :now
-  ORDER BY due_at, id LIMIT 1
-)
-RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
--- in: postgres
 UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
   holder = :holder,
   failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
@@ -52,9 +40,6 @@ RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
 -- query: lock_queue
 -- across namespaces: of :owner, whose turn it is
 -- Returns no row while another transaction has the queue locked; the queue is then left for later.
--- in: sqlite
-SELECT due_at FROM queues WHERE namespace = :owner AND pushes = :pushes
--- in: postgres
 SELECT due_at FROM queues WHERE namespace = :owner AND pushes = :pushes FOR UPDATE SKIP LOCKED
 
 -- query: next_due

@@ -115,11 +115,7 @@ SELECT kind, count(*) AS events FROM memory_events
 WHERE namespace = :namespace AND change_id = :change_id GROUP BY kind
 
 -- query: undone_of_items
--- in: sqlite
 SELECT * FROM memory_events INDEXED BY memory_events_undone
-WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
--- in: postgres
-SELECT * FROM memory_events
 WHERE namespace = :namespace AND kind = 'undone' AND item_id IN (:ids...)
 
 -- query: event_numbered

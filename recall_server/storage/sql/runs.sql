@@ -21,10 +21,6 @@ SELECT * FROM runs WHERE namespace = :namespace AND id = :id
 
 -- query: locked_run
 -- Locks the task: other transactions wait to change it.
--- in: sqlite
-SELECT * FROM runs WHERE namespace = :namespace AND id = :id
-  AND {{task_scope}}
--- in: postgres
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND {{task_scope}}
 FOR UPDATE
@@ -68,11 +64,6 @@ WHERE namespace = :namespace
 -- query: unfinished_runs
 -- any scope: what a token began ends with it
 -- Locks the tasks: a worker may be saving its progress with one of them.
--- in: sqlite
-SELECT * FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
-  AND state IN ('submitted', 'working', 'input-required')
-ORDER BY id LIMIT :limit
--- in: postgres
 SELECT * FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
   AND state IN ('submitted', 'working', 'input-required')
 ORDER BY id LIMIT :limit FOR UPDATE

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -47,33 +48,33 @@ PRAGMA journal_size_limit={JOURNAL_BYTES};
 Step = Callable[[sqlite3.Connection], Sequence[Any]]
 
 
+@dataclass
 class _Batch:
     """Steps that run in the thread, one after the other; each may take `within_s` seconds.
 
     Without a limit they are never stopped: SQLite rolls back a whole transaction that it stops.
     """
 
-    def __init__(self, steps: Sequence[Step], within_s: float | None) -> None:
-        self._steps = steps
-        self._within_s = within_s
-        self._ends = 0.0
-        self.rows: Sequence[Any] = ()
-        self.unwanted = False
+    steps: Sequence[Step]
+    within_s: float | None
+    ends: float = 0.0
+    rows: Sequence[Any] = ()
+    unwanted: bool = False
 
     def __iter__(self) -> Iterator[Step]:
-        return iter(self._steps)
+        return iter(self.steps)
 
     def run(self, raw: sqlite3.Connection) -> None:
         """Run the steps up to the first that fails; `rows` are those of the last."""
-        for step in self._steps:
-            if self._within_s is not None:
-                self._ends = time.monotonic() + self._within_s
+        for step in self.steps:
+            if self.within_s is not None:
+                self.ends = time.monotonic() + self.within_s
             self.rows = step(raw)
 
     @property
     def over(self) -> bool:
         """Whether its time is over, or its caller was cancelled."""
-        return self._within_s is not None and (self.unwanted or time.monotonic() > self._ends)
+        return self.within_s is not None and (self.unwanted or time.monotonic() > self.ends)
 
 
 class _BatchedConnection(sqlite3.Connection):
@@ -160,25 +161,25 @@ async def connected(path: Path, *, reads: bool = False) -> AsyncIterator[SqliteC
         yield SqliteConnection(raw, path)
 
 
+@dataclass
 class Transaction:
-    """Begins with its first statement, by the steps of `begin`; its owner ends it."""
+    """Begins with its first statement, by the steps of `begin`; its owner ends it.
 
-    def __init__(
-        self, connection: SqliteConnection, begin: Sequence[Step], within_s: float | None = None
-    ) -> None:
-        """`within_s`: seconds for each statement; None for a transaction that writes."""
-        self._connection = connection
-        self._begin = begin
-        # Steps that run with the next one whose rows are needed.
-        self._waiting: list[Step] = []
-        self._begun = False
-        self._within_s = within_s
+    `within_s`: seconds for each statement; None for a transaction that writes.
+    `waiting`: steps that run with the next one whose rows are needed.
+    """
+
+    connection: SqliteConnection
+    begin: Sequence[Step]
+    within_s: float | None = None
+    waiting: list[Step] = field(default_factory=list)
+    begun: bool = False
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         return await self._run(step_of(sql, params))
 
     async def send(self, sql: str, params: Params) -> None:
-        self._waiting.append(step_of(sql, params))
+        self.waiting.append(step_of(sql, params))
 
     async def expect(self, sql: str, params: Params, otherwise: Failure) -> None:
         step = step_of(sql, params)
@@ -189,11 +190,11 @@ class Transaction:
                 raise otherwise
             return rows
 
-        self._waiting.append(touched)
+        self.waiting.append(touched)
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
         plain = [_plain(row) for row in rows]
-        self._waiting.append(lambda raw: raw.executemany(sql, plain).fetchall())
+        self.waiting.append(lambda raw: raw.executemany(sql, plain).fetchall())
 
     async def script(self, sql: str) -> None:
         # executescript() would commit the transaction that it is called in.
@@ -204,16 +205,16 @@ class Transaction:
         """Run the waiting steps, and `steps`, which end it. Return False if there was nothing to
         run.
         """
-        if not self._begun and not self._waiting:
+        if not self.begun and not self.waiting:
             return False
         await self._run(*steps)
         return True
 
     async def _run(self, *steps: Step) -> Sequence[Row]:
         """Run the waiting steps and `steps`. Return the rows of the last."""
-        begin = () if self._begun else self._begin
-        waiting, self._waiting, self._begun = self._waiting, [], True
-        return await self._connection.run(*begin, *waiting, *steps, within_s=self._within_s)
+        begin = () if self.begun else self.begin
+        waiting, self.waiting, self.begun = self.waiting, [], True
+        return await self.connection.run(*begin, *waiting, *steps, within_s=self.within_s)
 
 
 # The types of parameters that SQLite takes unchanged.

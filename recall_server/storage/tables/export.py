@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.episode import Span, turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory_event import EventKind
@@ -17,6 +16,7 @@ from recall_server.storage.tables import registry
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
 from recall_server.storage.tables.limits import bytes_of, take_quota
+from recall_server.storage.tables.memories import keys_of
 
 # Rows of a page. Pages of rows with whole texts or hundreds of ids have fewer.
 PAGE = 200
@@ -80,32 +80,19 @@ class ExportTable(BoundTable):
         return {record["id"]: record for record in await self._memories(rows)}
 
     async def _memories(self, rows: Sequence[Row]) -> Records:
-        citations = await self._children("citations", "memory_id", rows)
-        decisions = await self._children("decisions", "memory_id", rows)
-        disputes = await self._children("disputes", "memory_id", rows)
-        relations = await self._children("relations", "from_id", rows)
-        proposals = await self._children("proposals", "memory_id", rows)
+        children = {
+            table: await self._children(table, owner, rows)
+            for table, (owner, _) in _OF_MEMORY.items()
+        }
         return [
-            {
-                **_record("memories", row),
-                "citations": [
-                    _spanned(_record("citations", one)) for one in citations.get(row["id"], ())
-                ],
-                "decisions": [
-                    {"question_id": one["question_id"], **_record("decisions", one)}
-                    for one in decisions.get(row["id"], ())
-                ],
-                "disputes": [
-                    {"question_id": one["question_id"], **_record("disputes", one)}
-                    for one in disputes.get(row["id"], ())
-                ],
-                "relations": [
-                    {"to_id": one["to_id"], "relation": one["kind"], **_record("relations", one)}
-                    for one in relations.get(row["id"], ())
-                ],
-                "proposals": [
-                    {"id": one["id"], **_proposal(one)} for one in proposals.get(row["id"], ())
-                ],
+            _record("memories", row)
+            | {
+                table: [
+                    {given: one[name] for name, given in also.items()}
+                    | _spanned(_record(table, one), also)
+                    for one in children[table].get(row["id"], ())
+                ]
+                for table, (_, also) in _OF_MEMORY.items()
             }
             for row in rows
         ]
@@ -217,12 +204,7 @@ class ExportTable(BoundTable):
         """Add the memory in its exported state, with its citations, decisions, disputes and
         relations.
         """
-        known = memory.entity is not None
-        keys = {
-            "entity_key": normal_entity(memory.entity or "") if known else None,
-            "attribute_key": normal_attribute(memory.attribute or "") if known else None,
-            "value_key": value_key(memory.value or "") if known else None,
-        }
+        keys = keys_of(memory.entity, memory.attribute, memory.value)
         await self._add("memories", [{**vars(memory), **keys}])
         self._bound.note(memory.id, EventKind.IMPORTED, now)
         citations = [
@@ -304,11 +286,6 @@ def _record(table: str, row: Row) -> dict[str, Any]:
     return record | {name: _exported(row[name], type_) for name, type_ in entry.fields}
 
 
-def _proposal(row: Row) -> dict[str, Any]:
-    record = _record("proposals", row)
-    return {"proposal": record.pop("kind"), **record}
-
-
 def _exported(value: Any, type_: str) -> Any:
     match type_:
         case "time":
@@ -321,9 +298,21 @@ def _exported(value: Any, type_: str) -> Any:
     return value
 
 
-def _spanned(record: dict[str, Any]) -> dict[str, Any]:
-    """Rename the columns of a span to its names in a line."""
-    names = {"span_start": "start", "span_end": "end"}
+_SPAN = {"span_start": "start", "span_end": "end"}
+# The tables of which a line of a memory has rows: the column with the memory, and further columns
+# with their names in the line.
+_OF_MEMORY: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "citations": ("memory_id", {}),
+    "decisions": ("memory_id", {"question_id": "question_id"}),
+    "disputes": ("memory_id", {"question_id": "question_id"}),
+    "relations": ("from_id", {"to_id": "to_id", "kind": "relation"}),
+    "proposals": ("memory_id", {"id": "id", "kind": "proposal"}),
+}
+
+
+def _spanned(record: dict[str, Any], names: Mapping[str, str] = _SPAN) -> dict[str, Any]:
+    """Rename columns to their names in a line, the columns of a span among them."""
+    names = {**_SPAN, **names}
     return {names.get(name, name): value for name, value in record.items()}
 
 

@@ -43,41 +43,17 @@ class Memories(BoundTable):
     """
 
     async def add(self, memory: Memory, reason: str = "") -> None:
-        known = memory.fact
-        await self._bound.send(
-            "add_memories",
-            id=memory.id,
-            text=memory.text,
-            type=memory.type,
-            topic=memory.topic,
-            entity=known.entity if known else None,
-            attribute=known.attribute if known else None,
-            value=known.value if known else None,
-            negated=known.negated if known else False,
-            entity_key=normal_entity(known.entity) if known else None,
-            attribute_key=normal_attribute(known.attribute) if known else None,
-            value_key=value_key(known.value) if known else None,
-            status=memory.status,
-            said_at=memory.said_at,
-            valid_from=memory.valid_from,
-            valid_until=memory.valid_until,
-            recorded_at=memory.recorded_at,
-            retired_at=memory.retired_at,
-            superseded_by=memory.superseded_by,
-            importance=memory.importance,
-            confidence=memory.confidence,
-            reinforcements=memory.reinforcements,
-            access_count=memory.access_count,
-            last_accessed_at=memory.last_accessed_at,
-            session_id=memory.source.session_id,
-            agent_id=memory.source.agent_id,
-            extractor=memory.extractor,
-            container=memory.container,
-            tags=Document(list(memory.source.tags)) if memory.source.tags else None,
-            metadata=Document(memory.source.metadata) if memory.source.metadata else None,
-            expires_at=memory.expires_at,
-            layer=memory.layer,
-        )
+        known, source = memory.fact, memory.source
+        row = {
+            **vars(memory),
+            **(vars(known) if known else _NO_FACT),
+            **keys_of(*((known.entity, known.attribute, known.value) if known else (None,) * 3)),
+            "session_id": source.session_id,
+            "agent_id": source.agent_id,
+            "tags": Document(list(source.tags)) if source.tags else None,
+            "metadata": Document(source.metadata) if source.metadata else None,
+        }
+        await self._bound.send("add_memories", **row)
         await self.cite(memory.id, memory.citation)
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
@@ -404,16 +380,7 @@ class Memories(BoundTable):
             return dict(found)
         states = await self.states_then(list(found))
         return {
-            one: replace(
-                memory,
-                status=states[one].status,
-                superseded_by=states[one].superseded_by,
-                valid_until=states[one].valid_until,
-                retired_at=states[one].retired_at,
-                expires_at=states[one].expires_at,
-                confidence=states[one].confidence,
-                reinforcements=states[one].reinforcements,
-            )
+            one: replace(memory, **_stored(states[one]))
             for one, memory in found.items()
             if one in states
         }
@@ -437,6 +404,18 @@ class Memories(BoundTable):
         """
         if counts:
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
+
+
+_NO_FACT = {"entity": None, "attribute": None, "value": None, "negated": False}
+
+
+def keys_of(entity: str | None, attribute: str | None, value: str | None) -> dict[str, str | None]:
+    """Return the columns by which facts are found: none without a fact."""
+    return {
+        "entity_key": None if entity is None else normal_entity(entity),
+        "attribute_key": None if attribute is None else normal_attribute(attribute),
+        "value_key": None if value is None else value_key(value),
+    }
 
 
 def _stored(state: MemoryState) -> dict[str, Any]:

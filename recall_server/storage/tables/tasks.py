@@ -24,7 +24,7 @@ from recall_server.domain.task import (
     Work,
 )
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.driver import Document, Row, bearer, document, moment, moment_or_none
 from recall_server.storage.tables.jobs import PUSH, Jobs
 from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
@@ -454,8 +454,5 @@ def _config(row: Row) -> PushConfig:
         delivered_seq=row["delivered_seq"],
         created_at=moment(row["created_at"]),
         failures=row["failures"],
-        bearer=row["accessor"]
-        and Bearer(
-            row["accessor"], moment(row["created_at"]), moment_or_none(row["token_ends_at"])
-        ),
+        bearer=bearer(row),
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.driver import Document, Row, bearer, document, moment, moment_or_none
 from recall_server.storage.tables.jobs import PUSH
 
 
@@ -139,10 +139,7 @@ def _registration(row: Row) -> Registration:
         include_text=bool(row["include_text"]),
         secret=bytes(row["secret"]),
         created_at=moment(row["created_at"]),
-        bearer=row["accessor"]
-        and Bearer(
-            row["accessor"], moment(row["created_at"]), moment_or_none(row["token_ends_at"])
-        ),
+        bearer=bearer(row),
         active=row["state"] == "active",
         error_code=row["error_code"],
         failures=row["failures"],
