@@ -73,7 +73,8 @@ def answer_review(
     ] = None,
 ) -> str:
     """Answer one question or proposal; each is answered once."""
-    return f"Answered {done['id']}.{_of_task(done)}"
+    undo = f" To take it back, undo {done['change_id']}." if "change_id" in done else ""
+    return f"Answered {done['id']}.{_of_task(done)}{undo}"
 
 
 def _sides(about: Json) -> list[tuple[str, Json]]:

@@ -122,11 +122,11 @@ class Histories:
                 undoing[one.change_id, one.reason] = one.seq
                 only_relates = self.only_relates(one.item_id, one.reason)
             self._only_relates[key] = only_relates and self._only_relates.get(key, True)
-        self.taken_back: set[str] = set()
-        """The changes that were undone and whose undo was not undone in turn."""
+        self.taken_back: dict[str, str] = {}
+        """The changes that were undone and whose undo was not undone in turn, with their undos."""
         for undo, change in sorted(undoing, key=undoing.__getitem__, reverse=True):
             if undo not in self.taken_back:
-                self.taken_back.add(change)
+                self.taken_back[change] = undo
 
     def _note_disputes(self, event: MemoryEvent) -> None:
         changed = {event.reason: event.kind is EventKind.DISPUTED}

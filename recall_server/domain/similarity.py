@@ -25,6 +25,7 @@ from recall_server.domain.text.terms import terms
 SAME_STATEMENT = 0.9
 NEAR_DUPLICATE = 0.92
 SPELLED_ALIKE = 0.75
+OPPOSED = 0.68
 # The comparison is quadratic.
 COMPARED_CHARS_MAX = 300
 _NEGATION = re.compile(
@@ -98,6 +99,36 @@ def near_duplicates(one: str, other: str) -> bool:
         _alike(SequenceMatcher(None, " ".join(mine[i:j]), " ".join(others[k:m])), SPELLED_ALIKE)
         for what, i, j, k, m in words.get_opcodes()
         if what == "replace"
+    )
+
+
+# Terms that say the opposite of each other, and terms that only strengthen or deny.
+_OPPOSITES = (
+    ("enabl", "disabl"),
+    ("allow", "forbid"),
+    ("allow", "deni"),
+    ("accept", "reject"),
+    ("like", "dislik"),
+    ("like", "hate"),
+    ("love", "hate"),
+)
+_FORCE = frozenset(("never", "alway", "ever", "everi", "all", "ani", "quit", "stop"))
+
+
+def opposed(one: str, other: str) -> bool:
+    """True if one text denies the other: at least `OPPOSED` of their characters and nine tenths of
+    their terms agree, and either one of them is negated, or two terms are opposites.
+    """
+    first, second = set(terms(one)) - _FORCE, set(terms(other)) - _FORCE
+    only = {(mine, others) for mine in first - second for others in second - first}
+    opposites = next((i for i in _OPPOSITES if i in only or i[::-1] in only), ())
+    negated = negations(one) % 2 != negations(other) % 2
+    if negated is bool(opposites) or _numbers(one) != _numbers(other):
+        return False
+    first, second = first.difference(opposites), second.difference(opposites)
+    same = bool(first) and len(first & second) >= SAME_STATEMENT * len(first | second)
+    return same and _alike(
+        SequenceMatcher(None, one.lower(), other.lower(), autojunk=False), OPPOSED
     )
 
 

@@ -359,3 +359,22 @@ async def test_who_may_not_forget_cannot_by_an_intent(running: Running) -> None:
         ):
             assert (await http.post(PATH, json=given)).json()["code"] == "INSUFFICIENT_SCOPE"
         assert await active(http) == ["Ana lives in Lisbon."]
+
+
+async def test_what_was_said_earlier_is_true_from_then_and_is_history_where_it_comes_late(
+    running: Running,
+) -> None:
+    async with running.http(await running.token()) as http:
+        newer = await submit(http, "Ana lives in Porto.", occurred_at="2025-06-01")
+        late = await submit(http, "Ana lives in Lisbon.", occurred_at="2024-02-03T10:00:00Z")
+        then = (await http.get("/v1/memories?as_of=2025-01-01")).json()["memories"]
+        now = await active(http)
+        ahead = await refused(http, "Ana lives in Faro.", occurred_at="2999-01-01")
+
+    assert late["rules"][0]["rule"] == "late_report"
+    assert late["changes"][0]["superseded_by"] == newer["changes"][0]["memory_id"]
+    assert [(one["text"], one["valid_from"]) for one in then] == [
+        ("Ana lives in Lisbon.", "2024-02-03T10:00:00Z")
+    ]
+    assert now == ["Ana lives in Porto."]
+    assert ahead[:2] == (400, "INVALID_ARGUMENT")

@@ -80,6 +80,24 @@ async def test_a_contradiction_that_nobody_was_asked_about_opens_one_dispute(
     assert (left, decided) == ([], before)
 
 
+async def test_a_text_that_denies_another_opens_a_dispute(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        for day, text in (
+            ("2025-01-01", "The nightly build runs on a push to main."),
+            ("2025-01-02", "The nightly build never runs on a push to main."),
+            ("2025-01-03", "The weekly build runs on a push to main."),
+        ):
+            await submit(http, text, type="fact", occurred_at=day)
+        await again(running, http)
+        (review,) = await disputes(http)
+        await again(running, http)
+        once = await disputes(http)
+
+    assert review["about"]["existing"][0]["text"] == "The nightly build runs on a push to main."
+    assert "never" in review["about"]["new"]["text"]
+    assert [one["id"] for one in once] == [review["id"]]
+
+
 async def test_what_nearly_repeats_is_stated_as_a_duplicate_and_stays(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

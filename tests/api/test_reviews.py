@@ -116,12 +116,19 @@ async def test_an_answer_settles_it_once(
 
         assert unclear.json()["code"] == "ANSWER_UNCLEAR"
         assert unknown.json()["code"] == "NOT_FOUND"
-        assert done.json() == {"id": review["id"], "kind": "dispute"}
+        answer = done.json()
+        assert answer == {**answer, "id": review["id"], "kind": "dispute"}
         assert (again.status_code, again.json()["code"]) == (409, "NOT_WAITING")
         assert await states(http) == after
         assert await waiting(http) == []
         history = (await http.get(f"/v1/memories/{review['about']['new']['memory_id']}")).json()
         assert [one["choice"] for one in history["decisions"]] == [choice]
+        undone = await http.post(f"/v1/changes/{answer['change_id']}/undo")
+        assert undone.status_code == 200
+        twice = await http.post(f"/v1/changes/{answer['change_id']}/undo")
+        assert twice.json()["code"] == "NOT_UNDOABLE"
+        assert f"Undo {undone.json()['change_id']} to have it again" in twice.json()["detail"]
+        assert [one["id"] for one in await waiting(http)] == [review["id"]]
 
 
 async def test_of_several_answers_at_the_same_time_one_is_taken(running: Running) -> None:

@@ -5,7 +5,13 @@ import pytest
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, Memory, MemoryType
-from recall_server.domain.similarity import Verdict, compare, near_duplicates, same_statement
+from recall_server.domain.similarity import (
+    Verdict,
+    compare,
+    near_duplicates,
+    opposed,
+    same_statement,
+)
 from tests.support.runtime import NOON
 
 
@@ -102,3 +108,25 @@ def test_near_duplicates_differ_in_little_but_numbers_and_negations(
 ) -> None:
     assert near_duplicates(one, other) is same
     assert near_duplicates(other, one) is same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "opposes"),
+    [
+        ("Ann likes tea.", "Ann does not like tea.", True),
+        ("The build runs on every push to main.", "The build never runs on a push to main.", True),
+        ("Dark mode is enabled for guests.", "Dark mode is disabled for guests.", True),
+        ("Dark mode is enabled for guests.", "Dark mode is not disabled for guests.", False),
+        ("Ann likes tea.", "Ann does not like coffee.", False),
+        ("Ann likes tea.", "Ann always likes tea.", False),
+        ("Ann never likes tea.", "Ann does not like tea.", False),
+        ("Room 12 is booked.", "Room 13 is not booked.", False),
+        ("Tokens are stored.", "No.", False),
+        ("", "not", False),
+    ],
+)
+def test_two_texts_are_opposed_if_one_denies_what_the_other_says(
+    one: str, other: str, opposes: bool
+) -> None:
+    assert opposed(one, other) is opposes
+    assert opposed(other, one) is opposes

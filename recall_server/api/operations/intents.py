@@ -37,6 +37,7 @@ class ProposeChange(Arguments):
     metadata: dict[str, Any] = Field({})
     source: Origin | None = Field(None, description="{app?, model?, description?}")
     trace_id: str = ""
+    occurred_at: str = Field("", description="when it was said; ISO date, or time with zone")
     expires_at: str = ""
 
     def wish(self, call: Call) -> Wish:
@@ -51,6 +52,7 @@ class ProposeChange(Arguments):
                 self.topic,
                 source=source_of(self, call.client),
                 container=self.container,
+                occurred_at=moment_given(self.occurred_at, "occurred_at"),
                 expires_at=moment_given(self.expires_at, "expires_at"),
             ),
             self.memory_id,
@@ -192,8 +194,8 @@ SUBMIT_MEMORY = Operation(
                     "tags",
                     "metadata",
                 ),
-                *("source", "trace_id", "expires_at", "namespace", "content", "memory_type"),
-                "scope",
+                *("source", "trace_id", "occurred_at", "expires_at", "namespace", "content"),
+                *("memory_type", "scope"),
             }
         ),
     ),

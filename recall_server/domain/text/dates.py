@@ -402,6 +402,18 @@ def periods(text: str, now: datetime) -> tuple[Period, ...]:
     return tuple(found)
 
 
+def began(text: str, now: datetime, *, past: bool) -> datetime | None:
+    """Return the date from which a statement says that it is true, if it names just one: "since
+    June 2024", or "in June 2024" of something `past`. A date without figures is too vague for that.
+    """
+    named = [one for one in periods(text, now) if any(map(str.isdigit, one.words))]
+    if len(named) != 1 or named[0].start is None or named[0].start >= now:
+        return None
+    (one,) = named
+    since = one.end is None and not one.words.lower().startswith("after ")
+    return one.start if since or (past and one.end is not None) else None
+
+
 _GATE = re.compile(
     r"\b(?:(?:19|20)\d\d|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
     r"|mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}|yesterday|today|tonight|tomorrow|ago|back"

@@ -220,8 +220,11 @@ async def _take_back(
     tx: Transaction, change_id: str, now: datetime, effect: _Effect, *, with_dependents: bool
 ) -> None:
     items = await tx.events.items(change_id)
-    if change_id in Histories(await tx.events.undone_of(items[:1])).taken_back:
-        raise NotUndoable("This change was taken back already. Undo the undo to have it again.")
+    taken_back = Histories(await tx.events.undone_of(items[:1])).taken_back
+    if change_id in taken_back:
+        raise NotUndoable(
+            f"This change was taken back already. Undo {taken_back[change_id]} to have it again."
+        )
     resting = await _resting(tx, change_id, items)
     if resting and not with_dependents:
         named = ", ".join(resting[:NAMED_MAX])

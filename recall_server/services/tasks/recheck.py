@@ -1,5 +1,6 @@
 """Recheck: compares believed memories with each other again, page by page. A contradiction opens a
-dispute, a near repetition is stated as a duplicate; nothing is decided or deleted.
+dispute, of facts or of texts of which one denies the other; a near repetition is stated as a
+duplicate. Nothing is decided or deleted.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Dispute, Plan
 from recall_server.domain.relations import Reason, Relation, RelationKind
-from recall_server.domain.similarity import near_duplicates
+from recall_server.domain.similarity import near_duplicates, opposed
 from recall_server.domain.task import Job
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
@@ -73,7 +74,8 @@ class Recheck:
 async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> Plan:
     disputes, relations = [], list[Relation]()
     for memory in page:
-        clashing = await _undecided(tx, memory)
+        similar = await _similar(tx, memory)
+        clashing = await _undecided(tx, memory, similar)
         if clashing:
             ids = tuple(one.id for one in clashing)
             question_id = derived_id("q", memory.id, *ids, now.isoformat())
@@ -87,18 +89,30 @@ async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> P
                 now,
                 min(memory.confidence, one.confidence),
             )
-            for one in await _repeated(tx, memory)
+            for one in await _repeated(memory, similar)
         ]
     return Plan(tuple(disputes), relations=tuple(relations))
 
 
-async def _undecided(tx: Transaction, memory: Memory) -> list[Memory]:
+async def _similar(tx: Transaction, memory: Memory) -> list[Memory]:
+    """Return other memories of the same type and container that share words with a memory."""
+    found = [one for one in await similar_items(tx, memory.text) if one.startswith("mem_")]
+    return [
+        one
+        for one in await tx.memories.active(found)
+        if (one.type, one.container) == (memory.type, memory.container) and one.id != memory.id
+    ]
+
+
+async def _undecided(tx: Transaction, memory: Memory, similar: Sequence[Memory]) -> list[Memory]:
     """Return the older memories that a memory contradicts, if nobody was asked and nothing was
     decided about them. Memories that expire are left out.
     """
+    clashing = {one.id: one for one in await reconcile.rivals(tx, memory)}
+    clashing |= {one.id: one for one in await _those(opposed, memory, similar)}
     rivals = [
         one
-        for one in await reconcile.rivals(tx, memory)
+        for one in clashing.values()
         if one.container == memory.container
         and one.expires_at is None
         and (one.said_at, one.id) < (memory.said_at, memory.id)
@@ -116,19 +130,19 @@ async def _undecided(tx: Transaction, memory: Memory) -> list[Memory]:
     ]
 
 
-async def _repeated(tx: Transaction, memory: Memory) -> list[Memory]:
-    """Return the older memories of the same type and container that a memory nearly repeats."""
-    found = [one for one in await similar_items(tx, memory.text) if one.startswith("mem_")]
-    others = [
-        one
-        for one in await tx.memories.active(found)
-        if (one.type, one.container) == (memory.type, memory.container)
-        and (one.recorded_at, one.id) < (memory.recorded_at, memory.id)
-    ]
+async def _repeated(memory: Memory, similar: Sequence[Memory]) -> list[Memory]:
+    """Return the older ones of the similar memories that a memory nearly repeats."""
+    older = (memory.recorded_at, memory.id)
+    others = [one for one in similar if (one.recorded_at, one.id) < older]
+    return await _those(near_duplicates, memory, others)
+
+
+async def _those(
+    holds: Callable[[str, str], bool], memory: Memory, others: Sequence[Memory]
+) -> list[Memory]:
+    """Return the memories for whose texts a comparison holds."""
     if not others:
         return []
     # In a thread: comparing characters is slow, and others are waiting.
-    same = await asyncio.to_thread(
-        lambda: [near_duplicates(memory.text, one.text) for one in others]
-    )
-    return [one for one, repeats in zip(others, same, strict=True) if repeats]
+    found = await asyncio.to_thread(lambda: [holds(memory.text, one.text) for one in others])
+    return [one for one, same in zip(others, found, strict=True) if same]

@@ -76,7 +76,7 @@ class Review:
 @dataclass(frozen=True)
 class Answered:
     """A review that was answered. A task goes on once none of its questions is open. `change_id`:
-    the id by which an accepted proposal can be undone.
+    the id by which the answer to a dispute, or an accepted proposal, can be undone.
     """
 
     id: str
@@ -175,7 +175,8 @@ class Reviews:
         if await disputes.members(review_id) and await self._settle(
             context, review_id, choice, text
         ):
-            return Answered(review_id, ReviewKind.DISPUTE)
+            change = context.entry.change
+            return Answered(review_id, ReviewKind.DISPUTE, change_id=change)
         task = await self.tasks.resolve(context, review_id, choice, text)
         return Answered(review_id, ReviewKind.QUESTION, task)
 

@@ -926,6 +926,24 @@ def test_a_relative_date_is_resolved_against_the_day_of_saying(said: str, day: s
     assert (valid_from and valid_from.date().isoformat()) == day
 
 
+@pytest.mark.parametrize(
+    ("said", "day"),
+    [
+        ("I have lived in Rome since March 2021.", "2021-03-01"),
+        ("I work at Acme since 2020-06-15.", "2020-06-15"),
+        ("I moved to Rome in March 2021.", "2021-03-01"),
+        ("I live in Rome since March.", None),  # of which year
+        ("I was sick of Rome after 2020.", None),
+        ("I lived in Rome in 2019 and in Oslo in 2020.", None),
+        ("I will move to Rome in June 2029.", None),
+    ],
+)
+def test_a_statement_is_true_from_the_date_that_it_names(said: str, day: str | None) -> None:
+    valid_from = extract(said)[0].valid_from
+
+    assert (valid_from and valid_from.date().isoformat()) == day
+
+
 def test_the_turns_own_date_counts_before_the_episodes() -> None:
     text = "--- 10 January 2020 ---\nAlice: I went to Bath yesterday.\nBob: Nice."
 

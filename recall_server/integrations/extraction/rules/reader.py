@@ -10,6 +10,7 @@ from datetime import datetime
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType, importance
+from recall_server.domain.text.dates import began
 from recall_server.domain.text.transcript import read_moment
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules.cutting import (
@@ -579,7 +580,8 @@ class _Reader:
                 fact=found.fact if found else None,
                 confidence=verdict.confidence,
                 importance=importance(clause.text),
-                valid_from=when.at if when and past and when.at < base else None,
+                valid_from=(when.at if when and past and when.at < base else None)
+                or began(clause.text, base, past=past),
                 correction=bool(found and (found.replaces or found.ended)),
                 replaces=found.replaces if found else None,
             )
