@@ -1,4 +1,4 @@
-"""`GET /v1/audit`: a namespace's own book, filtered and page by page."""
+"""`GET /v1/audit` returns the audit log of a namespace, filtered and page by page."""
 
 import re
 from datetime import timedelta
@@ -40,7 +40,7 @@ async def test_a_token_reads_the_book_of_its_own_namespace(running: Running) -> 
         theirs = await _read(foreign)
 
     assert _operations(first) == ["delete_memory", "store_memory", "create_token"]
-    # Reading leaves a record of its own.
+    # Reading leaves its own record.
     assert _operations(second) == ["read_audit", *_operations(first)]
     assert second[0]["counts"] == {"records": 3}
     assert [record["seq"] for record in second] == [4, 3, 2, 1]
@@ -139,5 +139,5 @@ async def test_a_record_has_a_keyed_digest_of_what_the_call_was_given(running: R
     called = [one["inputs_hash"] for one in found if one["protocol"] == "http"]
     assert len(called) == 5
     assert all(re.fullmatch("[0-9a-f]{64}", one) for one in called)
-    # Nobody learns from it that two calls were given the same.
+    # Equal arguments of two calls do not show in the records.
     assert len(set(searches)) == 3
