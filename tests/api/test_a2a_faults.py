@@ -115,7 +115,7 @@ BROKEN: list[tuple[type, str, str, Json]] = [
 
 @both
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda one: f"{one[2]} {one[1]}")
-async def test_a_defect_of_the_door_gives_a_reference_and_no_cause(
+async def test_a_defect_of_the_protocol_gives_a_reference_and_no_cause(
     running: Running,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -30,7 +30,7 @@ def _operations(records: list[Json]) -> list[str]:
     return [record["operation"] for record in records]
 
 
-async def test_a_token_reads_the_book_of_its_own_namespace(running: Running) -> None:
+async def test_a_token_reads_the_audit_log_of_its_own_namespace(running: Running) -> None:
     token, other = await running.token(), await running.token("mallory")
     async with running.http(token) as http, running.http(other) as foreign:
         await _call(http, "store_memory", text="A heron stood by the pond.", topic="birds")
@@ -78,7 +78,7 @@ async def test_records_are_filtered(running: Running, clock: Clock) -> None:
         assert _operations(await _read(http, until="0001-01-01T00:00:00+14:00")) == []
 
 
-async def test_pages_are_read_to_the_end_while_the_book_grows(running: Running) -> None:
+async def test_pages_are_read_to_the_end_while_the_audit_log_grows(running: Running) -> None:
     async with running.http(await running.token()) as http:
         for _ in range(6):
             await _call(http, "get_memory_stats")
@@ -122,7 +122,7 @@ async def test_a_wrong_question_is_refused_by_name(
     assert control.status_code == 200
 
 
-async def test_without_a_token_there_is_no_book(running: Running) -> None:
+async def test_without_a_token_there_is_no_audit_log(running: Running) -> None:
     async with running.http() as http:
         assert (await http.get("/v1/audit")).status_code == 401
 

@@ -74,7 +74,7 @@ async def test_a_person_is_asked_about_by_name_and_a_name_must_be_one(running: R
     assert wrong.json()["code"] == "INVALID_ARGUMENT"
 
 
-async def test_the_line_in_the_book_is_there_with_the_first_byte_and_names_the_token(
+async def test_the_audit_record_is_there_with_the_first_byte_and_names_the_token(
     running: Running,
 ) -> None:
     token, info = await running.issued("alice")

@@ -69,7 +69,7 @@ COMMANDS = (
 )
 
 
-def test_a_command_that_serves_nobody_loads_no_door(tmp_path: Path) -> None:
+def test_a_command_that_serves_nobody_loads_no_protocol(tmp_path: Path) -> None:
     found = loaded(tmp_path, RUN, *COMMANDS)
 
     for command, modules in zip(COMMANDS, found, strict=True):
@@ -78,7 +78,7 @@ def test_a_command_that_serves_nobody_loads_no_door(tmp_path: Path) -> None:
         assert not modules.intersection(ON_USE), command
 
 
-def test_a_worker_loads_no_door(tmp_path: Path) -> None:
+def test_a_worker_loads_no_protocol(tmp_path: Path) -> None:
     (found,) = loaded(tmp_path, WORK)
 
     assert "recall_server.worker" in found

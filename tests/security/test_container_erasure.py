@@ -214,7 +214,7 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
         assert (await erase(application)).targets.task_ids == (other.id,)
 
 
-async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -> None:
+async def test_each_protocol_erases_a_container_for_those_who_may(running: Running) -> None:
     """Scopes, limits and holds decide, and the audit log has a record."""
     access_scope = AccessScope(containers=frozenset({RED}))
     may = TokenRequest(Rights(DEFAULT_SCOPES | {Scope.ERASE}, access_scope))

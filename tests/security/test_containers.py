@@ -176,7 +176,7 @@ async def test_what_is_said_in_one_room_changes_nothing_in_another(running: Runn
     assert lives == {(RED, "Porto"), (BLUE, "Lisbon"), (None, "Lisbon")}
 
 
-async def test_a_repetition_is_known_behind_many_of_other_rooms(running: Running) -> None:
+async def test_a_repetition_is_known_behind_many_of_other_containers(running: Running) -> None:
     """More memories of other containers say the same than a repetition is compared with."""
     async with as_(running, limited()) as http:
         for number in range(12):
@@ -276,7 +276,7 @@ async def test_tasks_and_questions_of_other_rooms_are_not_there(running: Running
             assert status == (200 if question["id"] == mine[0]["id"] else 404)
 
 
-async def test_a_task_is_started_within_the_rooms_of_its_token(
+async def test_a_task_is_started_within_the_containers_of_its_token(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
     async with as_(running, IN_RED) as http, as_(running, IN_BOTH) as both, at_work(running):
@@ -305,7 +305,7 @@ async def test_a_task_is_started_within_the_rooms_of_its_token(
     assert drinks["milk"] == BLUE
 
 
-async def test_a_merge_stays_within_each_room(running: Running) -> None:
+async def test_a_merge_stays_within_each_container(running: Running) -> None:
     """The merged memory is in the container of its parts."""
     async with (
         as_(running, limited()) as ann,
@@ -336,7 +336,7 @@ async def test_a_merge_stays_within_each_room(running: Running) -> None:
 # --- tokens ---
 
 
-async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
+async def test_a_child_is_limited_to_containers_of_its_parent_and_whoami_tells_it(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
     """The limit holds for children kept in a table and for signed ones."""

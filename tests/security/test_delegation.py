@@ -83,7 +83,9 @@ async def revoked(running: Running, info: TokenInfo, **given: Any) -> list[str]:
     return await services.access.revoke(Context(entry), info, force=True, **given)
 
 
-async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: Running) -> None:
+async def test_a_child_may_do_what_it_was_given_and_the_audit_log_names_it(
+    running: Running,
+) -> None:
     parent, info = await running.issued("alice", wanted(READ, WRITE, Scope.FORGET))
     made = await child(running, parent, scopes=["memory:write"], topics=["sport"], agent_id="scout")
     stored = await calls(running, made["token"], "store_memory", text="Ann: I ski.", topic="sport")

@@ -54,7 +54,7 @@ async def levels(open_app: Open, **given: object) -> dict[str, Level]:
         return {one.check: one.level for one in await examine(built)}
 
 
-async def test_a_house_as_it_is_made_has_nothing_that_fails(
+async def test_a_new_installation_has_nothing_that_fails(
     open_app: Open, clock: Clock, database: Path | str
 ) -> None:
     """This is the positive control of all other tests."""

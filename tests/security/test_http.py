@@ -220,7 +220,7 @@ async def test_there_are_files_for_all_connections(serve: Serve) -> None:
 
 @on_sqlite
 @pytest.mark.parametrize("path", DOORS)
-async def test_no_door_takes_what_another_reader_would_read_otherwise(
+async def test_no_protocol_takes_what_another_reader_would_read_otherwise(
     serve: Serve, path: str
 ) -> None:
     body = b'{"ns": "a"}'

@@ -51,7 +51,7 @@ async def replicas(database: Path | str, open_app: Open) -> AsyncIterator[list[R
 
 
 @on_sqlite
-async def test_every_operation_of_every_door_is_held_to_the_wall(running: Running) -> None:
+async def test_every_operation_of_every_protocol_has_a_case(running: Running) -> None:
     """A new protocol without a case of its own fails here."""
     asked = {one.name: one for one in operations(running)}
 

@@ -147,7 +147,7 @@ async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
         await taken_in(application, file, BOB)
 
 
-async def test_the_doors_say_so(serve: Serve) -> None:
+async def test_http_and_mcp_report_a_full_namespace(serve: Serve) -> None:
     """HTTP answers 507, and a tool has the code in its envelope."""
     async with serve(namespace_bytes_max=330) as running:
         token = await running.token()

@@ -116,7 +116,7 @@ async def test_a_counted_token_is_used_so_often_and_no_more_however_many_ask_at_
     assert sorted(answer.status_code for answer in answers) == [200] * 5 + [401] * 15
 
 
-async def test_who_shows_a_dead_token_again_and_again_does_not_fill_the_book(
+async def test_who_shows_a_dead_token_again_and_again_does_not_fill_the_audit_log(
     running: Running, clock: Clock
 ) -> None:
     token, info = await running.issued("alice")

@@ -168,7 +168,7 @@ def test_an_unknown_accessor_is_refused(url: str) -> None:
     refused(recall("tokens", "revoke", "acc_\n\x1b[2J", "--db", url), "TOKEN_NOT_FOUND")
 
 
-def test_the_book_and_the_counts_are_shown(url: str) -> None:
+def test_the_audit_log_and_the_counts_are_shown(url: str) -> None:
     empty = recall("audit", "tail", "--db", url)
     for name in ("alice", "bob", "alice"):
         recall("create-token", name, "--db", url)

@@ -72,7 +72,7 @@ def test_a_float_has_no_canonical_form(value: object) -> None:
         audit_chain.canonical(value)
 
 
-def test_a_book_as_it_was_written_is_sound() -> None:
+def test_an_audit_log_as_it_was_written_is_sound() -> None:
     records = book(5)
 
     assert first_bad([]) == 0

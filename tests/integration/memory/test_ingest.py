@@ -410,7 +410,7 @@ async def test_a_submission_may_say_who_and_which_session(open_app: Open) -> Non
     )
 
 
-async def test_each_operation_leaves_one_line_in_the_book(open_app: Open) -> None:
+async def test_each_operation_leaves_one_audit_record(open_app: Open) -> None:
     async with open_app() as application:
         await enter(application)
         line: AuditEntry = entry(application)

@@ -22,7 +22,7 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_query_of_the_house_is_read_for_each_engine(engine: Engine) -> None:
+def test_every_named_query_is_read_for_each_engine(engine: Engine) -> None:
     assert len(load(engine)) > 40
 
 

@@ -614,7 +614,7 @@ async def test_an_address_that_may_no_longer_be_reached_gets_nothing(desk: Desk)
     assert receiver.connections == 0
 
 
-async def test_each_event_that_left_the_house_is_in_the_book(desk: Desk) -> None:
+async def test_each_event_that_was_sent_is_in_the_audit_log(desk: Desk) -> None:
     async with Receiver() as receiver:
         await desk.configure(receiver.url, id="mine")
         await desk.happen()

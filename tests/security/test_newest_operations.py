@@ -50,7 +50,7 @@ async def test_no_webhook_is_registered_for_an_address_inside(serve: Serve) -> N
     assert control.status_code in {200, 201}, control.text
 
 
-async def test_a_limited_token_learns_nothing_beyond_its_scope_from_the_newest_doors(
+async def test_a_limited_token_learns_nothing_beyond_its_scope_from_the_newest_operations(
     serve: Serve,
 ) -> None:
     """It asks for proposals, reviews, relations and changes, and calls hooks with any form of
