@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     db_path: Path = Field(Path("recall.db"), description="the SQLite file")
     db_url: SecretStr | None = Field(None, description="a Postgres URL; if set, it is used instead")
     db_password: SecretStr | None = Field(
-        None, description="the password of the Postgres user, where RECALL_DB_URL has none"
+        None, description="the password of the Postgres user, if RECALL_DB_URL has none"
     )
     host: str = Field("127.0.0.1", description="the address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="the port to listen on; 0: a free one")
@@ -68,8 +68,8 @@ class Settings(BaseSettings):
     probe_host: str = Field("127.0.0.1", description="the address of that port")
     health_file: Path | None = Field(
         None,
-        description="a file that a server or worker writes anew every 5 seconds while its "
-        "background work goes on: one that is older than a minute says that it does not",
+        description="a file that a server or worker rewrites every 5 seconds while its background "
+        "work runs; if it is older than a minute, that work has stopped",
     )
     allow_public: bool = Field(
         default=False,
@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     )
     allow_shared_files: bool = Field(
         default=False,
-        description="start although others than the owner can read the key or the database file",
+        description="start even if others than the owner can read the key or the database file",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="further host names that requests may name, separated by commas"
@@ -98,8 +98,8 @@ class Settings(BaseSettings):
     )
     public_url: str | None = Field(
         None,
-        description="the address at which others reach this server, for its agent card; "
-        "else the one that each request names",
+        description="the address at which others reach this server, for its agent card; unset: the "
+        "address that each request names",
     )
     card_key_file: Path | None = Field(
         None,
@@ -123,23 +123,24 @@ class Settings(BaseSettings):
     openai_api_key: SecretStr | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key"),
-        description="for the extractor openai, where its server asks for one",
+        description="for the extractor openai, if its server asks for one",
     )
     openai_base_url: str | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url"),
-        description="the address of the extractor openai, such as http://127.0.0.1:11434/v1; else "
-        "that of OpenAI",
+        description="the address of the extractor openai, such as http://127.0.0.1:11434/v1; "
+        "unset: that of OpenAI",
     )
     model: str | None = Field(
         None,
-        description="the language model; else claude-haiku-4-5 of anthropic, and openai needs one",
+        description="the language model; unset: claude-haiku-4-5 for anthropic; openai needs one",
     )
     merge_model: str | None = Field(
-        None, description="the language model that merges memories; else that of RECALL_MODEL"
+        None, description="the language model that merges memories; unset: that of RECALL_MODEL"
     )
     judge_model: str | None = Field(
-        None, description="the language model that judges contradictions; else that of RECALL_MODEL"
+        None,
+        description="the language model that judges contradictions; unset: that of RECALL_MODEL",
     )
     judge_confidence: float | None = Field(
         None,
@@ -165,7 +166,7 @@ class Settings(BaseSettings):
         "http://127.0.0.1:11434/v1",
     )
     embedder_api_key: SecretStr | None = Field(
-        None, description="the bearer token for that address, where it asks for one"
+        None, description="the bearer token for that address, if it asks for one"
     )
     # Less than deadline_s, so that a search that times out here can continue without vectors.
     embedder_timeout_s: float = Field(
@@ -178,22 +179,22 @@ class Settings(BaseSettings):
         "PATH], or cross-encoder:NAME or PATH",
     )
     reranker_timeout_s: float = Field(
-        5.0, gt=0, description="seconds of one search for the re-ranker"
+        5.0, gt=0, description="seconds for the re-ranker in one search"
     )
     reranker_cache_bytes_max: int = Field(
         64 * 2**20,
         ge=0,
-        description="memory in which maxsim holds what it has read: about 25 kB a turn",
+        description="bytes of memory for what maxsim has read: about 25 kB for each turn",
     )
     rerank_min_score: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="the least score, of a re-ranker that judges, with which a hit is shown",
+        description="with a re-ranker that judges: the least score of a hit that is shown",
     )
     allow_downloads: bool = Field(
         default=False,
-        description="let a model of the extra that is not on this machine be fetched from its hub",
+        description="fetch a model of the extra from its hub if it is not on this machine",
     )
     torch_threads: int = Field(
         0,
@@ -203,30 +204,30 @@ class Settings(BaseSettings):
     key_file: Path | None = Field(
         None,
         description="a PEM file with the Ed25519 key of this server, made at the first start; "
-        "else FILE.key beside the SQLite file FILE, or recall.key",
+        "unset: FILE.key beside the SQLite file FILE, or recall.key",
     )
     issuers_file: Path | None = Field(
-        None, description="a JSON file with the identity providers whose tokens are let in"
+        None, description="a JSON file with the identity providers whose tokens are accepted"
     )
     secret_key: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="keys that seal stored secrets, the newest first, separated by commas"
     )
     checkpoint_file: Path | None = Field(
         None,
-        description="a file to which signed checkpoints of the audit log are appended; keep it "
-        "where the server's database is not",
+        description="a file to which signed checkpoints of the audit log are appended; keep it in "
+        "another place than the server's database",
     )
     erasure_file: Path | None = Field(
         None,
-        description="a file in which erasures are noted, sealed: a database that does not know all "
-        "of them is an old backup and not served; else FILE.erasures beside the SQLite file FILE, "
-        "and none for Postgres. Keep it where backups do not overwrite it",
+        description="a file in which erasures are noted, sealed; a database that does not know all "
+        "of them is an old backup, and is not served. Unset: FILE.erasures beside the SQLite file "
+        "FILE, and none for Postgres. Keep it in a place that backups do not overwrite",
     )
     checkpoint_url: str | None = Field(
-        None, description="an address to which signed checkpoints are POSTed, one a line"
+        None, description="an address to which signed checkpoints are POSTed, one on each line"
     )
     checkpoint_s: float = Field(
-        3600.0, gt=0, description="seconds between checkpoints, where there is a place for them"
+        3600.0, gt=0, description="seconds between checkpoints, if there is a place for them"
     )
     audit_days: float = Field(
         0.0,
@@ -237,7 +238,8 @@ class Settings(BaseSettings):
     audit_archive: Path | None = Field(
         None,
         validate_default=True,
-        description="a folder for records of the audit log that are cut: one file a cut, signed",
+        description="a folder for records of the audit log that are cut: one signed file for each "
+        "cut",
     )
     job_days: float = Field(
         0.0, ge=0, description="days for which a job that has ended is kept; 0: for ever"
@@ -245,34 +247,38 @@ class Settings(BaseSettings):
     ended_token_days: float = Field(
         0.0,
         ge=0,
-        description="days for which a token is kept that was revoked or has expired, so that lists "
-        "and refusals say so; 0: for ever",
+        description="days for which a revoked or expired token is kept, so that lists and refusals "
+        "say so; 0: for ever",
     )
     retention_s: float = Field(
         86_400.0,
         gt=0,
-        description="seconds between looks for what has been kept for its days: of the audit log, "
-        "jobs and tokens",
+        description="seconds between removals of records of the audit log, jobs and tokens whose "
+        "days are over",
     )
     push_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="hosts, host:port or CIDR blocks that push may reach although they are "
-        "private or without TLS, separated by commas",
+        description="hosts, host:port or CIDR blocks that push may reach even if they are private "
+        "or without TLS, separated by commas",
     )
     push_timeout_s: float = Field(15.0, gt=0, le=60, description="seconds for one push")
     push_lookup_s: float = Field(
-        5.0, gt=0, description="seconds of these to look up the name of a receiver"
+        5.0, gt=0, description="of these, seconds to look up the name of a receiver"
     )
     push_lookups: int = Field(8, ge=1, description="names of receivers that are looked up at once")
     namespace_push_lookups: int = Field(
-        2, ge=1, description="of these, of one namespace; always fewer than all of several"
+        2,
+        ge=1,
+        description="of these, for one namespace; if there are several, always fewer than all",
     )
     namespace_webhooks: int = Field(10, ge=0, description="webhooks of one namespace")
     webhook_pending_max: int = Field(
-        10_000, ge=1, description="events that wait for one webhook; behind more it is dead"
+        10_000,
+        ge=1,
+        description="events that may wait for one webhook; with more, the webhook is dead",
     )
     mask_secrets: bool = Field(
-        default=True, description="write over keys, tokens and passwords before a text is kept"
+        default=True, description="overwrite keys, tokens and passwords before a text is stored"
     )
     text_chars_max: int = Field(262_144, ge=1, description="characters of one stored text")
     text_passages_max: int = Field(
@@ -281,40 +287,38 @@ class Settings(BaseSettings):
     undo_events_max: int = Field(
         5_000,
         ge=1_000,
-        description="events of memories and texts that one undo takes back, in one transaction: "
-        "of 5,000, it holds the writer of SQLite for 1 to 2 s, and other writers of the namespace "
+        description="events of memories and texts that one undo may take back, in one transaction; "
+        "5,000 of them hold the writer of SQLite for 1 to 2 s, and other writers of the namespace "
         "on PostgreSQL for 2 to 4 s",
     )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")
     json_depth_max: int = Field(64, ge=8, description="levels of nesting in a request body")
     import_line_bytes_max: int = Field(
-        16_777_216, ge=1_024, description="bytes of one line of an export that is taken in"
+        16_777_216, ge=1_024, description="bytes of one line of an export that is imported"
     )
     deadline_s: float = Field(30.0, gt=0, description="seconds for one operation")
     query_s: float = Field(
-        3.0, gt=0, description="seconds of the database for one statement of a call that reads"
+        3.0, gt=0, description="seconds for one statement to the database, in a call that reads"
     )
     export_s: float = Field(
         600.0,
         gt=0,
-        description="seconds for one export, in which the database keeps what is overwritten",
+        description="seconds for one export; during this time the database keeps overwritten rows",
     )
-    exports_at_once: int = Field(
-        3, ge=1, description="exports that are made at once, one of each namespace"
-    )
+    exports_at_once: int = Field(3, ge=1, description="exports at once, one for each namespace")
     export_reader_s: float = Field(
         5.0,
         gt=0,
-        description="seconds that an export waits for its reader in all, where other namespaces "
-        "wait for their turn",
+        description="seconds in all that an export waits for its reader, if other namespaces wait "
+        "for their turn",
     )
     drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
     stop_delay_s: float = Field(
         0.0,
         ge=0,
-        description="seconds from SIGTERM until the port is closed, in which /ready says no and "
-        "calls are taken: as long as a load balancer needs to notice",
+        description="seconds from SIGTERM until the port is closed; meanwhile /ready says no and "
+        "calls are accepted. Set it to the time that a load balancer needs to notice",
     )
     token_calls_per_minute: int = Field(
         12_000, ge=0, description="calls that one token may make in a minute; 0: any number"
@@ -334,21 +338,21 @@ class Settings(BaseSettings):
     namespace_bytes_max: int = Field(
         1_073_741_824,
         ge=0,
-        description="bytes that a namespace may keep: of texts and of tasks, and 256 for each "
+        description="bytes that a namespace may keep, of texts and of tasks, with 256 for each "
         "passage and memory; 0: any number",
     )
     model_tokens_per_day: int = Field(
         10_000_000,
         ge=0,
-        description="tokens in and out that a namespace may use of a language model in a day, in "
+        description="tokens of a language model, in and out, that a namespace may use in a day, in "
         "UTC; 0: any number",
     )
-    calls_at_once: int = Field(16, ge=1, description="calls that are worked on at once")
+    calls_at_once: int = Field(16, ge=1, description="calls that are processed at once")
     namespace_calls_at_once: int = Field(
         2,
         ge=1,
-        description="calls of one namespace that are worked on at once, where no other calls; "
-        "one where another does",
+        description="calls of one namespace that are processed at once while no other namespace "
+        "calls; otherwise one",
     )
     turn_wait_s: float = Field(
         10.0, gt=0, description="seconds that a call waits for its turn before it is refused"
@@ -364,7 +368,7 @@ class Settings(BaseSettings):
         120.0, gt=0, description="seconds that a blocking A2A call waits for its task"
     )
     task_poll_s: float = Field(
-        0.5, gt=0, description="seconds between looks for what other processes did to a task"
+        0.5, gt=0, description="seconds between checks for changes of a task by other processes"
     )
     task_bytes_max: int = Field(
         33_554_432,
@@ -372,7 +376,7 @@ class Settings(BaseSettings):
         description="bytes of one A2A task, with its messages, events and result",
     )
     task_messages_max: int = Field(
-        200, ge=2, description="messages of one A2A task that are kept, the newest ones"
+        200, ge=2, description="newest messages of one A2A task that are kept"
     )
     task_questions_max: int = Field(
         50, ge=1, description="questions that an A2A task asks at once; more follow the answers"
@@ -382,37 +386,46 @@ class Settings(BaseSettings):
     )
     task_days: float = Field(30.0, gt=0, description="days for which an ended task is kept")
     token_days: float = Field(
-        90.0, gt=0, le=36_500, description="days after which a token ends, unless it says otherwise"
+        90.0,
+        gt=0,
+        le=36_500,
+        description="days after which a token ends, unless the token has its own end",
     )
     forget_days: float = Field(
         30.0, ge=0, description="days for which a forgotten memory can be restored"
     )
     worker_jobs: int = Field(5, ge=0, description="jobs at once in this process; 0: none")
     namespace_worker_jobs: int = Field(
-        4, ge=1, description="of these, of one namespace; always fewer than all of several"
+        4,
+        ge=1,
+        description="of these, for one namespace; if there are several, always fewer than all",
     )
     push_jobs: int = Field(
-        8, ge=1, description="deliveries of pushes at once, beside the jobs, in a process with jobs"
+        8,
+        ge=1,
+        description="deliveries of pushes at once, in addition to the jobs, in a process with jobs",
     )
     namespace_push_jobs: int = Field(
-        2, ge=1, description="of these, of one namespace; always fewer than all of several"
+        2,
+        ge=1,
+        description="of these, for one namespace; if there are several, always fewer than all",
     )
-    worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
+    worker_poll_s: float = Field(1.0, gt=0, description="seconds between searches for jobs")
     lease_s: float = Field(
         180.0,
         gt=0,
-        description="seconds after which the job of a process is retaken that may be gone",
+        description="seconds after which a job is taken from a process that may have ended",
     )
     purge_interval_s: float = Field(
         300.0,
         ge=0,
-        description="seconds between purges, each of which writes the files of the database anew "
-        "for all erasures since the last one",
+        description="seconds between purges; each one rewrites the files of the database for all "
+        "erasures since the last one",
     )
     unused_s: float = Field(
         600.0,
         gt=0,
-        description="seconds after which a server that `recall stdio` has started ends, where no "
+        description="seconds after which a server that `recall stdio` has started ends, if no "
         "client is left",
     )
     cache_bytes_max: int = Field(

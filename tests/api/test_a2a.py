@@ -1,4 +1,4 @@
-"""Another agent hands a text over, is asked, and answers: through the SDK's own client."""
+"""Another agent sends a text, gets a question and answers it, with the SDK's own client."""
 
 import pytest
 from a2a.types import TaskState

@@ -1,4 +1,4 @@
-"""What the A2A standard demands of the bindings: versions, errors, media types, push, and 0.3."""
+"""What the A2A standard requires of the bindings: versions, errors, media types, push, and 0.3."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -53,7 +53,7 @@ async def test_a_version_that_is_not_spoken_is_refused_and_none_is_0_3(
 
     assert fault(answer) == VERSION
     assert "canary" not in answer.text
-    # Whoever forgot to say it is told how.
+    # A client that sends no version is told how to send one.
     assert ("A2A-Version: 1.0" in answer.text) == (version in {"", "0.3"})
 
 

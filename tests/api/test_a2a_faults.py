@@ -1,5 +1,5 @@
-"""What happens to a task when something breaks inside, a client hangs up, or the server stops; and
-what callers and the log are told of it.
+"""A task when something fails inside, a client disconnects, or the server stops, and what callers
+and the log see of it.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def raises(error: Exception) -> Callable[..., Awaitable[Any]]:
 
 
 def logged(capfd: pytest.CaptureFixture[str]) -> list[Json]:
-    """What was logged: one JSON object a line."""
+    """Return what was logged: one JSON object on each line."""
     return [json.loads(line) for line in capfd.readouterr().err.splitlines()]
 
 
@@ -100,7 +100,7 @@ async def test_a_defect_of_the_work_fails_the_task_with_a_reference_and_no_cause
     assert "canary" not in json.dumps([task, plain, told])
 
 
-# Where it breaks, and which operation meets that.
+# Where the failure is, and which operation meets it.
 BROKEN: list[tuple[type, str, str, Json]] = [
     (TaskTable, "get", "GetTask", {"id": "task_x"}),
     (TaskTable, "page", "ListTasks", {}),
@@ -115,7 +115,7 @@ BROKEN: list[tuple[type, str, str, Json]] = [
 
 @both
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda one: f"{one[2]} {one[1]}")
-async def test_a_defect_of_the_door_gives_a_reference_and_no_cause(
+async def test_a_defect_of_the_protocol_gives_a_reference_and_no_cause(
     running: Running,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -127,7 +127,7 @@ async def test_a_defect_of_the_door_gives_a_reference_and_no_cause(
         wire = Wire(http, binding)
 
         async def met(error: Exception) -> tuple[str, str]:
-            """What is answered, and what is logged."""
+            """Return the answer, and what was logged."""
             with real_logs(), monkeypatch.context() as breaking:
                 breaking.setattr(where, name, raises(error))
                 answer = await wire.answer(operation, **params)
@@ -249,7 +249,7 @@ async def test_a_client_that_hangs_up_stops_nothing_that_was_accepted(running: R
         for task_id in (listed[0]["id"], second["task"]["id"]):
             state = (await wire.result("GetTask", id=task_id))["status"]["state"]
             assert state in (DONE, "TASK_STATE_INPUT_REQUIRED")
-        # And who hung up is waited for no longer.
+        # The server no longer waits for the client that disconnected.
         events = running.application.services.tasks.transitions.events
         async with asyncio.timeout(WITHIN_S):
             while events._subscriptions:

@@ -1,4 +1,4 @@
-"""Nothing that is sent over A2A breaks it, slips through it, or comes out of it again."""
+"""Hostile input over A2A breaks nothing, is refused, and is not repeated in an answer."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,9 +31,9 @@ from tests.support.hostile_a2a import (
 )
 from tests.support.server import Running
 
-# Ids that no path leads to, or another than was meant.
+# No path leads to the first id, and the second could forge a line.
 NO_PATH = ("..", "canary\nforged")
-# The default of the setting.
+# This is the default of the setting.
 ANSWER_BYTES_MAX = 65_536
 PARSE_ERROR, NO_METHOD = -32700, -32601
 

@@ -1,5 +1,5 @@
-"""A task is there for its own namespace only: to all others, over every binding and route, it is as
-if it had never been.
+"""A task exists only for its own namespace. To all others, over every binding and route, it looks
+as if it had never existed.
 """
 
 import re
@@ -30,7 +30,7 @@ from tests.support.server import Running
 
 @dataclass(frozen=True)
 class Two:
-    """Alice, who has a paused task and has been told a secret, and Bob, who has nothing."""
+    """Alice has a paused task and has stored a secret. Bob has nothing."""
 
     alice: Wire
     bob: Wire
@@ -38,7 +38,7 @@ class Two:
 
     @property
     def unknown(self) -> str:
-        """An id that nobody has, as like as can be to that of Alice's task."""
+        """An unknown id that differs from the id of Alice's task in one character."""
         known: str = self.task["id"]
         return known[:-1] + ("0" if known[-1] != "0" else "1")
 
@@ -55,7 +55,7 @@ async def two(running: Running) -> AsyncIterator[Two]:
 
 
 async def _asked(wire: Wire, name: str, request: Request) -> tuple[int, bytes, Json]:
-    """Status, body and headers; of a stream that goes on, its first event."""
+    """Return status, body and headers. Of an open stream, return its first event."""
     version = "" if name.startswith("0.3") else "1.0"
     async with wire.http.stream(
         request.method,
@@ -67,7 +67,7 @@ async def _asked(wire: Wire, name: str, request: Request) -> tuple[int, bytes, J
         if answer.headers["Content-Type"].startswith("text/event-stream"):
             body = str(await Stream(answer).next()).encode()
         else:
-            # Problems name their request, each another.
+            # Each problem names its own request.
             body = re.sub(rb'"instance":"req_[0-9a-z]+"', b"", await answer.aread())
         headers = {k: v for k, v in answer.headers.items() if k not in {"date", "x-request-id"}}
         return answer.status_code, body, headers
@@ -190,5 +190,5 @@ async def test_the_plain_routes_know_no_tenant(running: Running, two: Two) -> No
     assert (await status(two.alice)).status_code == 404
     assert (await status(two.bob)).status_code == 200
     await running.extract()
-    # What Alice knows contradicts nothing of Bob's.
+    # Alice's memory does not contradict Bob's.
     assert (await status(two.bob)).json()["status"] == "completed"

@@ -160,7 +160,7 @@ async def test_an_input_that_is_none_is_refused_and_makes_no_task(
 async def test_a_text_that_is_empty_is_refused_and_merges_nothing(
     running: Running, http: httpx2.AsyncClient
 ) -> None:
-    """The control: who names no text at all has the similar memories of the topic merged."""
+    """The control: without a text, the similar memories of the topic are merged."""
     empty = await http.post(JSONRPC_PATH, json={"skill": SKILL, "input": {"text": ""}})
     assert (empty.status_code, empty.json()["code"]) == (400, "EMPTY_TEXT")
     assert (await Wire(http).result("ListTasks"))["totalSize"] == 0

@@ -1,4 +1,4 @@
-"""A receiver is told what happens to a task, in order and in the words of A2A."""
+"""A receiver gets the events of a task, in order and in the format of A2A."""
 
 import json
 from collections.abc import AsyncIterator
@@ -24,7 +24,9 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def pushing(open_app: Open, receiver: Receiver) -> AsyncIterator[Running]:
-    """A server that may reach the receiver, which is private, and nobody else who is."""
+    """Run a server that may reach the private address of the receiver, and no other private
+    address.
+    """
     async with (
         open_app(
             port=0,

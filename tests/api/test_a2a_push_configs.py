@@ -1,4 +1,4 @@
-"""Who wants to be told without asking says where, over either binding, and may take it back."""
+"""A client can register an address for notifications over either binding, and remove it."""
 
 from collections.abc import AsyncIterator
 
@@ -46,7 +46,7 @@ async def test_a_configuration_is_made_found_listed_and_deleted(wire: Wire) -> N
         "id": made["id"],
         "taskId": task["id"],
         "url": HOOK,
-        "authentication": {"scheme": "Bearer"},  # secrets go in, and do not come out
+        "authentication": {"scheme": "Bearer"},  # No answer shows a secret.
     }
     assert named["id"] == "mine"
     assert await wire.result(GET, taskId=task["id"], id=made["id"]) == made

@@ -1,4 +1,4 @@
-"""Another agent lists what waits for a decision, and answers it: with messages, without a task."""
+"""Another agent lists open reviews and answers them with messages, without a task."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ REVIEW = {"skill": "review_memories"}
 
 
 async def reviewed(client: Client, *parts: str | Json, **given: Any) -> Json:
-    """The data of the message that a message is answered with."""
+    """Send a message, and return the data of the answer."""
     (answer,) = [one async for one in client.send_message(said(*parts, **given))]
     assert answer.message.role == Role.ROLE_AGENT, answer
     assert get_text_parts(answer.message.parts)

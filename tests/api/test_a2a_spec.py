@@ -1,4 +1,4 @@
-"""What the A2A standard demands of the operations, each in a sentence, on both bindings."""
+"""What the A2A standard requires of the operations, on both bindings."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ KEEP_NEW: Json = {"text": "keep_new"}
 
 @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
 async def wire(running: Running, request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
-    """Alice's, over each binding."""
+    """Yield a client of Alice's namespace for each binding."""
     async with running.http(await running.token()) as http:
         yield Wire(http, request.param)
 
@@ -56,7 +56,7 @@ def data(parts: list[Json]) -> Json:
 async def test_a_blocking_call_waits_for_the_end_and_another_does_not(
     running: Running, wire: Wire
 ) -> None:
-    at_once = await wire.task(now=True)  # no worker is at work
+    at_once = await wire.task(now=True)  # No worker runs.
     async with at_work(running):
         waited = (await wire.result("SendMessage", message=message({"text": "User: I ski."})))[
             "task"
@@ -192,7 +192,7 @@ async def test_the_history_has_what_was_asked_before_what_was_answered(
         "ROLE_AGENT",
         "ROLE_USER",
     ]
-    # The questions stand there once, and after that only why they are asked again.
+    # The questions are in the history once. After that, only the reason for asking again is.
     first, again = done["history"][1::2]
     assert first == asked[0]
     assert again["messageId"] == asked[1]["messageId"]
@@ -310,7 +310,7 @@ async def test_a_task_is_canceled_once_and_remembers_nothing(running: Running, w
     assert (state(canceled), again) == (CANCELED, NOT_CANCELABLE)
     assert await wire.result("GetTask", id=paused["id"]) == canceled
     assert await wire.fault("CancelTask", id="task_unheard_of") == NOT_FOUND
-    assert state(asked) == ASKS  # as before: Porto had not been stored
+    assert state(asked) == ASKS  # The state is as before, since Porto had not been stored.
 
 
 async def test_tasks_are_listed_newest_change_first_page_by_page(

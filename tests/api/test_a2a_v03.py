@@ -1,4 +1,6 @@
-"""Clients of A2A 0.3, which say `message/send` and name no version: by hand, and the SDK's own."""
+"""Clients of A2A 0.3 send `message/send` and no version: requests by hand, and the SDK's own
+client.
+"""
 
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -32,7 +34,7 @@ KEEP_NEW: Json = {"kind": "text", "text": "keep_new"}
 
 @pytest.fixture
 async def old(running: Running) -> AsyncIterator[Wire]:
-    """Alice's, in the words of 0.3."""
+    """Yield a client of Alice's namespace for 0.3."""
     async with running.http(await running.token()) as http:
         yield Wire(http, version="")
 

@@ -1,4 +1,4 @@
-"""The A2A card at top level: by itself the valid card of a server that runs by the defaults."""
+"""The A2A card in the root of the repository is a valid card of a server with default settings."""
 
 import json
 from urllib.parse import urlsplit
@@ -43,7 +43,7 @@ def test_the_card_says_who_may_come_in() -> None:
         {name: list(roles.list) for name, roles in one.schemes.items()}
         for one in shown.security_requirements
     ]
-    # A role, because a signature does not cover a list that is empty.
+    # A signature does not cover an empty list, so there is a role.
     assert (scheme.scheme, required) == ("Bearer", [{"bearer": ["memory"]}])
 
 

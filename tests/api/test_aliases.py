@@ -1,4 +1,4 @@
-"""The bodies and names under which the clients of other servers hand texts in."""
+"""The bodies and names that the clients of other servers use to send texts."""
 
 from collections.abc import AsyncIterator
 from typing import Any

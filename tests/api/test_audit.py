@@ -1,4 +1,4 @@
-"""`GET /v1/audit`: a namespace's own book, filtered and page by page."""
+"""`GET /v1/audit` returns the audit log of a namespace, filtered and page by page."""
 
 import re
 from datetime import timedelta
@@ -30,7 +30,7 @@ def _operations(records: list[Json]) -> list[str]:
     return [record["operation"] for record in records]
 
 
-async def test_a_token_reads_the_book_of_its_own_namespace(running: Running) -> None:
+async def test_a_token_reads_the_audit_log_of_its_own_namespace(running: Running) -> None:
     token, other = await running.token(), await running.token("mallory")
     async with running.http(token) as http, running.http(other) as foreign:
         await _call(http, "store_memory", text="A heron stood by the pond.", topic="birds")
@@ -40,7 +40,7 @@ async def test_a_token_reads_the_book_of_its_own_namespace(running: Running) -> 
         theirs = await _read(foreign)
 
     assert _operations(first) == ["delete_memory", "store_memory", "create_token"]
-    # Reading leaves a record of its own.
+    # Reading leaves its own record.
     assert _operations(second) == ["read_audit", *_operations(first)]
     assert second[0]["counts"] == {"records": 3}
     assert [record["seq"] for record in second] == [4, 3, 2, 1]
@@ -78,7 +78,7 @@ async def test_records_are_filtered(running: Running, clock: Clock) -> None:
         assert _operations(await _read(http, until="0001-01-01T00:00:00+14:00")) == []
 
 
-async def test_pages_are_read_to_the_end_while_the_book_grows(running: Running) -> None:
+async def test_pages_are_read_to_the_end_while_the_audit_log_grows(running: Running) -> None:
     async with running.http(await running.token()) as http:
         for _ in range(6):
             await _call(http, "get_memory_stats")
@@ -122,7 +122,7 @@ async def test_a_wrong_question_is_refused_by_name(
     assert control.status_code == 200
 
 
-async def test_without_a_token_there_is_no_book(running: Running) -> None:
+async def test_without_a_token_there_is_no_audit_log(running: Running) -> None:
     async with running.http() as http:
         assert (await http.get("/v1/audit")).status_code == 401
 
@@ -139,5 +139,5 @@ async def test_a_record_has_a_keyed_digest_of_what_the_call_was_given(running: R
     called = [one["inputs_hash"] for one in found if one["protocol"] == "http"]
     assert len(called) == 5
     assert all(re.fullmatch("[0-9a-f]{64}", one) for one in called)
-    # Nobody learns from it that two calls were given the same.
+    # Equal arguments of two calls do not show in the records.
     assert len(set(searches)) == 3

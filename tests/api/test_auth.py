@@ -1,4 +1,4 @@
-"""Who gets in: nobody without a token of this server, and no token is seen twice."""
+"""Only a token of this server gives access, and no output shows a token."""
 
 import json
 import re
@@ -40,7 +40,7 @@ async def _status(running: Running, authorization: str) -> int:
 
 
 def _damaged(token: str) -> dict[str, str]:
-    """Tokens that nobody can have been given: the database need not be asked about them."""
+    """Return tokens that the server cannot have issued. They need no look-up in the database."""
     other = "A" if token[10] != "A" else "B"
     return {
         "one character changed": token[:10] + other + token[11:],
@@ -66,7 +66,7 @@ def _damaged(token: str) -> dict[str, str]:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
-    """What the database is asked, from now on."""
+    """Record the statements from now on."""
     asked: list[str] = []
     open_, ask_ = (
         running.application.store.driver.transaction,
@@ -107,7 +107,8 @@ async def test_a_damaged_token_is_refused_without_asking_the_database(
         assert answer.json()["code"] == "UNAUTHENTICATED", name
         bodies.add(answer.text)
     assert statements == []
-    assert len(bodies) <= 2  # one where a token stands, one where the header holds none
+    # One body for a token in another place, one for a header without a token.
+    assert len(bodies) <= 2
 
     assert await _status(running, f"Bearer {token}") == 200
     assert statements != []
@@ -116,8 +117,8 @@ async def test_a_damaged_token_is_refused_without_asking_the_database(
 async def test_what_stands_behind_or_in_a_token_is_part_of_it(
     running: Running, statements: list[str]
 ) -> None:
-    """Handed to the guard as it is, whatever the HTTP server in front of it lets through:
-    the words of a damaged token, and the database is not asked.
+    """The middleware gets the header unchanged, whatever an HTTP server would let through. Each
+    gets the answer of a damaged token, without a look-up in the database.
     """
     token = await running.token()
     transport = httpx2.ASGITransport(create_app(running.application))
@@ -158,8 +159,8 @@ async def test_what_stands_behind_or_in_a_token_is_part_of_it(
 async def test_blanks_behind_a_header_are_none_of_it(
     running: Running, behind: bytes, status: int
 ) -> None:
-    """On a socket: the blanks are HTTP's own (RFC 9110, 5.5) and gone before the guard
-    looks; what no header may hold is no request.
+    """HTTP itself removes spaces behind a value (RFC 9110, 5.5) before the middleware reads it. A
+    character that no header may hold makes the request invalid.
     """
     sent = b"GET /v1/whoami HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     sent += b"Authorization: Bearer " + (await running.token()).encode() + behind + b"\r\n\r\n"
@@ -181,7 +182,7 @@ async def test_a_revoked_token_is_refused_from_the_next_call_on(running: Running
     other = await running.token("alice")
     headers = {"Authorization": f"Bearer {token}", **HEADERS}
 
-    async with running.http() as http:  # one connection that stays open
+    async with running.http() as http:  # One connection stays open.
         before = await http.post("/mcp", headers=headers, json=BODY)
         await running.revoke(info)
         after = await http.post("/mcp", headers=headers, json=BODY)
@@ -270,7 +271,7 @@ async def test_an_accessor_never_authenticates(running: Running) -> None:
 
 
 def test_a_token_is_rcl_then_32_random_characters_then_their_crc32() -> None:
-    """What a secret scanner looks for: `rcl_[0-9A-Za-z]{38}`, the last six of them the CRC32 of
+    """A secret scanner looks for `rcl_[0-9A-Za-z]{38}`. The last six characters are the CRC32 of
     the 32 before (ASCII), as a base62 number of the digits 0-9A-Za-z, most significant first.
     """
     token = new_token()
@@ -311,7 +312,7 @@ async def test_a_token_stands_in_no_log_no_reply_and_no_file(
 
     assert [answer.status_code for answer in answers] == [200, 200, 400, 401, 404, 401, 401]
     output = "".join(capfd.readouterr())
-    assert info.accessor in output  # the positive control: logs were written, and name the caller
+    assert info.accessor in output  # The positive control: logs were written, and name the caller.
     assert info.accessor in rows
     kept = b"".join(path.read_bytes() for path in _files(tmp_path))
     replies = "".join(answer.text + str(answer.headers) for answer in answers)
@@ -402,7 +403,7 @@ async def test_host_and_origin_must_be_known(
     codes = {421: "HOST_NOT_ALLOWED", 403: "ORIGIN_NOT_ALLOWED", 200: None}
     assert (status, codes[status]) == (answer.status_code, answer.json().get("code"))
     assert unauthorized.status_code == (401 if status == 200 else status)
-    # A page of the server itself needs no leave of its own.
+    # A page of the server itself needs no permission.
     page = answer.headers.get("Access-Control-Allow-Origin")
     assert page == (headers["Origin"] if status == 200 and "https" in str(headers) else None)
 

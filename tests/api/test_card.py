@@ -1,4 +1,4 @@
-"""The card as it is served: found, believed and kept by the SDK's own client, over real HTTP."""
+"""The SDK's own client finds, verifies and caches the served card, over real HTTP."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -104,7 +104,7 @@ Serving = Callable[..., AbstractAsyncContextManager[Running]]
 
 @pytest.fixture
 def serving(open_app: Open, database: Path | str, key_file: KeyFile) -> Serving:
-    """A server that signs with these keys and knows the address that it is reached by."""
+    """Return a function that runs a server with these keys and a public address."""
 
     @asynccontextmanager
     async def opened(*keys: bytes) -> AsyncIterator[Running]:
@@ -129,7 +129,7 @@ async def fetched(running: Running, check: Callable[[AgentCard], None] | None = 
 
 
 async def verifier(running: Running) -> Callable[[AgentCard], None]:
-    """Believes who the server's published keys say it is."""
+    """Return a check that trusts the server's published keys."""
     async with running.http() as http:
         answer = await http.get(JWKS_PATH)
     return verifier_of(answer.json(), running.address + JWKS_PATH)
@@ -140,7 +140,7 @@ def verifier_of(keys: Json, where: str) -> Callable[[AgentCard], None]:
 
     def key_of(kid: str | None, jku: str | None) -> Any:
         assert jku == where
-        # A key of the wrong kind stands for one that is not known: it verifies nothing.
+        # A key of the wrong kind stands in for an unknown one, and verifies nothing.
         return known.get(kid) or PyJWKSet.from_dict(unknown).keys[0]
 
     return create_signature_verifier(key_of, ["EdDSA", "ES256"])
@@ -316,7 +316,7 @@ async def test_while_one_key_follows_another_both_are_believed(key_file: KeyFile
     for card, keys in ((before, new_keys), (after, old_keys)):
         with pytest.raises(InvalidSignaturesError):
             verifier_of(keys, PUBLIC + JWKS_PATH)(card)
-    # Or a client would be told to keep the signature of a key that is gone.
+    # Otherwise a client would be told to keep a signature of a removed key.
     assert len({tag for _, _, tag in shown.values()}) == 3
 
 
@@ -330,7 +330,7 @@ async def test_replicas_with_one_key_serve_one_card(key_file: KeyFile) -> None:
 
 
 async def _shown(card: Card) -> tuple[AgentCard, Json, str]:
-    """The card, its keys and its tag, as a proxy on another host hands them on."""
+    """Return the card, its keys and its tag, as a proxy on another host serves them."""
     transport = httpx.ASGITransport(Starlette(routes=card.routes()))
     async with httpx.AsyncClient(transport=transport, base_url="http://behind:8000") as http:
         keys = (await http.get(JWKS_PATH)).json()
@@ -348,7 +348,7 @@ async def test_the_public_address_goes_before_the_one_of_the_request(key_file: K
 
 
 def test_the_thumbprint_is_the_one_of_the_standard(key_file: KeyFile) -> None:
-    """RFC 8037, A.1 to A.3."""
+    """RFC 8037, A.1 to A.3, defines it."""
     seed = base64url_decode(b"nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A")
 
     [key] = card_keys(key_file.write(pem(Ed25519PrivateKey.from_private_bytes(seed))))
@@ -435,7 +435,7 @@ def _shipped() -> Json:
 
 
 def _lies() -> Iterator[tuple[str, Json]]:
-    """Parts of a card, each with what the refusal has to name."""
+    """Yield wrong parts of a card, each with the words that the error must contain."""
     yield "version says 9.9.9", {"version": "9.9.9"}
     yield "description: Field is required", {"description": ""}
     yield "skills[0].tags", {"skills": [{**_shipped()["skills"][0], "tags": []}]}

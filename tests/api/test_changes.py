@@ -1,4 +1,4 @@
-"""Changes over HTTP: listed, taken back, and refused with a code and a next step."""
+"""Changes over HTTP are listed and undone. A refusal has a code and a next step."""
 
 import httpx2
 

@@ -1,4 +1,4 @@
-"""What waits for an answer, over plain HTTP; and merging, over MCP."""
+"""Open reviews over plain HTTP, and merges over MCP."""
 
 from mcp import Client
 

@@ -1,4 +1,4 @@
-"""Web pages: those of allowed origins may call and read answers, others may not."""
+"""Web pages of allowed origins may call and read answers, and others may not."""
 
 from collections.abc import AsyncIterator
 

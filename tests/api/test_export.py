@@ -1,4 +1,4 @@
-"""`GET /v1/export`: a download of what the token's namespace holds, and of nothing else."""
+"""`GET /v1/export` downloads what the namespace of the token holds, and nothing else."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ async def test_a_token_downloads_its_namespace_as_the_command_line_would(running
 async def test_the_namespace_is_that_of_the_token_whatever_the_request_says(
     running: Running,
 ) -> None:
-    """Bob asks for Alice's in every place where one might; she gets them."""
+    """Bob names Alice's namespace wherever a request can name one. Only Alice gets her data."""
     await lived(running.application)
     async with running.http(await running.token("bob")) as http:
         refused = await http.get("/v1/export", params={"namespace": "alice"})
@@ -74,7 +74,7 @@ async def test_a_person_is_asked_about_by_name_and_a_name_must_be_one(running: R
     assert wrong.json()["code"] == "INVALID_ARGUMENT"
 
 
-async def test_the_line_in_the_book_is_there_with_the_first_byte_and_names_the_token(
+async def test_the_audit_record_is_there_with_the_first_byte_and_names_the_token(
     running: Running,
 ) -> None:
     token, info = await running.issued("alice")
@@ -88,7 +88,7 @@ async def test_the_line_in_the_book_is_there_with_the_first_byte_and_names_the_t
 
 
 async def test_while_one_export_is_made_another_is_told_to_wait(running: Running) -> None:
-    """And once it is done, or given up, may begin."""
+    """The next export may start once the first has ended or was cut off."""
     token = await running.token()
     services = running.application.services
     open_one = services.export.stream(
@@ -123,8 +123,8 @@ async def test_a_reader_who_hangs_up_leaves_nothing_behind(running: Running) -> 
 async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is_not_whole(
     running: Running,
 ) -> None:
-    """A snapshot is not held for a client that does not read. The control: one that reads has it
-    all.
+    """The server does not hold a snapshot for a client that does not read. The control: a client
+    that reads gets all of it.
     """
     token = await running.token()
     services = running.application.services
@@ -139,7 +139,7 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     with pytest.MonkeyPatch.context() as impatient:
         impatient.setattr(endpoint, "STALL_S", 0.3)
         begun = await reader.read(1)
-        # Nothing more is asked for until the server has given up.
+        # Read nothing more until the server has given up.
         await until(let_go, 10, "the export is broken off")
     rest = await reader.read()
     writer.close()
@@ -153,7 +153,7 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
 
 
 async def test_readers_who_take_nothing_do_not_keep_others_from_exporting(serve: Serve) -> None:
-    """Each of three holds an export open; the fourth is made all the same, and is whole."""
+    """Three readers hold an export open. The fourth export is complete."""
     async with serve(exports_at_once=3, export_reader_s=0.2) as running:
         slow = []
         for name in ("mallory", "mallorys", "mallory-too"):
@@ -173,11 +173,13 @@ async def test_readers_who_take_nothing_do_not_keep_others_from_exporting(serve:
 
     assert whole.status_code == 200
     assert records(whole.content)[-1]["kind"] == "end"
-    assert b'"kind":"end"' not in rest  # who has taken nothing for longest makes room
+    assert b'"kind":"end"' not in rest  # The reader that has not read for longest is cut off.
 
 
 async def large(running: Running, namespace: Namespace) -> None:
-    """More than all buffers between the server and a `listless` reader hold: 3 MB a text."""
+    """Store more than all buffers between the server and a `listless` reader hold: 3 MB for each
+    text.
+    """
     services = running.application.services
     for number in range(TEXTS):
         submission = Submission(f"{number} " + "\U0001f9e0" * 250_000, "life")
@@ -186,7 +188,7 @@ async def large(running: Running, namespace: Namespace) -> None:
 
 
 async def listless(running: Running) -> socket.socket:
-    """A connection to the server that keeps little of what it has not read."""
+    """Open a connection with a small buffer for data that it has not read."""
     client = socket.socket()
     client.setblocking(False)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 262_144)

@@ -1,4 +1,4 @@
-"""What callers, the audit log and the log see when something breaks inside: enough, and no more."""
+"""What callers, the audit log and the log get when something fails inside, and no more."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ async def _book(application: Application, operation: str) -> list[AuditRecord]:
 
 
 async def _rows(application: Application) -> dict[str, int]:
-    """How many rows there are of what a store leaves."""
+    """Count the rows that a store leaves."""
     tables = ("episodes", "turns", "terms", "operations")
     async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
         return {
@@ -69,7 +69,7 @@ async def test_a_call_beyond_its_deadline_is_stopped_and_leaves_nothing(
         running = Running(application, address)
         token = await running.token()
         with monkeypatch.context() as broken:
-            broken.setattr(Jobs, "add", hang)  # the episode is written by then, the job is not
+            broken.setattr(Jobs, "add", hang)  # By then the episode is written, and the job is not.
             late = await _asked(running, token, *STORE)
         left = await _rows(application)
         lines = await _book(application, "store_memory")
@@ -145,8 +145,8 @@ async def test_a_read_is_not_answered_while_reads_cannot_be_recorded(
 async def test_a_write_that_cannot_be_entered_in_the_book_does_not_happen(
     running: Running, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The table of the audit log is gone, as after an operator's mistake: an error of the engine,
-    which is also what its own line runs into.
+    """An operator has removed the table of the audit log. The engine's error also prevents the
+    audit record of the failed call.
     """
     token = await running.token()
     driver = running.application.store.driver
@@ -201,7 +201,7 @@ async def test_hostile_names_forge_no_log_line(
 
 
 def _json_lines(capfd: pytest.CaptureFixture[str]) -> list[Json]:
-    """What was logged: one JSON object a line, all of it in printable ASCII."""
+    """Return what was logged: one JSON object on each line, in printable ASCII."""
     output, errors = capfd.readouterr()
     assert output == ""
     assert re.fullmatch(r"[\x20-\x7e\n]*", errors), errors

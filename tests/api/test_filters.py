@@ -1,4 +1,4 @@
-"""Filters of searches and lists: metadata, when it was said, topic and type."""
+"""Filters of searches and lists: metadata, time, topic and type."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -12,7 +12,7 @@ from tests.support.limited_tokens import Json, limited, told
 from tests.support.runtime import Clock
 from tests.support.server import Running
 
-# Each with its topic, its metadata and when it was said.
+# Each text has its topic, its metadata and the time when it was said.
 TEXTS: tuple[tuple[str, str, Json, str], ...] = (
     ("heron", "birds", {"project": "red", "lines": 3, "done": True}, "2021-05-08"),
     ("otter", "river", {"project": "red", "lines": 3.5, "done": None}, "2022-05-08"),
@@ -43,7 +43,7 @@ FILTERS: tuple[tuple[Json, set[str]], ...] = (
 
 @pytest.fixture
 async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
-    """Of each text a memory, and a turn that no memory is made of."""
+    """Store texts. Each becomes a memory and a turn that no memory cites."""
     async with running.http(await running.token()) as http:
         for word, topic, metadata, said in TEXTS:
             given: Json = {"text": f"Ann: I prefer the {word}.\nAnn: The {word} is tall?"}
@@ -219,7 +219,9 @@ async def test_a_filter_that_nothing_can_pass_is_refused_alike_on_every_protocol
 async def test_what_is_found_and_listed_is_limited_by_when_it_was_recorded_and_began_to_be_true(
     running: Running, clock: Clock
 ) -> None:
-    """Bounds are moments from which on, and before which; a passage is true since it was said."""
+    """The lower bound is included and the upper one is not. A passage is true from the time when it
+    was said.
+    """
     async with running.http(await running.token()) as http:
         for text in ("Ann: I moved to Porto last year.", "Ann: I prefer figs."):
             clock.pass_(timedelta(days=2))

@@ -1,4 +1,4 @@
-"""Hooks of coding agents over HTTP: what the memory says to them, and when it is silent."""
+"""Hooks of coding agents over HTTP: what they answer, and when the answer is empty."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Memories over plain HTTP: every operation that MCP has, on the paths of their nouns."""
+"""Every operation on memories that MCP has is also an HTTP route."""
 
 from typing import Any
 
@@ -174,7 +174,9 @@ async def test_process_answers_with_its_fields_at_the_top(running: Running) -> N
 
 
 async def test_what_a_client_fills_in_means_not_given(running: Running) -> None:
-    """Null, an empty text and a whole float, on both protocols; a required argument is required."""
+    """Null, an empty text and a whole float have a default meaning on both protocols. A required
+    argument stays required.
+    """
     nothing = {"mode": None, "max_tokens": None, "container": "", "explain": None}
     token = await running.token()
     async with running.http(token) as http, running.client(token, MODERN) as client:

@@ -1,4 +1,4 @@
-"""A store takes messages, their times and their labels besides a text."""
+"""A call that stores a text may send messages, times and labels instead of plain words."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -409,7 +409,7 @@ async def test_what_looks_like_an_order_is_kept_as_a_memory_only_once_it_is_rele
     await running.extract()
 
     assert before == []
-    # A person lets it be found; a memory of it would still give orders to models.
+    # A person lets search find it. A memory of it would still give orders to models.
     found = (await http.post("/v1/search", json={"query": "quokka"})).json()["results"]
     assert [(one["type"], one["text"]) for one in found] == [("episode", text)]
 

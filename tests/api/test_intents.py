@@ -1,4 +1,4 @@
-"""Remember, correct, forget and change a memory at once, as a user does it."""
+"""A user can remember, correct, forget and change a memory at once."""
 
 import json
 from typing import Any
@@ -196,7 +196,7 @@ async def test_what_is_forgotten_by_words_can_be_restored(running: Running) -> N
     assert (shown["outcome"], report["outcome"]) == ("forgotten", "forgotten")
     assert shown["changes"] == report["changes"]
     assert gone == ["The user likes tea."]
-    # Nor do the words that asked for it bring it back.
+    # The words of the request to forget do not bring it back either.
     assert "Lisbon" not in str(search["results"])
     assert sorted(back) == ["The user likes tea.", "The user lives in Lisbon."]
     assert forgotten in str(audit)

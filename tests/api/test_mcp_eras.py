@@ -1,4 +1,4 @@
-"""MCP over real HTTP, in both protocol eras and on both engines, with the `mcp` client."""
+"""MCP over real HTTP, in both protocol versions and on both engines, with the `mcp` client."""
 
 import asyncio
 import importlib.util
@@ -143,7 +143,7 @@ async def test_all_four_hints_are_stated(client: Client) -> None:
 async def test_a_tool_that_says_it_only_reads_writes_nothing_before_it_answers(
     client: Client, running: Running
 ) -> None:
-    """Its record in the audit log and the accesses it counts are written behind the reply."""
+    """Its audit record and the counts of accesses are written after the reply."""
     await told(client, "store_memory", text="Ann eats jam.")
     needed = {"search_memories": {"query": "jam"}}
     store = running.application.store
@@ -170,7 +170,8 @@ async def test_the_list_of_tools_is_the_same_for_all_and_every_time(running: Run
                     faces = [tool.model_dump(by_alias=True, exclude_none=True) for tool in tools]
                     seen[era].add(json.dumps(faces))
 
-    # Within an era to the byte, as prompt caches need it; between them the SDK turns fields round.
+    # Prompt caches need the same bytes within a version. Between versions the SDK changes the order
+    # of fields.
     assert [len(texts) for texts in seen.values()] == [1, 1]
     legacy, modern = (json.loads(text) for texts in seen.values() for text in texts)
     assert legacy == modern
@@ -200,7 +201,7 @@ async def test_instructions_are_told_in_both_eras_and_are_short(
     async with running.client(await running.token(), mode) as client:
         instructions, version = client.instructions, client.protocol_version
 
-    # "auto" asks server/discover first, as clients of the newer era do.
+    # "auto" sends server/discover first, as clients of the newer version do.
     assert ("2025-11-25" if mode == "legacy" else MODERN) == version
     assert instructions
     assert len(instructions) <= INSTRUCTIONS_CHARS_MAX
@@ -221,7 +222,7 @@ async def test_the_endpoint_takes_post_only(running: Running, method: str) -> No
     "method", ["resources/subscribe", "subscriptions/listen", "resources/list", "prompts/list"]
 )
 async def test_nothing_can_be_subscribed_to(running: Running, method: str, modern: bool) -> None:
-    """There is nothing to read or to listen to."""
+    """The server offers no resources and no notifications."""
     params = {"uri": "memory://bob/list", "notifications": {"resourceSubscriptions": ["memory://"]}}
     headers, body = request(method, params, modern=modern)
 
@@ -241,7 +242,7 @@ async def test_texts_that_look_like_json_stay_as_they_are(client: Client) -> Non
 
 
 def _tokenizer() -> Tokenizer:
-    """The one that the embedder brings along."""
+    """Return the tokenizer that comes with the embedder."""
     spec = importlib.util.find_spec("wordllama")
     assert spec is not None
     assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""Nobody gets in without a token, and nobody meets the data of another's."""
+"""Only a token gives access, and it gives no access to another tenant's data."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ OWNERS = ("alice", "bob")
 
 @dataclass(frozen=True)
 class Secrets:
-    """A tenant with a memory that only it knows."""
+    """A tenant with a memory that no other tenant has."""
 
     token: str
     word: str
@@ -101,7 +101,7 @@ async def test_a_session_id_opens_nothing(running: Running, modern: bool) -> Non
             for method in ("GET", "DELETE")
         ]
 
-    # It has nothing but the name that the client gave itself.
+    # The session id holds only the name that the client sent.
     assert urlsafe_b64decode(session["Mcp-Session-Id"].partition(".")[0] + "=") == b"alice"
     assert bob.word in seen.text
     assert alice.word not in seen.text
@@ -201,5 +201,5 @@ def _assert_refused(answer: httpx2.Response, advice: str, *, shown: bool) -> Non
     assert (answer.status_code, body["status"], body["code"]) == (401, 401, "UNAUTHENTICATED")
     assert advice in body["detail"]
     assert challenge.startswith("Bearer ")
-    # RFC 6750, 3.1: no error where nothing was shown.
+    # RFC 6750, 3.1: the challenge has no error if no token was sent.
     assert shown == ('error="invalid_token"' in challenge)

@@ -1,4 +1,4 @@
-"""MCP over HTTP with SSE: the same tools within the same limits, where an operator asks for it."""
+"""An operator can turn on MCP over HTTP with SSE. It has the same tools and the same limits."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ SSE = "/mcp/sse"
 
 @asynccontextmanager
 async def connected(running: Running, token: str, name: str = "test") -> AsyncIterator[Client]:
-    """The client of the SDK, over this transport."""
+    """Connect the client of the SDK over this transport."""
     headers = {"Authorization": f"Bearer {token}"}
 
     def plain(**given: Any) -> httpx2.AsyncClient:
@@ -41,7 +41,7 @@ async def connected(running: Running, token: str, name: str = "test") -> AsyncIt
 
 
 async def data_of(answer: httpx2.Response) -> AsyncIterator[str]:
-    """The data of events as they come."""
+    """Yield the data of events as they arrive."""
     async for line in answer.aiter_lines():
         if line.startswith("data: "):
             yield line.removeprefix("data: ")
@@ -153,7 +153,7 @@ async def test_a_stream_ends_with_its_token_and_no_other_one_does(serve: Serve) 
     assert '"namespace":"alice"' in answer
 
 
-# The kernel would keep tens of megabytes for a client that does not read.
+# Otherwise the kernel would keep tens of megabytes for a client that does not read.
 SMALL_BUFFER = (socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 
 
@@ -180,7 +180,7 @@ async def test_a_client_that_does_not_read_loses_its_stream_and_holds_nobody_up(
             assert answer.status_code == 202, answer.text
         await running.extract()
         asked, statuses = call("inspect_memories", limit=50), [0]
-        # Until the buffers of the connection are full, and what waits before them.
+        # Send until the buffers of the connection and of the server are full.
         while statuses[-1] != 404 and len(statuses) < 1_000:
             statuses.append((await http.post(place, json=asked)).status_code)
 

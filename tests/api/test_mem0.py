@@ -1,4 +1,4 @@
-"""The routes of mem0's servers: another form of the operations, off unless asked for."""
+"""The routes of mem0's servers are another form of the operations, and are off by default."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,6 @@
-"""Metrics by a token: the same as on the port of the probes, for whoever has the scope alone."""
+"""`/metrics` with a token shows the same as the port for probes. The token needs the scope of
+metrics only.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an operator sees of calls and jobs: ids, log lines, metrics and spans; never a text."""
+"""Operators see ids, log lines, metrics and spans of calls and jobs, and never a text."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.server import Running, Serve
 
 CANARY = "zr5kq2wn7vhx4mtb3yfojlep"
 MONITORING = ROOT / "docs" / "operate" / "monitoring"
-# As the plan names them; a counter's samples end with _total.
+# The samples of a counter end with `_total`.
 NAMES = {
     "recall_requests",
     "recall_request_seconds",
@@ -39,7 +39,7 @@ _EXPORTER = InMemorySpanExporter()
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """What is sent; a process has one provider for all of its life."""
+    """Yield the exporter of spans. A process has one provider until it ends."""
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
         provider = TracerProvider()
@@ -51,7 +51,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 
 async def scraped(running: Running) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """The samples of our metrics, by name."""
+    """Return the samples of our metrics, by name."""
     text = bytes((await with_metrics(running.application)["/metrics"]()).body).decode()
     assert CANARY not in text
     assert "alice" not in text
@@ -112,7 +112,7 @@ async def test_the_metrics_answer_although_the_database_does_not(
 async def test_every_answer_has_an_id_that_the_log_and_the_audit_log_have_too(
     running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An id that the caller sends is not taken; a refused call is traced to its address."""
+    """The server ignores an id that the caller sends. A refused call is logged with its address."""
     token = await running.token()
     with real_logs("info"):
         async with running.http(token) as http:
@@ -205,7 +205,7 @@ async def test_spans_go_on_with_the_trace_of_the_caller_and_hold_no_text(
 
 @pytest.mark.parametrize("name", ["grafana.json", "alerts.yaml"])
 def test_dashboard_and_alerts_name_metrics_that_there_are(name: str) -> None:
-    """And every metric is watched by one of them."""
+    """The dashboard and the alerts together use every metric."""
     text = (MONITORING / name).read_text("utf-8")
     suffixes = r"(_total|_bucket|_count|_sum)?"
     known = {re.sub(f"{suffixes}$", "", one) for one in re.findall(r"\brecall_[a-z_]+", text)}

@@ -1,4 +1,4 @@
-"""The description of the HTTP routes: valid, complete, and the same as what the routes do."""
+"""The description of the HTTP routes is valid and complete, and describes what the routes do."""
 
 import re
 from html.parser import HTMLParser
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 async def described(running: Running) -> Json:
-    """Without a token."""
+    """Return the document, which needs no token."""
     async with running.http() as http:
         answer = await http.get("/openapi.json")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
@@ -72,8 +72,8 @@ async def test_arguments_stand_where_the_document_says(running: Running) -> None
 async def test_what_is_answered_has_what_the_document_says_it_has(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all routes that succeed without having anything to name."""
-    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
+    """The test calls every route that succeeds without an id."""
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # No worker runs, so nothing is waited for.
     document = await described(running)
     checked = set()
     async with running.http(await running.token()) as http:
@@ -99,7 +99,7 @@ async def test_what_is_answered_has_what_the_document_says_it_has(
 
 
 class _Page(HTMLParser):
-    """What a page has: its tags, what its attributes lead to, and its anchors."""
+    """A page: its tags, the targets of its attributes, and its anchors."""
 
     def __init__(self) -> None:
         super().__init__()

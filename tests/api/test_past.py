@@ -1,4 +1,4 @@
-"""What was known and what was true at a moment, asked over HTTP, MCP and by the Python client."""
+"""HTTP, MCP and the Python client can ask what was known and what was true at a moment."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ DAY = timedelta(days=1)
 
 
 async def moved(running: Running, http: httpx2.AsyncClient, clock: Clock) -> str:
-    """Porto, and a day later Lisbon; a moment between."""
+    """Store Porto, and two days later Lisbon. Return the moment between them."""
     await http.post("/v1/memories", json={"text": "User: I live in Porto."})
     await running.extract()
     clock.pass_(DAY)

@@ -1,6 +1,4 @@
-"""What the plain routes have in common: no part of a request is passed over, and all that they
-refuse is refused in the envelope of every answer.
-"""
+"""The plain routes ignore no part of a request, and every refusal has the same envelope."""
 
 from typing import Any
 
@@ -21,7 +19,7 @@ ADMIN = TokenRequest(Rights(frozenset({Scope.ADMIN})))
 
 
 async def test_a_dry_run_that_stands_in_the_query_erases_nothing(running: Running) -> None:
-    """The control: where it belongs, it is obeyed, and without it the memory is gone."""
+    """The control: in the body it is obeyed, and without it the memory is erased."""
     token = await running.token("alice", ADMIN)
     await remember(running.application, "Anna: I live in Lisbon.")
     await drained(running.application)
@@ -54,7 +52,7 @@ async def test_who_misspells_whom_they_ask_about_is_not_given_everybody(running:
 async def test_revoking_children_alone_never_ends_their_parent_by_mistake(
     running: Running, query: str
 ) -> None:
-    """The control: said right, in any of the words for yes, it ends the child alone."""
+    """The control: in the query, with any word for yes, only the child ends."""
     access = running.application.services.access
     _, parent = await running.issued("alice", ADMIN)
     entry = running.application.services.audit.begin(ALICE, "issue_token", "http", parent.accessor)
@@ -87,7 +85,7 @@ EMPTY: list[dict[str, Any]] = [
 async def test_a_limit_that_comes_to_nothing_is_not_no_limit(
     running: Running, path: str, body: dict[str, Any]
 ) -> None:
-    """The control: what is null, as `whoami` shows it, is as with the token that issues."""
+    """The control: null, as `whoami` shows it, means the limit of the token that issues."""
     default = TokenRequest(Rights(DEFAULT_SCOPES))
     token = await running.token("alice", default if path else ADMIN)
     async with running.http(token) as http:

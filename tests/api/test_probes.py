@@ -1,4 +1,4 @@
-"""What looks after a process: probes by any name, in time, and before it stops."""
+"""Probes of a process: they accept any host, answer in time, and report a stop before it begins."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ WITHIN_S = 20.0
 @on_sqlite
 @pytest.mark.parametrize("path", ["/health", "/ready", "/api/health", "/api/v1/health"])
 async def test_a_probe_may_name_any_host_or_none(running: Running, path: str) -> None:
-    """The control: any other path may not."""
+    """The control: other paths refuse such a host."""
     async with running.http() as http:
         by_address = await http.get(path, headers={"Host": "10.1.2.3:8000"})
         other = await http.get("/docs", headers={"Host": "10.1.2.3:8000"})
@@ -38,7 +38,7 @@ async def test_a_probe_may_name_any_host_or_none(running: Running, path: str) ->
 async def test_ready_says_no_within_a_second_where_the_database_does_not_answer(
     serve: Serve,
 ) -> None:
-    """And says yes as soon as it does."""
+    """It answers yes as soon as the database does."""
     async with serve() as running, running.http() as http:
         look, answer = running.application.check, asyncio.Event()
 
@@ -86,7 +86,7 @@ async def test_ready_says_no_before_the_port_is_closed_and_calls_are_taken_meanw
 async def test_a_worker_and_a_server_have_probes_on_a_port_of_their_own(
     database: Path | str,
 ) -> None:
-    """They load no protocol there, and answer nothing else."""
+    """That port loads no protocol, and answers nothing else."""
     port = free_port()
     async with (
         Process(database, "worker", probe_port=port, embedder="none") as worker,
@@ -120,7 +120,7 @@ async def test_a_worker_and_a_server_have_probes_on_a_port_of_their_own(
 
 @on_sqlite
 async def test_a_busy_database_does_not_make_a_probe_fail(database: Path) -> None:
-    """A writer that takes long keeps nobody from reading."""
+    """A long write does not block readers."""
     async with (
         Server(database, worker_jobs=0, embedder="none") as server,
         held(database),

@@ -1,4 +1,4 @@
-"""Changes that are only proposed: nothing of them is found until somebody accepts them."""
+"""Search finds nothing of a proposal until somebody accepts it."""
 
 import asyncio
 from typing import Any
@@ -70,7 +70,7 @@ async def test_what_is_proposed_is_found_nowhere_until_it_is_accepted(running: R
     assert "Porto" not in str(before)
     assert "Porto" not in str(texts)
     assert done["kind"] == "proposal"
-    # It went through the same reconciliation: the later claim took the place of the older one.
+    # The proposal was reconciled as any text is: the later claim superseded the older one.
     assert after[0] == ["Ana lives in Porto."]
     assert after[1][0] == "Ana lives in Porto."
     assert (again.status_code, again.json()["code"]) == (409, "NOT_WAITING")
@@ -86,7 +86,7 @@ async def test_what_is_rejected_stays_hidden_and_cannot_be_restored(running: Run
         await answer(http, review["id"], "reject")
         late = await http.post(f"/v1/memories/{memory_id}/restore", json={})
         found = await active(http), await hits(http, "Porto"), await waiting(http)
-        # Nothing keeps anybody from saying it.
+        # The rejected statement can still be stored as a text.
         said = await submit(http, "Ana lives in Porto.")
 
     assert early.json()["code"] == late.json()["code"] == "NOT_RESTORABLE"

@@ -1,4 +1,4 @@
-"""Suspects over HTTP: they are listed and decided, and no answer acts on a terminal."""
+"""Suspects over HTTP are listed and decided, and no answer acts on a terminal."""
 
 import json
 
@@ -33,7 +33,7 @@ async def test_quarantine_over_http_is_the_tenants_own(running: Running) -> None
 
 
 async def test_what_leaves_is_exact_as_data_and_obeys_no_terminal(running: Running) -> None:
-    """The reply has no byte that acts, and the text in it is what was stored."""
+    """The reply has no byte that acts on a terminal, and decodes to the stored text."""
     token = await running.token()
     await remember(running.application, ACTING)
     async with running.http(token) as http, running.client(token, LEGACY) as client:

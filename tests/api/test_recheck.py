@@ -1,5 +1,5 @@
-"""What is believed is compared with itself again: contradictions are asked about, repetitions are
-stated, and nothing is decided.
+"""A recheck compares the active memories with each other. It asks about contradictions, lists
+repetitions, and decides nothing.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ async def test_a_contradiction_that_nobody_was_asked_about_opens_one_dispute(
         running.http(await running.token(wanted=of_topic("home"))) as home,
         running.http(await running.token(wanted=of_topic("work"))) as work,
     ):
-        # Neither sees what the other was told.
+        # Neither token sees what the other has stored.
         await submit(home, "Ana lives in Lisbon.", topic="home")
         await submit(work, "Ana lives in Porto.", topic="work")
         await submit(http, "Ana likes tea.")
@@ -76,7 +76,7 @@ async def test_a_contradiction_that_nobody_was_asked_about_opens_one_dispute(
     assert [one["id"] for one in twice] == [opened[0]["id"]]
     assert undone.status_code == 200, undone.text
     assert (back, none) == (before, [])
-    # What somebody has decided is not asked again.
+    # A decided question is not asked again.
     assert (left, decided) == ([], before)
 
 

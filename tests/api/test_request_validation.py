@@ -1,4 +1,6 @@
-"""The wall: what is no request, too much of one, or never ends; and what callers see of a fault."""
+"""The server refuses input that is no request, is too large, or never ends, and hides internal
+faults from callers.
+"""
 
 import asyncio
 import gzip
@@ -50,7 +52,7 @@ async def _connected(
 
 
 async def _raw(running: Running, sent: bytes) -> bytes:
-    """All that the server answers until it closes the connection, which it must do."""
+    """Return all that the server answers until it closes the connection, which it must do."""
     received = b""
     async with _connected(running) as (reader, writer):
         writer.write(sent)
@@ -61,7 +63,7 @@ async def _raw(running: Running, sent: bytes) -> bytes:
         except TimeoutError:
             raise AssertionError(f"still open after {received!r}") from None
         except ConnectionResetError:
-            pass  # it closed on what we were still sending
+            pass  # The server closed the connection while we were sending.
     return received
 
 
@@ -111,7 +113,7 @@ async def test_a_chunked_body_is_refused_as_soon_as_it_is_too_large(small: Runni
     head = _head(await small.token(), "Host: localhost", "Transfer-Encoding: chunked")
     ending = head.replace(b"Host", b"Connection: close\r\nHost")
 
-    # It never ends: the answer comes while the client still sends.
+    # The body never ends, so the answer comes while the client still sends.
     refused = await _raw(small, head + _chunk(b" " * BODY_BYTES_MAX) + _chunk(b" "))
     taken = await _raw(small, ending + _chunk(_call()[:20]) + _chunk(_call()[20:]) + b"0\r\n\r\n")
 
@@ -175,7 +177,7 @@ async def test_a_broken_head_is_refused_and_the_connection_closed(small: Running
 async def test_a_head_without_end_is_cut_off(small: Running, lines: bytes) -> None:
     answered = await _raw(small, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + lines)
 
-    # The answer may be lost on the way, as it comes while we still send.
+    # The answer may be lost on the way, since it comes while we still send.
     assert _statuses(answered) in ([], [400], [431])
     async with small.http() as http:
         assert (await http.get("/health")).status_code == 200
@@ -259,7 +261,7 @@ async def test_clients_that_never_finish_do_not_keep_the_server_from_stopping(
             lines = ("Host: localhost", "Content-Length: 1000")
             parts = (b"", b"POST /mcp HT", _head(token, *lines), _head("", *lines) + b"{")
             held = [await _hold(running, part) for part in parts]
-            async with running.http(token) as http:  # what was sent before it has arrived
+            async with running.http(token) as http:  # What was sent before this call has arrived.
                 assert (await http.get("/ready")).status_code == 200
             started = loop.time()
         seconds = loop.time() - started

@@ -1,4 +1,4 @@
-"""Contradictions that stay visible, and the one list of what waits for a decision."""
+"""Contradictions that stay visible, and the one list of everything that waits for a decision."""
 
 import asyncio
 from typing import Any
@@ -45,7 +45,7 @@ async def states(http: httpx2.AsyncClient) -> dict[str, str]:
 
 
 async def disputed(running: Running, http: httpx2.AsyncClient) -> Json:
-    """Lisbon against Porto; the report of the second."""
+    """Store Lisbon and Porto, which contradict each other. Return the report of the second."""
     await running.token()
     await ask(running)
     await say(http, "Ana lives in Lisbon.")
@@ -151,12 +151,12 @@ async def test_a_dispute_ends_where_a_side_is_gone(running: Running) -> None:
         assert await states(http) == {"Ana lives in Lisbon.": "active"}
         assert await waiting(http) == []
 
-        # Restored it contradicts again, and nobody has said which holds.
+        # The restored memory contradicts again, and nobody has decided between them.
         await http.post(f"/v1/memories/{report['changes'][0]['memory_id']}/restore", json={})
         assert list((await states(http)).values()) == ["disputed", "disputed"]
         assert len(await waiting(http)) == 1
 
-        # What is erased asks nothing.
+        # An erased memory has no question.
         erased = await http.post(
             "/v1/erasure", json={"memory_id": report["changes"][0]["memory_id"]}
         )
@@ -223,7 +223,8 @@ async def test_nobody_sees_or_answers_what_has_a_side_beyond_its_scope(running: 
         assert (lisbon["status"], lisbon["disputed_with"]) == ("disputed", [])
         assert report["changes"][0]["memory_id"] not in str(lisbon)
 
-        # The control: who sees both sides, and one who may answer contradictions but no quarantine.
+        # The control: one token sees both sides; another may answer contradictions, but not
+        # quarantine.
         await http.post("/v1/memories", json={"text": ORDER})
         assert [one["kind"] for one in await waiting(agent_)] == ["dispute"]
         assert {one["kind"] for one in await waiting(http)} == {"dispute", "quarantine"}
@@ -234,7 +235,7 @@ async def test_nobody_sees_or_answers_what_has_a_side_beyond_its_scope(running: 
 
 
 async def test_disputes_beyond_a_scope_cost_their_reader_no_query_each(running: Running) -> None:
-    """Control: who sees them all lists them."""
+    """Control: a token that sees all of them lists them."""
     access = AccessScope(topics=frozenset({"home"}))
     limited = TokenRequest(Rights(frozenset({Scope.READ, Scope.CONSOLIDATE}), access))
     costs = []

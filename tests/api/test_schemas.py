@@ -1,5 +1,5 @@
-"""schemathesis asks every route what the OpenAPI document allows and forbids: no answer is a
-5xx, or other than the document says. The cases are the same in every run.
+"""schemathesis sends every route what the OpenAPI document allows and forbids. No answer is a 5xx
+or differs from the document. The cases are the same in every run.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ CHECKS = (
     "response_headers_conformance",
     "response_schema_conformance",
 )
-# They end the token that asks.
+# These end the token of the test.
 LEFT_OUT = r"/v1/erasure|/reset|/mem0/(v1/)?memories/?$"
-# Of each route.
+# The number of cases for each route.
 EXAMPLES = at_full_length(5, otherwise=2)
 WITHIN_S = 300
 

@@ -1,4 +1,4 @@
-"""Settings: variables that are none are named, with what was probably meant."""
+"""An unknown variable is named at the start, with the setting that was probably meant."""
 
 import pytest
 

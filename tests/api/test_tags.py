@@ -1,4 +1,4 @@
-"""Tags of texts: their memories inherit them, and searches and lists filter by them."""
+"""Memories inherit the tags of their text, and searches and lists filter by tags."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -23,7 +23,7 @@ TEXTS: tuple[tuple[str, list[str]], ...] = (
 
 @pytest.fixture
 async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
-    """Memories and turns with two tags, with one, and with none."""
+    """Store memories and turns with two tags, with one, and with none."""
     async with running.http(await running.token("alice")) as http:
         for text, tags in TEXTS:
             stored = await http.post("/v1/memories", json={"text": text, "tags": tags})

@@ -1,4 +1,4 @@
-"""Texts as they were handed in: listed, and forgotten with what was made of them."""
+"""Texts are listed as they were sent, and forgetting one also forgets its memories."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,6 @@
-"""Values that break parsers, engines or readers: one code and sentence, alike on both engines."""
+"""Values that break parsers, engines or readers get one code and one sentence, the same on both
+engines.
+"""
 
 import asyncio
 import json
@@ -47,7 +49,7 @@ TOOLS = ("store_memory", "search_memories", "inspect_memories", "delete_memory",
 
 @dataclass(frozen=True)
 class Pair:
-    """The same house twice, over each engine, with the same clock and chance: what it answers must
+    """Two servers with the same data, clock and randomness, one on each engine. Their answers must
     be the same to the last byte.
     """
 
@@ -63,14 +65,16 @@ class Pair:
         return sent[0]
 
     async def call(self, tool: str, arguments: Json | str) -> Json:
-        """The envelope that the tool answers with, or the body where there is none."""
+        """Return the envelope of the tool, or the body if there is none."""
         answer = await self.send(_call(tool, arguments))
         assert answer.status_code < 500
         body: Json = answer.json()
         return body.get("result", {}).get("structuredContent") or body
 
     async def assert_unharmed(self) -> None:
-        """The positive control: what is stored next is found, and bad calls stored nothing."""
+        """The positive control: a text stored after the bad calls is found, and they stored
+        nothing.
+        """
         text = "The heron stood by the pond."
         stored = await self.call("store_memory", {"text": text, "topic": "birds"})
         found = await self.call("search_memories", {"query": "heron"})
@@ -170,7 +174,7 @@ async def test_deep_and_strange_but_good_bodies_are_read(pair: Pair) -> None:
     deepest = (await pair.send(at_the_limit)).json()["result"]["structuredContent"]
     stored = await pair.call("store_memory", in_a_string)
 
-    assert deepest["code"] == INVALID  # it was read, and the tool takes no "a"
+    assert deepest["code"] == INVALID  # The body was read; the tool has no argument "a".
     assert stored["status"] == "ok"
 
 
@@ -208,7 +212,7 @@ async def test_search_syntax_is_only_characters(pair: Pair) -> None:
     for query in SYNTAX:
         answer = await pair.call("search_memories", {"query": query, "mode": "keyword"})
         assert answer["status"] == "ok", query
-        # The positive control: whatever stands around a word, the word is found.
+        # The positive control: the word is found, whatever is around it.
         assert ("heron" in query or "pond" in query) == bool(answer["data"]["results"]), query
     for topic in ("' OR '1'='1", '"; DROP TABLE memories; --', "%", "_", "* FROM memories"):
         listed = await pair.call("inspect_memories", {"topic": topic})
@@ -219,7 +223,7 @@ async def test_strange_text_is_kept_to_the_character(pair: Pair) -> None:
     for name, text in STRANGE.items():
         assert (await pair.call("store_memory", {"text": text}))["status"] == "ok", name
         found = await pair.call("search_memories", {"query": text[:2_000], "mode": "keyword"})
-        # What hides something is kept too, but held back until a person has looked at it.
+        # A text that hides something is stored too, but held back until a person has looked at it.
         hides = name in ("overrides", "tags")
         assert any(hit["text"] in text for hit in found["data"]["results"]) is not hides, name
 
@@ -291,8 +295,8 @@ async def _answered(http: httpx2.AsyncClient, tool: str, memory_id: str) -> str:
 
 
 def _assert_told(answer: Json, code: str, about: object) -> None:
-    """An error with this code and a sentence, and with nothing of what was sent or is inside: an
-    envelope of MCP, or a problem where it is no call.
+    """Check for an error with this code and a sentence, and without anything that was sent or is
+    inside. It is an envelope of MCP, or a problem if the request was no call.
     """
     sentence = answer.get("message") or answer["detail"]
     assert answer["code"] == code, (about, answer)

@@ -1,4 +1,4 @@
-"""What the client offers to frameworks, as far as none but those of the tests are needed."""
+"""What the client offers to frameworks, as far as the test environment has them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,14 +19,14 @@ Json = dict[str, Any]
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    """The address of a server with a clock that runs, and a token."""
+    """Yield the address of a server with a running clock, and a token."""
     database = tmp_path / "recall.db"
     token = (await new_token(database, "alice"))["token"]
     async with Server(database) as server:
         yield server.address, token
 
 
-# What Claude sends, in an order in which each command may rest on those before it.
+# Commands as Claude sends them. Each may rest on those before it.
 COMMANDS: list[Json] = [
     {"command": "view", "path": "/memories"},
     {"command": "view", "path": "/memories/none.md"},
@@ -71,7 +71,7 @@ def said(tool: Any, command: Json) -> str:
 
 
 def told(tool: Any, command: Json) -> str:
-    """What a tool says to a command, without the sizes of directories, which have none here."""
+    """Return the answer of a tool, without the sizes of directories, which ours does not have."""
     answer = said(tool, command)
     if not answer.startswith("Here're the files"):
         return answer

@@ -1,4 +1,4 @@
-"""The Python client: against a real server, and against the registry that it follows."""
+"""The Python client is tested with a real server, and compared with the registry of operations."""
 
 import ast
 import asyncio
@@ -26,7 +26,8 @@ from tests.support.server import Running
 from tests.support.webhooks import planted
 
 PACKAGE = Path(recall_client.__file__).parent
-# Over HTTP `POST /v1/erasure` does the first; the others are of A2A, whose own SDKs speak it.
+# The client erases with `POST /v1/erasure` in place of the first. The others belong to A2A, which
+# has its own SDKs.
 LEFT_TO_OTHERS = {
     "delete_namespace_data",
     "send_message",
@@ -35,8 +36,8 @@ LEFT_TO_OTHERS = {
     "get_push_config",
     "delete_push_config",
     "get_extended_card",
-    "read_metrics",  # Prometheus reads it
-    "answer_hook",  # hosts and `recall hook` call it
+    "read_metrics",  # Prometheus reads it.
+    "answer_hook",  # Hosts and `recall hook` call it.
 }
 
 
@@ -80,7 +81,7 @@ def test_the_client_without_an_event_loop_is_made_of_the_other() -> None:
     made = unasync["unasync"]((PACKAGE / "_async_client.py").read_text(encoding="utf-8"))
     kept = (PACKAGE / "_sync_client.py").read_text(encoding="utf-8")
 
-    # Lines are shorter there, so that the formatter breaks others.
+    # The formatter breaks other lines there, since they are shorter.
     assert ast.dump(ast.parse(made)) == ast.dump(ast.parse(kept)), "run clients/python/unasync.py"
 
 
@@ -242,7 +243,7 @@ async def test_a_client_without_an_event_loop_does_the_same(running: Running) ->
 def answering(
     *answers: httpx2.Response | Exception,
 ) -> tuple[list[httpx2.Request], httpx2.AsyncClient]:
-    """The requests that come, and a client that gets these answers, one after the other."""
+    """Return a list of the requests, and a client that gets these answers one after the other."""
     asked: list[httpx2.Request] = []
     rest = iter(answers)
 

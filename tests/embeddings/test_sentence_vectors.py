@@ -1,4 +1,4 @@
-"""The embedder over sentence-transformers, with a real model out of a wheel."""
+"""The embedder over sentence-transformers, with a real model from a wheel."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ shared = made()
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """SQLite only: what a vector says does not depend on where it is kept."""
+    """SQLite is enough: a vector does not depend on its database."""
     return tmp_path / "recall.db"
 
 

@@ -1,5 +1,5 @@
 """A disk that fills up, and a file that is cut, changed, replaced or removed: acknowledged data is
-kept, or the server says that it is not.
+kept, or the server reports its loss.
 
 All tests are on SQLite: Postgres looks after its own files.
 """
@@ -37,7 +37,7 @@ from tests.support.transfer import exported
 
 pytestmark = on_sqlite
 
-# The message of the event loop for a connection that it cannot accept, once a second.
+# The event loop logs this for a connection that it cannot accept, once a second.
 SHORT = "out of system resource"
 TEXT = "Alice: I live in Lisbon near the river. My favourite colour is teal."
 
@@ -45,7 +45,9 @@ TEXT = "Alice: I live in Lisbon near the river. My favourite colour is teal."
 async def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_it_has(
     database: Path,
 ) -> None:
-    """A file that may not grow stands for the disk. With free space, everything is as before."""
+    """A file that may not grow stands for the full disk. With free space, everything works as
+    before.
+    """
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         kept, refused = [], None
@@ -87,7 +89,7 @@ async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as known:
         await known("store_memory", text=TEXT)
         used = {int(file.name) for file in Path(f"/proc/{server.pid}/fd").iterdir()}
-        # The number that the next handle would get: the process may have none from this one on.
+        # The process may have no handle from this number on, which would be the next.
         free = next(number for number in itertools.count() if number not in used)
         began = time.monotonic()
         room = limit(server, resource.RLIMIT_NOFILE, free)
@@ -114,17 +116,17 @@ async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when
 async def test_a_file_that_was_removed_while_in_use_takes_nothing_more(
     open_app: Open, database: Path
 ) -> None:
-    """SQLite would write on to the file without a name, and all of it would be lost."""
+    """SQLite would go on writing to the deleted file, and lose all of it."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
-        await application.check()  # the control
+        await application.check()  # The control.
         away = database.with_name("away.db")
         database.rename(away)
         for refused in (remember(application, "I like tea."), application.check()):
             with pytest.raises(DatabaseUnusable, match="removed or replaced"):
                 await refused
-        shutil.copy(away, database)  # the same words, and yet another file
+        shutil.copy(away, database)  # The content is the same, but the file is another.
         with pytest.raises(DatabaseUnusable, match="removed or replaced"):
             await remember(application, "I like tea.")
         away.rename(database)
@@ -188,7 +190,7 @@ async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
 
 @pytest.mark.parametrize("keep", [100, 4_096, 20_000])
 async def test_a_file_that_was_cut_is_refused(open_app: Open, database: Path, keep: int) -> None:
-    """(Garbage, and a file that is read-only: tests/stories/test_cli.py.)"""
+    """tests/stories/test_cli.py tests garbage and a read-only file."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -206,7 +208,7 @@ async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
-        assert b"Lisbon" in await exported(application)  # the control
+        assert b"Lisbon" in await exported(application)  # The control.
     flipped = database.read_bytes().replace(b"Lisbon near the river", b"Lisbon near the rives")
     database.write_bytes(flipped)
     assert whole(database)
@@ -247,8 +249,8 @@ async def test_a_backup_as_the_documents_say_is_whole_and_a_copy_of_the_file_is_
 
 
 async def test_an_index_of_the_journal_that_is_lost_is_made_again(database: Path) -> None:
-    """The file -shm. (A checkpoint of the audit log shows a lost journal:
-    tests/security/test_audit.py.)
+    """This is the file with the ending -shm. A checkpoint of the audit log shows a lost journal:
+    tests/security/test_audit.py.
     """
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:

@@ -11,7 +11,7 @@ from tests.support.mcp_clients import request
 from tests.support.server import WITHIN_S, Json, Running, Serve
 
 FULL = {
-    # Not one page more than now.
+    # The file may not grow by a single page.
     "sqlite": ("PRAGMA max_page_count = 1",),
     # The error of Postgres on a full disk, since no test fills a disk.
     "postgres": (
@@ -34,7 +34,7 @@ async def done(running: Running, statements: tuple[str, ...]) -> None:
 
 
 async def test_a_full_disk_is_told_as_what_it_is(serve: Serve) -> None:
-    """It is 507 on the HTTP routes, and a code of its own on all protocols."""
+    """The HTTP routes answer 507, and all protocols have a code for it."""
     headers, store = request(
         "tools/call", {"name": "store_memory", "arguments": {"text": TEXT * 5_000}}, modern=False
     )

@@ -1,5 +1,5 @@
-"""A reader keeps one snapshot for long while others write: it is ended, and the journal that had to
-grow becomes short again.
+"""A reader that keeps one snapshot for long while others write is ended, and the journal becomes
+short again.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def journal(database: Path) -> int:
 
 
 async def write(application: Application, pieces: int) -> None:
-    """Write so many pieces, each in a transaction of its own, into a table of no tenant."""
+    """Write this many pieces, each in its own transaction, into a table without a tenant."""
     for _ in range(pieces):
         async with application.store.driver.transaction(namespace=None, write=True) as connection:
             await connection.fetch("CREATE TABLE IF NOT EXISTS filler (piece BLOB)", {})
@@ -41,7 +41,7 @@ async def write(application: Application, pieces: int) -> None:
 
 
 async def test_a_snapshot_that_is_held_too_long_is_let_go(open_app: Open) -> None:
-    """Whether it is read from or not; a second snapshot works as before."""
+    """This holds whether it is read or not. A second snapshot works as before."""
     async with open_app(export_s=1.0) as application, asyncio.timeout(WITHIN_S):
         await enter(application)
         await remember(application, TEXT)
@@ -108,8 +108,8 @@ async def test_an_export_that_takes_too_long_is_broken_off_and_can_be_made_again
 async def test_a_journal_that_had_to_grow_is_told_and_is_short_again_afterwards(
     serve: Serve, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program reads an old state. `/ready` and the self-check say so; the server keeps
-    working.
+    """Another program reads an old state. `/ready` and the self-check report it, and the server
+    keeps working.
     """
     monkeypatch.setattr(inspection, "JOURNAL_WARN_BYTES", JOURNAL_BYTES)
     pieces = 2 + JOURNAL_BYTES // PIECE_BYTES

@@ -1,5 +1,5 @@
-"""A server that is told to stop, or a client that hangs up, during a call: the call is done or it
-is not, and the same key shows which.
+"""A server is stopped or a client disconnects during a call. The call is done or not, and the same
+key shows which.
 
 Open streams: tests/security/test_streams.py; jobs: tests/integration/tasks/test_worker.py; clients
 that never finish: tests/api/test_request_validation.py; tasks: tests/api/test_a2a_faults.py.
@@ -27,7 +27,7 @@ async def stored(call: Caller) -> bool:
 
 
 async def at_work(server: Server, token: str) -> "asyncio.Task[bool]":
-    """Yield a store that was received and waits for the database."""
+    """Start a store, and return once the server has received it and waits for the database."""
 
     async def store() -> bool:
         async with calling(server.address, token) as call:
@@ -35,7 +35,7 @@ async def at_work(server: Server, token: str) -> "asyncio.Task[bool]":
 
     task = asyncio.create_task(store())
     async with httpx2.AsyncClient() as http:
-        for _ in range(20):  # what was sent before has arrived
+        for _ in range(20):  # What was sent before has arrived.
             assert (await http.get(f"{server.address}/health")).status_code == 200
     assert not task.done()
     return task
@@ -44,7 +44,7 @@ async def at_work(server: Server, token: str) -> "asyncio.Task[bool]":
 async def test_a_call_under_way_is_finished_by_a_server_that_is_told_to_stop(
     database: Path | str,
 ) -> None:
-    """No new caller is admitted, and the server ends with 0."""
+    """The server accepts no new caller, and exits with 0."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0, embedder="none", drain_s=10) as server:
         async with calling(server.address, token) as call:
@@ -74,7 +74,7 @@ async def test_a_call_under_way_is_finished_by_a_server_that_is_told_to_stop(
 async def test_a_client_that_hangs_up_in_the_midst_of_a_call_leaves_all_of_it_or_nothing(
     database: Path | str,
 ) -> None:
-    """And the same key shows whether it was done, and does it once."""
+    """The same key shows whether the call was done, and does it once."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0, embedder="none") as server:
         async with held(database):

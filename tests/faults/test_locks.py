@@ -1,5 +1,5 @@
-"""Another program holds a lock, or a client sends the same call at the same time: a call waits for
-a limited time, and a call that was sent twice is done once.
+"""If another program holds a lock, a call waits for a limited time. If a client sends the same call
+twice at the same time, it is done once.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 
 TEXT = "Alice: I live in Lisbon."
 CALLS = 100
-# The time that a driver waits for a lock, and a little more.
+# This is a little more than a driver waits for a lock.
 PATIENCE_S = 7.0
 
 
@@ -63,13 +63,13 @@ async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_wa
 async def test_whoever_reads_and_then_writes_is_not_overtaken(
     open_app: Open, database: Path
 ) -> None:
-    """SQLite refuses, without waiting, a transaction that begins to write after another has written
-    since its beginning. Ours take the lock when they begin.
+    """SQLite refuses at once a transaction that begins to write after another has written since its
+    start. Ours take the lock when they start.
     """
     async with open_app() as application:
         await enter(application)
         with closing(sqlite3.connect(database, isolation_level=None)) as other:
-            other.execute("BEGIN")  # the control
+            other.execute("BEGIN")  # The control.
             other.execute("SELECT * FROM namespaces").fetchall()
             await remember(application, TEXT)
             with pytest.raises(sqlite3.OperationalError) as caught:
@@ -86,7 +86,7 @@ async def test_whoever_reads_and_then_writes_is_not_overtaken(
 
 
 def test_only_the_drivers_begin_transactions() -> None:
-    """No other code can begin a transaction that only later writes."""
+    """No other code can begin a transaction that writes only later."""
     begins = re.compile(r"""["'](?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT)\b""")
     found = {
         str(path.relative_to(ROOT))
@@ -98,7 +98,7 @@ def test_only_the_drivers_begin_transactions() -> None:
         "recall_server/storage/postgres/driver.py",
         "recall_server/storage/postgres/connection.py",
         "recall_server/storage/sqlite/driver.py",
-        # This one reads the schema of a copy.
+        # This module reads the schema of a copy.
         "recall_server/storage/sqlite/backup.py",
     }
 
@@ -106,7 +106,7 @@ def test_only_the_drivers_begin_transactions() -> None:
 async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode(
     open_app: Open,
 ) -> None:
-    """And one memory is made of it. (With one replica: tests/integration/memory/test_ingest.py.)"""
+    """One memory is made of it. tests/integration/memory/test_ingest.py tests one replica."""
     async with open_app() as first, open_app() as second:
         await enter(first)
         answers = await asyncio.gather(
@@ -124,7 +124,7 @@ async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode
 async def test_of_two_texts_with_one_key_at_once_one_is_kept_and_the_other_refused(
     open_app: Open,
 ) -> None:
-    """With two replicas. The refused call leaves no rows."""
+    """The test has two replicas. The refused call leaves no rows."""
     texts = [TEXT, "Alice: I live in Porto."]
     async with open_app() as first, open_app() as second:
         await enter(first)

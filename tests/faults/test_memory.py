@@ -1,4 +1,4 @@
-"""A body that takes more memory than there is: its sender gets an error, others an answer."""
+"""If a body needs more memory than there is, its sender gets an error, and others get answers."""
 
 import resource
 from pathlib import Path
@@ -26,7 +26,7 @@ def used_bytes(process: Process) -> int:
 async def test_without_the_memory_for_a_body_it_is_refused_and_the_server_lives(
     database: Path | str,
 ) -> None:
-    """On each protocol, repeatedly; and with the memory the body is read."""
+    """The test repeats this on each protocol. With enough memory the body is read."""
     token = (await new_token(database, ALICE))["token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     async with (

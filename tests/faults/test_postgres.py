@@ -1,4 +1,4 @@
-"""A Postgres that ends connections, hangs, is full or refuses: acknowledged data is there once, a
+"""A Postgres that ends connections, hangs, is full or refuses: acknowledged data is stored once, a
 call ends in time, and the next one works.
 """
 
@@ -59,7 +59,7 @@ async def test_a_connection_that_was_ended_meanwhile_is_replaced(url: str, clock
 async def test_a_connection_that_is_ended_in_a_transaction_leaves_nothing_of_it(
     url: str, clock: Clock
 ) -> None:
-    """It ends inside of the transaction, and at the commit."""
+    """It ends within the transaction, or at the commit."""
     async with living(url, clock) as built:
         await enter(built)
 
@@ -127,7 +127,7 @@ async def test_a_network_that_swallows_everything_holds_nobody_for_long(
 async def test_a_caller_who_gives_up_on_a_silent_network_is_let_go(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a call does at its deadline."""
+    """A call does so at its deadline."""
     monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
@@ -171,7 +171,7 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
                 await hold(ALICE)
             with pytest.raises(DatabaseUnavailable, match="one namespace"):
                 await remember(built, TEXT)
-            await built.check()  # the others are served
+            await built.check()  # Other namespaces are served.
             for number in range(driver.POOL_SIZE - driver.EACH_MAX):
                 await hold(f"other-{number}")
             began = loop.time()
@@ -225,7 +225,7 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
                 await raw.fetch("SELECT pg_advisory_xact_lock(1)", {})
 
         changing = asyncio.create_task(change())
-        # It waits first, so it is the one whose patience ends first.
+        # It waits first, so Postgres ends this one.
         await until(lambda: _somebody_waits(url), WITHIN_S, "it waits")
         await other.execute("SELECT pg_advisory_xact_lock(2)")
         with pytest.raises(DatabaseUnavailable, match="in the way"):
@@ -255,7 +255,7 @@ async def test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhi
                     await raw.fetch("SELECT 1", {})
 
         with pytest.raises(DatabaseUnavailable, match="in the way"):
-            await change()  # the control
+            await change()  # The control.
         changing = asyncio.create_task(change())
         await until(lambda: _somebody_waits(url), WITHIN_S, "its commit waits")
         changing.cancel()
@@ -284,7 +284,7 @@ async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
             with pytest.raises(DatabaseUnusable, match=r"may not do that.*own the schema"):
                 async with living(weak, clock):
                     pass
-            async with living(fresh, clock):  # the control
+            async with living(fresh, clock):  # The control.
                 pass
         finally:
             with psycopg.connect(fresh, autocommit=True) as raw:
@@ -301,7 +301,7 @@ async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
 
 
 async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) -> None:
-    """Waits for a lock, statements, and transactions that are idle."""
+    """Limits exist for waits for a lock, for statements, and for idle transactions."""
     found = []
     async with living(url, clock) as built:
         for write in (True, False):
@@ -323,8 +323,8 @@ async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) 
 async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
     clock: Clock,
 ) -> None:
-    """All of its processes end when something is reported as done, and only what they have written
-    is left. No process of ours is restarted.
+    """All of its processes end right after a commit, so only written data is left. No process of
+    ours is restarted.
     """
     with own_postgres() as (server, restart), server.database() as url:
         async with living(url, clock) as built:
@@ -347,15 +347,15 @@ async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
 
     assert again.cached
     assert kept == [TEXT, "I like tea."]
-    # The control: with the setting that `recall doctor` warns of, it is reported as done and is
-    # not.
+    # The control: with the setting that `recall doctor` warns of, Postgres confirms a commit that
+    # it then loses.
     assert left == kept
 
 
 async def test_callers_who_give_up_at_any_moment_leave_their_connections_sound(
     url: str, clock: Clock
 ) -> None:
-    """Also during a commit, which ends before another caller uses its connection: two at once
+    """A commit ends before another caller gets its connection. Two callers on one connection once
     crashed the process.
     """
     rng, kept = random.Random(20261122), set[str]()

@@ -1,6 +1,4 @@
-"""A query that would never end is stopped in time, its connection stays usable, and nobody else
-waits for it.
-"""
+"""An endless query is stopped in time, its connection works on, and nobody else waits for it."""
 
 import asyncio
 from dataclasses import replace
@@ -53,7 +51,7 @@ async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connecti
 async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
     open_app: Open, by_itself: bool
 ) -> None:
-    """As at the deadline of a call, the readers are free for others."""
+    """The readers are free for others, as after the deadline of a call."""
     async with open_app(query_s=WITHIN_S) as application, asyncio.timeout(WITHIN_S / 2):
         await enter(application)
         for _ in range(MANY):
@@ -65,7 +63,7 @@ async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
 
 
 async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve) -> None:
-    """On each protocol it gets 503 and a code, and the next call is served."""
+    """Each protocol answers 503 with a code, and the next call is served."""
     headers, body = request("tools/call", {"name": "inspect_memories"}, modern=False)
     async with serve(query_s=0.1) as running, running.http(await running.token()) as http:
         store = running.application.store

@@ -1,5 +1,5 @@
-"""A standby beside the primary: callers get the current state, and after a failover acknowledged
-data is there and writing works.
+"""A standby next to the primary: callers get the current state, and after a failover acknowledged
+data is there and writes work.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
         with pytest.raises(Unauthenticated):
             await built.services.access.verify(token)
     with psycopg.connect(lagging.two) as behind:
-        shown = behind.execute("SELECT * FROM api_tokens").fetchall()  # the control
+        shown = behind.execute("SELECT * FROM api_tokens").fetchall()  # The control.
     with pytest.raises(DatabaseUnavailable, match="takes writes: each is a standby"):
         async with open_application(settings_for(lagging.two), embedder=HashEmbedder(), now=clock):
             pass
@@ -65,7 +65,7 @@ async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
 async def test_after_a_failover_all_that_was_acknowledged_is_there_and_more_is_taken(
     pair: Cluster, clock: Clock
 ) -> None:
-    """With a synchronous standby, the primary falls during writes. No process is restarted."""
+    """The primary fails during writes and has a synchronous standby. No process is restarted."""
     kept: list[str] = []
     async with open_application(
         settings_for(pair.both), embedder=HashEmbedder(), now=clock
@@ -88,7 +88,7 @@ async def test_after_a_failover_all_that_was_acknowledged_is_there_and_more_is_t
             await asyncio.to_thread(pair.fall)
             with pytest.raises(DatabaseUnavailable):
                 await writing
-        with pytest.raises(DatabaseUnavailable):  # nobody is the primary
+        with pytest.raises(DatabaseUnavailable):  # There is no primary.
             await built.check()
         await asyncio.to_thread(pair.promote)
         await _writable(built)

@@ -1,4 +1,4 @@
-"""Background work goes on after an unexpected error; if it cannot, the server reports it."""
+"""Background work continues after an unexpected error. If it cannot, the server reports it."""
 
 import ast
 import asyncio
@@ -31,7 +31,7 @@ TEXT = "Ben: I keep a heron in the garden."
 
 @asynccontextmanager
 async def without(application: Application, table: str) -> AsyncIterator[None]:
-    """Remove a table for the block, as a failed migration would; no error of ours names that."""
+    """Remove a table for the block, as a failed migration would. No error of ours names that."""
     driver = application.store.driver
     async with driver.migration() as raw:
         await raw.script(f"ALTER TABLE {table} RENAME TO put_away")
@@ -63,7 +63,7 @@ async def told(application: Application) -> tuple[list[str], list[str]]:
 async def test_a_worker_survives_what_it_does_not_expect_and_tells(
     open_app: Open, clock: Clock
 ) -> None:
-    """The control: when the fault is gone, the worker does its job, and nothing is reported."""
+    """The control: once the fault is gone, the worker does its job, and nothing is reported."""
     async with open_app(extractor=Scripted(), worker_poll_s=0.01) as application:
         await enter(application)
         hurried(application)
@@ -92,7 +92,7 @@ async def test_a_worker_survives_what_it_does_not_expect_and_tells(
 
 
 async def test_work_is_begun_anew_until_it_returns(open_app: Open) -> None:
-    """After each kind of error; only work that fails repeatedly is reported."""
+    """It starts again after each kind of error. Only work that fails repeatedly is reported."""
     errors: list[Exception] = [
         KeyError("a"),
         Unavailable("Not now."),
@@ -195,7 +195,7 @@ UNSUPERVISED = {
 
 
 def started() -> Iterator[tuple[str, str]]:
-    """Return what is started to run beside its caller, with the function that starts it."""
+    """Yield what is started beside its caller, with the function that starts it."""
     for path in Path(recall_server.__file__).parent.rglob("*.py"):
         yield from _started(ast.parse(path.read_text("utf-8")), "")
 

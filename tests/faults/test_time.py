@@ -1,4 +1,4 @@
-"""The clock of a machine is put forward or back: nothing is lost, and nothing is done twice."""
+"""The clock of a machine is moved forward or back. Nothing is lost, and nothing is done twice."""
 
 from datetime import timedelta
 
@@ -96,9 +96,7 @@ async def test_ids_of_a_clock_that_stands_still_or_goes_back_are_all_different(
 async def test_a_token_ends_when_its_time_has_come_and_not_before(
     open_app: Open, clock: Clock
 ) -> None:
-    """A clock that is put forward and back again does not end a token for good that nobody has
-    sent.
-    """
+    """A token does not end because a clock was moved forward and back while nobody sent it."""
     async with open_app() as application:
         line = entry(application)
         token, _ = await application.services.access.issue(

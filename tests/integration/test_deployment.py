@@ -1,5 +1,5 @@
-"""The samples of an installation: what they set are settings, and they give away no right that they
-need not. The commands of the image and of the unit are run as they stand there.
+"""The sample installations use only existing settings, and grant no right that they do not need.
+The commands of the image and of the unit run as they are written.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ def test_the_unit_leaves_time_to_stop_and_has_no_rights() -> None:
 
 
 def lacks(program: str, command: str) -> bool:
-    """Docker comes without its plugin too."""
+    """Docker may lack its plugin."""
     asked = subprocess.run(
         [program, *([command] if program == "docker" else []), "version"],
         capture_output=True,
@@ -133,7 +133,7 @@ def test_the_program_itself_takes_its_file(program: str, arguments: tuple[str, .
 
 
 def of_image(folder: Path, **given: object) -> dict[str, object]:
-    """The settings that the image makes, with `folder` in the place of its volume."""
+    """Return the settings of the image, with `folder` instead of its volume."""
     [line] = [
         one for one in (ROOT / "Dockerfile").read_text("utf-8").splitlines() if one[:4] == "ENV "
     ]
@@ -150,7 +150,7 @@ def of_image(folder: Path, **given: object) -> dict[str, object]:
 async def test_the_image_is_put_on_either_engine_by_its_environment(
     database: Path | str, tmp_path: Path, command: str
 ) -> None:
-    """And its health check passes, of a worker too. Only the ports are others here."""
+    """Its health check passes, for a worker too. Only the ports differ."""
     folder = tmp_path if isinstance(database, Path) else tmp_path / "data"
     folder.mkdir(mode=0o700, exist_ok=True)
     port, probe = free_port(), free_port()

@@ -1,4 +1,4 @@
-"""How much more a database takes each day, as far as it can be read from what is stored."""
+"""The daily growth of a database, estimated from what is stored."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ DAY = timedelta(days=1)
 
 
 async def test_growth_is_that_of_the_last_days_by_kind(open_app: Open, clock: Clock) -> None:
-    """A fifth of the texts came in the last week, and nothing in the weeks that follow."""
+    """A fifth of the texts came in the last week, and none in the following weeks."""
     async with open_app() as application:
         await enter(application)
         for number in range(8):
@@ -31,7 +31,7 @@ async def test_growth_is_that_of_the_last_days_by_kind(open_app: Open, clock: Cl
         idle = await doctor.sizes(application)
 
     for kind in ("texts", "memories", "embeddings", "words", "audit"):
-        # A database of one day has grown by all of it in that day.
+        # A database that is one day old has grown by all of its size in that day.
         assert first[kind].bytes_a_day == first[kind].bytes > 0
         assert idle[kind].bytes_a_day == 0
     assert later["texts"].bytes_a_day == pytest.approx(later["texts"].bytes / 5 / 7, rel=0.05)

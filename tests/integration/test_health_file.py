@@ -1,4 +1,4 @@
-"""The health file of a process is fresh while its background work goes on."""
+"""The health file of a process is fresh while its background work runs."""
 
 import asyncio
 import contextlib
@@ -43,14 +43,14 @@ async def test_a_process_has_a_health_file_until_it_is_stopped(
 async def test_the_file_grows_old_when_the_loops_have_stopped(
     open_app: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control is the same process while they turn."""
+    """The control is the same process while the loops run."""
     path = tmp_path / "health"
     monkeypatch.setattr(lifecycle, "HEALTH_S", 0.01)
     monkeypatch.setattr(lifecycle, "STALE_S", 0.2)
 
     async def written_anew() -> bool:
         os.utime(path, (0, 0))
-        await asyncio.sleep(0.05)  # several times as long as between two writes
+        await asyncio.sleep(0.05)  # This is several times the interval of writes.
         return path.stat().st_mtime > 0
 
     async with (

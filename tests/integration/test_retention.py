@@ -1,4 +1,4 @@
-"""Jobs and tokens that have ended are kept for their days, and no longer."""
+"""Ended jobs and tokens are kept for the set number of days, and no longer."""
 
 from datetime import timedelta
 
@@ -42,7 +42,7 @@ async def accessors(application: Application) -> set[str]:
 
 
 async def test_a_job_that_has_ended_is_kept_for_its_days(open_app: Open, clock: Clock) -> None:
-    """What is due, under way or given up for a key that was rejected stays, and so do memories."""
+    """Jobs that are due, running or stopped for a rejected key stay. Memories stay too."""
     async with open_app(job_days=30) as application:
         await enter(application)
         await remember(application, "Ann: I live in Lisbon.")
@@ -73,7 +73,7 @@ async def test_a_job_that_has_ended_is_kept_for_its_days(open_app: Open, clock: 
 async def test_a_token_that_has_ended_is_unknown_after_its_days(
     open_app: Open, clock: Clock
 ) -> None:
-    """It is refused as before; what it began, and what it issued, is gone before it."""
+    """It is refused as before. Its children and everything that it started are removed first."""
     async with open_app(ended_token_days=30) as application:
         await enter(application)
         token, info = await issued(application)

@@ -1,4 +1,4 @@
-"""What a command has to load before it does anything: the rest is paid for by whoever waits."""
+"""A command loads only what it needs, since a person waits for it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ HEAVY = (
     *("mcp", "a2a", "google.protobuf", "anthropic", "openai", "uvicorn"),
     "starlette.applications",
 )
-# And what only some settings, or some texts, have need of.
+# Only some settings or some texts need these.
 ON_USE = (
     "psycopg",
     "kingfisher_sdk",
@@ -22,7 +22,7 @@ ON_USE = (
     "recall_server.integrations.extraction.rules.reader",
 )
 
-# One after the other in one process: what it has not loaded at the end, none has.
+# All commands run in one process. A module that is not loaded at the end was loaded by none.
 RUN = """
 import json, sys
 from recall_server.cli.commands import app
@@ -32,7 +32,7 @@ for command in sys.argv[1:]:
 """
 
 
-# What `recall worker` goes on in.
+# `recall worker` runs this.
 WORK = """
 import json, sys
 import recall_server.lifecycle
@@ -41,7 +41,7 @@ print(json.dumps(sorted(sys.modules)))
 
 
 def loaded(folder: Path, run: str, *commands: str) -> list[set[str]]:
-    """What is loaded after each of the commands."""
+    """Return the modules that are loaded after each command."""
     folder.chmod(0o700)
     done = subprocess.run(
         [sys.executable, "-c", run, *commands],
@@ -69,7 +69,7 @@ COMMANDS = (
 )
 
 
-def test_a_command_that_serves_nobody_loads_no_door(tmp_path: Path) -> None:
+def test_a_command_that_serves_nobody_loads_no_protocol(tmp_path: Path) -> None:
     found = loaded(tmp_path, RUN, *COMMANDS)
 
     for command, modules in zip(COMMANDS, found, strict=True):
@@ -78,7 +78,7 @@ def test_a_command_that_serves_nobody_loads_no_door(tmp_path: Path) -> None:
         assert not modules.intersection(ON_USE), command
 
 
-def test_a_worker_loads_no_door(tmp_path: Path) -> None:
+def test_a_worker_loads_no_protocol(tmp_path: Path) -> None:
     (found,) = loaded(tmp_path, WORK)
 
     assert "recall_server.worker" in found

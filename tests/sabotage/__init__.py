@@ -1,4 +1,5 @@
-"""Breaks the product on purpose, one control at a time, and checks that the tests notice.
+"""This program breaks the product on purpose, one control at a time, and checks that the tests
+notice.
 
-A test that stays green whatever the product does proves nothing: `make sabotage`.
+A test that passes whatever the product does proves nothing: `make sabotage`.
 """

@@ -21,21 +21,21 @@ from tests.sabotage.tree import copy_of, copy_of_project
 from tests.support.engines import running_postgres
 from tests.support.runtime import NOON
 
-# Of the control, which runs all tests that are named.
+# The limit for the control, which runs all named tests.
 CONTROL_S = 600.0
 BREAKAGE_S = 120.0
 LINES_SHOWN = 40
 
 
 def sabotage(tree: Path, postgres: str, breakage: Breakage) -> Rows:
-    """Its tests, in a copy of `tree` that it has broken."""
+    """Break a copy of `tree`, and run the tests of the breakage there."""
     with copy_of(tree) as broken:
         breakage.apply(broken)
         return run(broken, breakage.red, postgres, BREAKAGE_S)
 
 
 def unnoticed(breakage: Breakage, rows: Rows) -> str:
-    """Why the breakage does not count as noticed; empty where it does."""
+    """Return why the breakage does not count as noticed, or nothing if it does."""
     if rows.code is None:
         return f"its tests did not end within {BREAKAGE_S:.0f} s"
     if rows.code != FAILED:
@@ -80,7 +80,7 @@ def _asked() -> tuple[list[Breakage], int]:
 
 
 def _control(tree: Path, postgres: str, chosen: Sequence[Breakage], jobs: int) -> bool:
-    """Whether all tests are green that should turn red. What is compiled here serves all copies."""
+    """Return True if all tests pass that should fail later. All copies use what is compiled here."""
     tests = list(dict.fromkeys(test for one in chosen for test in one.red))
     parts = [tests[number::jobs] for number in range(min(jobs, len(tests)))]
     green, started = 0, time.monotonic()
@@ -96,7 +96,9 @@ def _control(tree: Path, postgres: str, chosen: Sequence[Breakage], jobs: int) -
 
 
 async def _make_roles(url: str) -> None:
-    """The roles are the server's: two that migrate a database at once would both make them."""
+    """Make the roles, which belong to the server: two migrations at the same time would both make
+    them.
+    """
     driver = driver_for(url)
     await driver.open()
     await migrate(driver, shipped("migrations"), NOON)
@@ -104,7 +106,7 @@ async def _make_roles(url: str) -> None:
 
 
 def _all(tree: Path, postgres: str, chosen: Sequence[Breakage], jobs: int) -> int:
-    """How many stayed unnoticed."""
+    """Return how many breakages stayed unnoticed."""
     holes = 0
     width = max(len(one.name) for one in chosen)
     with ThreadPoolExecutor(jobs) as pool:

@@ -1,10 +1,10 @@
-"""The audit log: written with the effect that it records, and evidence that cannot be forged."""
+"""The audit log is written with the effect that it records, and its evidence cannot be forged."""
 
 from tests.sabotage.breakage import Breakage
 from tests.sabotage.changes import Argument, Body, Forgets, Never, Replaced, Value, Without
 from tests.sabotage.queries import Statement
 
-# The record is written when the transaction of its effect has ended.
+# The record is written after the transaction of its effect.
 BY_ITSELF = """
 async def transaction(self, namespace, *, entry=None, erasing=False, **given):
     async with self._original_transaction(

@@ -11,8 +11,8 @@ from tests.sabotage.queries import SQL, Rewrite
 
 @dataclass(frozen=True)
 class Breakage:
-    """`symbol` is changed as `becomes` says, and each of `red` (a test's node id, of all its rows
-    or of one) must then have a row that fails.
+    """Change `symbol` as `becomes` says. Then each test of `red` (a node id, of all its rows or of
+    one) must have a row that fails.
 
     A symbol is `module:Class.method` (a function, a class or a constant of a module), `query:name`
     (a named query) or the path of a migration.
@@ -25,7 +25,7 @@ class Breakage:
     red: tuple[str, ...]
 
     def broken(self, root: Path) -> tuple[Path, str]:
-        """The file that has the symbol, and its text, broken. Raises `Outdated`."""
+        """Return the file with the symbol, and its broken text. Raises `Outdated`."""
         try:
             return (
                 self._python(root) if self.symbol.startswith("recall_server.") else self._sql(root)
@@ -38,7 +38,7 @@ class Breakage:
     def apply(self, root: Path) -> None:
         """Break the tree at `root`."""
         path, text = self.broken(root)
-        # Compiled, it would be taken for unchanged where size and second are the same.
+        # Python would use the compiled file if size and second were the same.
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
         path.write_text(text, "utf-8")
@@ -79,7 +79,7 @@ class Breakage:
 
 
 def _found(tree: ast.Module, names: list[str], symbol: str) -> ast.stmt:
-    """The definition or assignment that a dotted name stands for."""
+    """Return the definition or assignment with a dotted name."""
     body, found = tree.body, None
     for name in names:
         found = next((one for one in body if name in _names(one)), None)

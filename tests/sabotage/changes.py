@@ -1,7 +1,7 @@
 """Changes of a function, a class or a constant, by its syntax tree.
 
-A change finds its place by the names that stand there, never by how the line is written, and raises
-`Outdated` unless there is exactly one such place.
+A change finds its place by the names in it, never by how the line is written, and raises `Outdated`
+unless there is exactly one such place.
 """
 
 import ast
@@ -11,12 +11,12 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# What stands for the expression that a change replaces.
+# This name is the expression that a change replaces.
 ORIGINAL = "original"
 
 
 class Outdated(Exception):
-    """A breakage does not fit the code any more; the message says where."""
+    """A breakage no longer fits the code. The message says where."""
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ class Change(Protocol):
 
 
 class Body:
-    """A function does nothing but this."""
+    """Replace the body of a function by this code."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -36,7 +36,7 @@ class Body:
 
 
 class Replaced:
-    """Another function stands in the place of a method, which is `_original_NAME` now."""
+    """Replace a method by another function, which can call `_original_NAME`."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -49,14 +49,14 @@ class Replaced:
             raise Outdated(f"the function in place of {function.name} is named {other.name}.")
         kept = copy.deepcopy(function)
         kept.name = f"_original_{function.name}"
-        # Both in one statement, so that whatever holds the first has the second too.
+        # Both are in one statement, so that whatever holds the first has the second too.
         both = ast.If(test=ast.Constant(value=True), body=[kept, other], orelse=[])
         other.decorator_list = copy.deepcopy(function.decorator_list)
         _become(function, both)
 
 
 class Value:
-    """A constant is this; `original` in it is what it was."""
+    """Set a constant to this. `original` in the code is its old value."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -68,7 +68,7 @@ class Value:
 
 
 class Entry:
-    """In a literal dictionary, what stands under a key is this."""
+    """Set the value of a key in a literal dictionary."""
 
     def __init__(self, key: str, code: str) -> None:
         self.key, self.code = key, code
@@ -86,7 +86,7 @@ class Entry:
 
 
 class Element:
-    """A literal tuple, list or set lacks the elements that are this name or this text."""
+    """Remove the elements with this name or text from a literal tuple, list or set."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -107,7 +107,7 @@ class Element:
 
 
 class Without:
-    """The statement in which these names stand is not carried out."""
+    """Remove the statement with these names."""
 
     def __init__(self, *names: str) -> None:
         self.names = set(names)
@@ -123,8 +123,8 @@ class Without:
 
 
 class OnlyIf:
-    """An `if` asks for something more. It is the one in whose condition, or in the first line of
-    whose body, these names stand.
+    """Add a condition to the `if` that has these names in its condition or in the first line of its
+    body.
     """
 
     def __init__(self, *names: str, code: str) -> None:
@@ -142,16 +142,14 @@ class OnlyIf:
 
 
 class Never(OnlyIf):
-    """An `if` is never entered, though what it asks is asked."""
+    """Never enter an `if`, although its condition is evaluated."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(*names, code="False")
 
 
 class Forgets:
-    """Of what is joined by `and`, `or`, `&` or `|`, the part in which the name stands is left out:
-    the smallest such part.
-    """
+    """Remove the smallest part with this name from a chain of `and`, `or`, `&` or `|`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -175,7 +173,7 @@ class Forgets:
 
 
 class Instead:
-    """Something else stands in the place of a call, and of the `await` before it."""
+    """Replace a call, and the `await` before it."""
 
     def __init__(self, call: str, code: str) -> None:
         self.call, self.code = call, code
@@ -188,7 +186,7 @@ class Instead:
 
 
 class Unwrapped:
-    """In the place of a call stands what it is called with: its first argument, or its object."""
+    """Replace a call by its first argument, or by its object."""
 
     def __init__(self, call: str) -> None:
         self.call = call
@@ -200,8 +198,8 @@ class Unwrapped:
 
 
 class Argument:
-    """A call is given this for an argument, named or counted; None: it is not given. Of several
-    calls it is the one that is given the argument already.
+    """Set an argument of a call, by name or by number; None removes it. Of several calls, take the
+    one that has the argument already.
     """
 
     def __init__(self, call: str, which: str | int, code: str | None) -> None:
@@ -228,7 +226,7 @@ class Argument:
 
 
 def mentions(node: ast.AST) -> set[str]:
-    """The names, attributes and texts that stand there."""
+    """Return the names, attributes and texts in a node."""
     found: set[str] = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Name):
@@ -273,7 +271,7 @@ def _function(node: ast.stmt) -> Function:
 
 def _expression(code: str, original: ast.expr | None) -> ast.expr:
     class Put(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:  # named by ast
+        def visit_Name(self, node: ast.Name) -> ast.expr:  # The name is set by ast.
             return original if original is not None and node.id == ORIGINAL else node
 
     tree = ast.parse(code, mode="eval")
@@ -289,7 +287,7 @@ def _only(found: Sequence[T], what: str) -> T:
 
 
 def _become(node: ast.AST, other: ast.AST) -> None:
-    """Let `node`, wherever it hangs in its tree, be a copy of the other."""
+    """Turn `node` into a copy of the other, wherever it is in its tree."""
     other = copy.deepcopy(other)
     node.__class__ = other.__class__
     node.__dict__.clear()

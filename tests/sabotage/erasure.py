@@ -12,7 +12,7 @@ from tests.sabotage.changes import (
 )
 from tests.sabotage.queries import Text, Unfiltered
 
-# Whether it touched a row, and so whose job it is now, is not asked.
+# This version does not check whether it has changed a row, and so whose job it is.
 ADVANCE_UNFENCED = """
 await self._bound.send(
     "advance_job",

@@ -10,16 +10,16 @@ SQL = "recall_server/storage/sql"
 
 @dataclass(frozen=True)
 class Rewrite:
-    """How SQL is broken."""
+    """A way to break SQL."""
 
     def of(self, text: str) -> str:
-        """The text, broken. Raises `Outdated`."""
+        """Return the broken text. Raises `Outdated`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Text(Rewrite):
-    """Another text, of both engines."""
+    """Replace the text for both engines."""
 
     text: str
 
@@ -28,7 +28,7 @@ class Text(Rewrite):
 
 
 class Unfiltered(Rewrite):
-    """What the query compares these columns with does not matter. `p.topic`: of that alias only."""
+    """Remove the comparisons of these columns; `p.topic` means the alias `p` only."""
 
     def __init__(self, *columns: str) -> None:
         self.columns = columns
@@ -45,7 +45,7 @@ class Unfiltered(Rewrite):
 
 @dataclass(frozen=True)
 class Unscoped(Rewrite):
-    """The access scope of the table with this alias does not matter."""
+    """Remove the access scope of the table with this alias."""
 
     alias: str
 
@@ -59,7 +59,7 @@ class Unscoped(Rewrite):
 
 @dataclass(frozen=True)
 class Statement(Rewrite):
-    """In a migration, which is never edited, `old` becomes `new`."""
+    """Replace `old` by `new` in a migration, which is never edited otherwise."""
 
     old: str
     new: str

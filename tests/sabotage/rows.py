@@ -1,4 +1,4 @@
-"""Runs tests of a copy of the project, and reports which rows of them are red."""
+"""Run tests of a copy of the project, and report which of their rows fail."""
 
 import os
 import signal
@@ -16,8 +16,8 @@ FAILED = 1
 
 @dataclass(frozen=True)
 class Rows:
-    """How a run of pytest ended: its exit code (None: it took too long), the rows that passed and
-    those that failed, and what it printed. A row that did not get as far as its test is in neither.
+    """The result of a run of pytest: its exit code (None: it took too long), the rows that passed
+    and those that failed, and its output. A row that did not reach its test is in neither.
     """
 
     code: int | None
@@ -27,12 +27,12 @@ class Rows:
     output: str
 
     def red_of(self, test: str) -> list[str]:
-        """The red rows of a test, or of one of its rows."""
+        """Return the failed rows of a test, or of one of its rows."""
         return [row for row in self.red if row == test or row.startswith(f"{test}[")]
 
 
 def run(tree: Path, tests: Iterable[str], postgres: str, seconds_max: float) -> Rows:
-    """The tests as they stand in `tree`, on its own code."""
+    """Run the tests of `tree` on its own code."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="recall-rows-") as folder:
         report = Path(folder) / "rows.xml"

@@ -1,4 +1,4 @@
-"""The reads of a search, their limits, and the contents of its index."""
+"""The reads of a search, their limits, and the contents of the index."""
 
 from tests.sabotage.breakage import Breakage
 from tests.sabotage.changes import Argument, Element, Forgets, Value, Without

@@ -1,4 +1,4 @@
-"""Each breakage fits the code, and its tests exist; breaking it is for `make sabotage`."""
+"""Each breakage fits the code, and its tests exist. `make sabotage` runs them."""
 
 import ast
 import re
@@ -46,7 +46,7 @@ def test_the_tests_that_notice_a_breakage_exist(
     for test in breakage.red:
         file, _, name = test.partition("::")
         every_row, _, row = test.partition("[")
-        # Known only if the rows of that test are among what this run has collected.
+        # The rows are known only if this run has collected that test.
         rows = {
             one.nodeid for one in request.session.items if one.nodeid.startswith(f"{every_row}[")
         }

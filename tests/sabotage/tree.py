@@ -1,4 +1,4 @@
-"""Copies of the project, to be broken and thrown away."""
+"""Copies of the project, which are broken and deleted."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 
 def copy_of_project(to: Path) -> None:
-    """What git knows of, or would, as it stands in the working tree."""
+    """Copy every file of the working tree that git does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -23,7 +23,7 @@ def copy_of_project(to: Path) -> None:
         source, target = ROOT / name, to / name
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
-            # With its time, so that what was compiled of one copy serves the next.
+            # The time is kept, so that compiled files of one copy serve the next.
             shutil.copy2(source, target)
 
 

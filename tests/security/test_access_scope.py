@@ -1,4 +1,4 @@
-"""A token that is limited to a part of a namespace: the rest of it is as if it did not exist."""
+"""A token that is limited to a part of a namespace sees and changes nothing of the rest."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -51,7 +51,7 @@ async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def test_reading_shows_its_topics_only(running: Running, ann: httpx2.AsyncClient) -> None:
-    """In search by words and by vectors, lists, history, and counts."""
+    """The token finds only its topics: by words and vectors, in lists, histories and counts."""
     await data(ann, "store_memory", text="Dan: The lighthouse is red.", topic=HOME)
     everything = await data(ann, "get_memory_stats")
     lisbon = (await data(ann, "inspect_memories", topic=HOME))["memories"][0]["id"]
@@ -77,7 +77,7 @@ async def test_reading_shows_its_topics_only(running: Running, ann: httpx2.Async
 async def test_nothing_is_written_forgotten_or_replaced_elsewhere(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """Neither by a call, nor by the background work that follows."""
+    """Neither a call of the token nor the background work that follows it changes another topic."""
     before = await data(ann, "inspect_memories", topic=HOME)
     async with running.http(await running.token("alice", AT_WORK)) as http:
         assert await code(http, "store_memory", text=PORTO, topic=HOME) == "OUT_OF_REACH"
@@ -92,7 +92,7 @@ async def test_nothing_is_written_forgotten_or_replaced_elsewhere(
         assert "Porto" in str(await _found(http, "Porto"))
 
     assert await data(ann, "inspect_memories", topic=HOME) == before
-    # The positive control: without a limit the same words replace what was said at home.
+    # The positive control: a token without a limit replaces the memory of the other topic.
     await data(ann, "store_memory", text="Ann: I no longer live in Lisbon. I live in Faro.")
     await running.extract()
     assert "Lisbon" not in str(await data(ann, "inspect_memories", topic=HOME))
@@ -138,7 +138,9 @@ async def test_a_token_for_types_sees_these_and_nothing_that_has_none(
 async def test_tasks_and_questions_of_other_topics_are_not_there(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """On both bindings and on the plain routes; a task that shows two topics is of neither."""
+    """Both bindings and the plain routes hide them, and a task that shows two topics is hidden
+    too.
+    """
     async with running.http(await running.token("alice", AT_WORK)) as http, at_work(running):
         all_, own = Wire(ann), Wire(http)
         home = await all_.task({"data": {"text": PORTO, "topic": HOME}}, now=False)

@@ -1,4 +1,4 @@
-"""What a caller without a token can make the server do: little, and nothing that others notice."""
+"""A caller without a token causes little work, and nobody else notices it."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ from tests.support.models import Gate
 from tests.support.server import WITHIN_S, Running, Serve
 from tests.support.sockets import answered, connected, head, rest, statuses
 
-# Lists that end more often than they begin: a parser that counts each end of a list is busy for
-# more than a second.
+# Lists that end more often than they begin. A parser that counts each end of a list needs more
+# than a second for them.
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 STRINGS = b"[" + b"[]," * 70 + b'""' * 1_000_000
 CLOSE = "Connection: close"
@@ -36,8 +36,8 @@ def posted(path: str, *lines: str) -> bytes:
 @on_sqlite
 @pytest.mark.parametrize("path", PROTOCOLS)
 async def test_a_body_is_not_waited_for_before_the_token_is_known(serve: Serve, path: str) -> None:
-    """The answer comes while the body has not ended, however its length is told. The control: with
-    a token the rest is waited for.
+    """The server refuses a call before its body has ended, whether the body has a length or comes
+    in chunks. The control: with a token the server waits for the rest.
     """
     part = b"[" * 100_000
     async with serve() as running:
@@ -63,7 +63,9 @@ async def test_a_body_is_not_waited_for_before_the_token_is_known(serve: Serve, 
 
 @on_sqlite
 async def test_a_body_of_unknown_length_that_nobody_reads_ends_its_connection(serve: Serve) -> None:
-    """It could go on for ever. The control: one that is read leaves the connection open."""
+    """Such a body may never end. The control: the connection stays open after a body that was
+    read.
+    """
     async with serve() as running:
         token = f"Authorization: Bearer {await running.token()}"
         chunk = b"2\r\n{}\r\n0\r\n\r\n"
@@ -94,7 +96,7 @@ def test_what_is_no_json_takes_no_longer_to_refuse_than_json_to_take(body: bytes
 
 @on_sqlite
 async def test_a_body_that_is_refused_counts_as_a_call(serve: Serve) -> None:
-    """Of its token; without one, as a bad token of its address."""
+    """It counts for its token. A call without a token counts as a bad token of its address."""
     async with serve(token_calls_per_minute=LIMIT, bad_tokens_per_minute=LIMIT) as running:
         found = {}
         for token in (None, await running.token()):
@@ -167,8 +169,9 @@ async def test_probes_are_never_refused_and_look_at_the_database_one_at_a_time(
 async def test_silent_connections_of_one_address_leave_the_others_their_places(
     serve: Serve,
 ) -> None:
-    """Whatever they have sent of a request. The control: one more of the same address is refused,
-    and what was served before is served on.
+    """The rest holds whatever part of a request the connections have sent. The control: one more
+    connection of the same address is refused, and the client that was served before is still
+    served.
     """
     begun = (b"", b"POST /mcp HT", head("Content-Length: 1000", method="POST", target="/mcp"))
     async with serve(connections_max=PLACES, header_s=60, body_s=60) as running:
@@ -192,7 +195,9 @@ async def test_silent_connections_of_one_address_leave_the_others_their_places(
 
 @on_sqlite
 async def test_an_address_gets_no_more_than_a_share_of_the_places(serve: Serve) -> None:
-    """Two of them come to have as many each, and none of either is closed for the other then."""
+    """Two addresses end up with equal shares. After that, no connection of one is closed for the
+    other.
+    """
     async with serve(connections_max=PLACES, header_s=60) as running, AsyncExitStack() as stack:
         for _ in range(PLACES):
             await stack.enter_async_context(connected(running))
@@ -212,7 +217,7 @@ async def test_an_address_gets_no_more_than_a_share_of_the_places(serve: Serve) 
 
 @on_sqlite
 async def test_a_request_that_is_served_is_not_closed_for_another_address(serve: Serve) -> None:
-    """Only what has no whole request is."""
+    """The server closes only connections that have not sent a whole request."""
     gate = Gate()
     async with serve(connections_max=1, embedder=gate) as running:
         token = await running.token()
@@ -229,7 +234,7 @@ async def test_a_request_that_is_served_is_not_closed_for_another_address(serve:
 
 
 async def gone(running: Running) -> None:
-    """Until the server has noticed that all connections are closed."""
+    """Wait until the server has noticed that all connections are closed."""
     async with asyncio.timeout(WITHIN_S):
         while statuses(await answered(running, head(CLOSE))) != [200]:
             pass

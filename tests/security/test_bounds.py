@@ -1,5 +1,5 @@
-"""The requests of one token cost others what their bytes cost, whatever their form: work and rows
-are counted, and do not grow with what was stored before.
+"""A request costs others what its size costs, in any form. The tests count work and rows; neither
+grows with what was stored before.
 """
 
 import time
@@ -20,7 +20,7 @@ from tests.support.counted import Calls, Counts, calls, counted, steps
 from tests.support.engines import on_sqlite
 from tests.support.runtime import NOON
 
-# The limits in the documents.
+# The documents state these limits.
 RELATED_MAX = 200
 WORK = Work("ep_1", NOON)
 LIKES, LIVES = "User: I like {}{}.", "User: I live in {}{}."
@@ -62,8 +62,9 @@ async def learned(application: Application, text: str, value: str) -> Counts:
 async def test_a_claim_is_compared_with_no_more_memories_than_is_allowed(
     open_app: Open, attribute: str, text: str
 ) -> None:
-    """For an attribute with many values, only memories with the same value are read; for one with a
-    single value, the newest. Control: an equal value is found, and a different one supersedes.
+    """For an attribute with many values, only memories with the same value are read. For an
+    attribute with a single value, only the newest are read. Control: an equal value is found, and
+    a different one supersedes.
     """
     async with open_app() as application:
         await enter(application)
@@ -87,7 +88,9 @@ async def test_a_claim_is_compared_with_no_more_memories_than_is_allowed(
 async def test_a_value_said_again_is_found_beyond_those_a_claim_is_compared_with(
     open_app: Open,
 ) -> None:
-    """For an attribute with a single value, of which more were kept. Control: another is new."""
+    """The attribute has a single value, and more memories of it were kept than are compared.
+    Control: another value is new.
+    """
     async with open_app() as application:
         await enter(application)
         await remember(application, "User: Hello there, good morning.")
@@ -102,8 +105,8 @@ async def test_a_value_said_again_is_found_beyond_those_a_claim_is_compared_with
 
 
 async def test_masking_lets_the_others_go_on_however_a_text_is_cut() -> None:
-    """A long text is masked in a thread, and many short ones with turns of other callers between
-    them. Control: one short text needs neither.
+    """A long text is masked in a thread. Between many short texts, other callers get their turn.
+    Control: one short text needs neither.
     """
     redactor = SecretRedactor()
     await redactor.ready()
@@ -122,7 +125,7 @@ async def test_masking_lets_the_others_go_on_however_a_text_is_cut() -> None:
 
 
 def test_so_many_dates_of_a_question_are_read() -> None:
-    """Control: the first ones are found."""
+    """Work stops growing after the first dates. Control: the first dates are found."""
     few, many = "in Dec 2021, " + "Dec " * 20, "in Dec 2021, " + "Dec " * 400
 
     assert len(periods(many, NOON)) == 1
@@ -135,7 +138,7 @@ def test_so_many_dates_of_a_question_are_read() -> None:
 
 @on_sqlite
 async def test_memories_are_grouped_beside_the_event_loop(open_app: Open) -> None:
-    """Control: it finds the same groups."""
+    """Control: the same groups are found."""
     async with open_app(embedder=None) as application:
         await enter(application)
         await remember(application, "User: Hello there, good morning.")
@@ -156,8 +159,8 @@ async def test_memories_are_grouped_beside_the_event_loop(open_app: Open) -> Non
 
 
 async def test_a_long_text_is_planned_before_the_transaction_that_writes(open_app: Open) -> None:
-    """And the time grows with its length only. Control: a short text is planned inside, and both
-    give the same plan.
+    """The work grows only with the length of the text. Control: a short text is planned inside the
+    transaction, and both ways give the same plan.
     """
 
     async def planned(facts: int) -> tuple[Counts, Calls]:

@@ -1,4 +1,4 @@
-"""A namespace uses the language model as much as it may in a day, and others go on."""
+"""A namespace may use the language model up to a daily budget, and does not affect others."""
 
 import asyncio
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ from tests.support.runtime import NOON, Clock
 
 BOB = Namespace("bob")
 DAY = int(NOON.timestamp() // 86_400)
-# What the script says that a call cost.
+# The script reports this cost for a call.
 CALL = 120
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something that costs tokens."""
+    """A piece of work that costs tokens."""
 
     call_tokens_max: int = 100
 
@@ -63,7 +63,9 @@ async def spent(store: Store, namespace: Namespace, day: int = DAY) -> int:
 async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(
     open_app: Open, clock: Clock
 ) -> None:
-    """Two calls fit, four texts came. All are found by their words; no call is made too many."""
+    """The budget allows two calls, and four texts came. Search finds all of them by their words,
+    and no call exceeds the budget.
+    """
     async with (
         models.ScriptedModel([ANSWER] * 3) as model,
         open_app(extractor=claude(model), model_tokens_per_day=LIMIT) as application,
@@ -112,7 +114,7 @@ async def test_a_task_waits_for_the_next_day_too(open_app: Open, clock: Clock) -
 
 
 async def test_calls_at_once_reserve_before_they_are_made(store: Store, clock: Clock) -> None:
-    """Control: where there is no limit, all are made at once, and nobody counts."""
+    """Control: without a limit, all calls are made at once, and nothing is counted."""
     await entered(store, ALICE)
     under_way, over = 0, asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Erasing a container as a whole: all that was put in it goes, and nothing else (ERS rows)."""
+"""Erasing a container erases everything that was put into it, and nothing else."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def erase(
 async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
     open_app: Open,
 ) -> None:
-    """The state before the container was filled is there afterwards, to the byte."""
+    """Afterwards the rows are the same, to the byte, as before the container was filled."""
     async with open_app() as application:
         await enter(application)
         for text, room in ((OTTER, BLUE), (SWAN, "")):
@@ -101,7 +101,9 @@ _ROOM = "SELECT stored_bytes, documents, words FROM namespaces WHERE namespace =
 async def test_an_unknown_container_gives_a_receipt_and_a_nameless_one_none(
     open_app: Open,
 ) -> None:
-    """No oracle, and no name that went missing erases what is in no container."""
+    """The answer does not show whether a container exists. An empty name does not erase the texts
+    that are in no container.
+    """
     async with open_app() as application:
         await enter(application)
         await put(application, SWAN, "")
@@ -121,7 +123,7 @@ async def test_an_unknown_container_gives_a_receipt_and_a_nameless_one_none(
 async def test_what_was_in_an_erased_container_is_refused_until_it_is_allowed(
     open_app: Open,
 ) -> None:
-    """With its old key too, in any container, and also for texts that only a task had."""
+    """It is refused with its old key too, in any container, and if only a task had the text."""
     async with open_app() as application:
         await enter(application)
         await put(application, HERON, RED, key="key")
@@ -132,7 +134,7 @@ async def test_what_was_in_an_erased_container_is_refused_until_it_is_allowed(
                 await put(application, HERON, room, key="key")
         with pytest.raises(ErasedContent):
             await start(application, "Cid: I row on the river daily.", RED)
-        await put(application, "Bea: I prefer the owl.", RED)  # the positive control
+        await put(application, "Bea: I prefer the owl.", RED)  # The positive control.
         await application.services.erase.allow(context(application), HERON)
         await put(application, HERON, RED, key="key")
         assert (await rows(application.store))["episodes"] == 2
@@ -141,8 +143,8 @@ async def test_what_was_in_an_erased_container_is_refused_until_it_is_allowed(
 async def test_a_memory_that_rests_on_two_containers_is_made_anew_of_what_stays(
     open_app: Open,
 ) -> None:
-    """It is erased with the words that it rested on; those of the other container are found again,
-    and read again.
+    """The memory is erased with the words that it rested on. The words in the other container are
+    found again, and are read again.
     """
     async with open_app() as application:
         await enter(application)
@@ -187,8 +189,8 @@ async def test_a_job_that_has_read_of_the_container_brings_nothing_back(open_app
 
 
 async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> None:
-    """Nor does it erase a task of another container that says the same, which an operator's erasure
-    does.
+    """The token does not erase a task of another container with the same words. An operator's
+    erasure does.
     """
     said = "Cid: I row on the river daily."
     async with open_app() as application:
@@ -212,8 +214,8 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
         assert (await erase(application)).targets.task_ids == (other.id,)
 
 
-async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -> None:
-    """Scopes, limits, holds, and the audit record."""
+async def test_each_protocol_erases_a_container_for_those_who_may(running: Running) -> None:
+    """Scopes, limits and holds decide, and the audit log has a record."""
     access_scope = AccessScope(containers=frozenset({RED}))
     may = TokenRequest(Rights(DEFAULT_SCOPES | {Scope.ERASE}, access_scope))
     may_not = TokenRequest(Rights(DEFAULT_SCOPES, access_scope))
@@ -263,7 +265,7 @@ _CONTAINERS = "SELECT container FROM episodes"
 async def test_an_operator_erases_a_container_on_the_command_line(
     open_app: Open, database: Path | str
 ) -> None:
-    """And an empty option erases nothing at all."""
+    """An empty option erases nothing."""
     async with open_app() as application:
         await enter(application)
         await put(application, HERON, RED)
@@ -300,8 +302,8 @@ SMALL_BATCHES = Limits(rows_at_once_max=12, batch=Batch(items=2, rows=500))
 async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
     open_app: Open, clock: Clock
 ) -> None:
-    """Nothing of it is found from the call on, it goes on where it was stopped, others write in
-    between, and what is put in after the request stays.
+    """From the call on, nothing of it is found. The job continues where it was stopped, others
+    write in between, and texts that are put in after the request stay.
     """
     async with open_app(erasure_limits=SMALL_BATCHES) as application:
         await enter(application)
@@ -355,8 +357,8 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
 async def test_a_large_subject_is_erased_by_the_job_in_short_transactions(
     open_app: Open,
 ) -> None:
-    """As a container is: it goes on where it was stopped, and what others said stays. What names
-    the subject and is said after the request is erased too.
+    """The job continues where it was stopped, and what others said stays. A text that names the
+    subject and is stored after the request is erased too.
     """
     async with open_app(erasure_limits=SMALL_BATCHES) as application:
         await enter(application)
@@ -404,7 +406,7 @@ async def _naming(application: Application) -> int:
 
 
 async def _filled(application: Application) -> None:
-    """A large container, as those limits go."""
+    """Fill a container so that it is large under `SMALL_BATCHES`."""
     await enter(application)
     for number in range(6):
         await put(application, f"Bea: I work with Ann{number} on the quay every day.", RED)
@@ -415,7 +417,7 @@ _OF_BOB = "SELECT id FROM episodes WHERE namespace = 'bob'"
 
 
 async def test_a_large_container_is_emptied_whatever_its_times_say(open_app: Open) -> None:
-    """What an import brought, or a process whose clock is ahead, was recorded later than now."""
+    """An import, or a process whose clock is ahead, can bring a `recorded_at` in the future."""
     async with open_app(erasure_limits=SMALL_BATCHES) as application:
         await _filled(application)
         lines = records(await exported(application))
@@ -429,7 +431,7 @@ async def test_a_large_container_is_emptied_whatever_its_times_say(open_app: Ope
         kept = await application.services.ingest.remember(context(application, BOB), late)
         await drained(application)
         left = await select(application.store, _OF_BOB, BOB)
-        assert [row["id"] for row in left] == [kept.episode_id]  # the positive control
+        assert [row["id"] for row in left] == [kept.episode_id]  # The positive control.
         assert not any("quay" in text for text in await found(application, "quay", BOB))
         assert len(await found(application, "owl", BOB)) == 1
         assert erased.counts["episodes"] == 6
@@ -438,7 +440,7 @@ async def test_a_large_container_is_emptied_whatever_its_times_say(open_app: Ope
 async def test_a_large_container_takes_the_tasks_along_that_its_eraser_reaches(
     open_app: Open,
 ) -> None:
-    """As a small one does: of one who is limited to it, none but its own."""
+    """A limited token takes along only the tasks of its own container, as in a small one."""
     said = "Bea: I work with Ann1 on the quay every day."
     async with open_app(erasure_limits=SMALL_BATCHES) as application:
         await _filled(application)

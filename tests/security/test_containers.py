@@ -1,4 +1,4 @@
-"""Containers: rooms within a namespace, and tokens that are limited to some of them."""
+"""Containers are parts of a namespace, and a token can be limited to some of them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ def rooms(memories: list[Json]) -> set[str | None]:
 
 @pytest.fixture
 async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
-    """All of Alice's namespace: memories and a turn in two rooms, and in none."""
+    """Fill Alice's namespace: memories and a turn in two containers, and in none."""
     async with running.http(await running.token("alice")) as http:
         for text, room in (
             (f"{HERON}\nBea: The quay is long.", RED),
@@ -82,8 +82,8 @@ async def as_(running: Running, wanted: TokenRequest) -> AsyncIterator[httpx2.As
 async def test_reading_shows_its_containers_only(
     running: Running, ann: httpx2.AsyncClient, wanted: TokenRequest, seen: str
 ) -> None:
-    """Exact names; in every mode of search, with neighbours and reasons, in lists, counts and
-    histories. The last is the positive control.
+    """Names must be equal. The rule holds in every mode of search, with neighbours and reasons, in
+    lists, in counts and in histories. The last case is the positive control.
     """
     everything = await listed(ann)
     words = set(seen.split())
@@ -110,7 +110,7 @@ async def test_reading_shows_its_containers_only(
 async def test_a_search_and_a_list_may_be_of_one_container(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """Asking for another's room finds what is not there."""
+    """A search in a container of somebody else finds nothing."""
     for mode in MODES:
         hits = await found(ann, "Bea heron otter swan quay tower", container=RED, mode=mode)
         assert {hit["container"] for hit in hits} == {RED}
@@ -156,7 +156,9 @@ async def test_what_is_written_goes_into_a_container_of_the_token(
 
 
 async def test_what_is_said_in_one_room_changes_nothing_in_another(running: Running) -> None:
-    """Neither a correction nor a repetition, whoever says it; in the same room both do."""
+    """Neither a correction nor a repetition has an effect in another container, for any token. In
+    the same container both have.
+    """
     async with as_(running, limited()) as http:
         for room in (RED, BLUE, ""):
             await data(http, "store_memory", text=LISBON, container=room)
@@ -174,8 +176,8 @@ async def test_what_is_said_in_one_room_changes_nothing_in_another(running: Runn
     assert lives == {(RED, "Porto"), (BLUE, "Lisbon"), (None, "Lisbon")}
 
 
-async def test_a_repetition_is_known_behind_many_of_other_rooms(running: Running) -> None:
-    """More than are looked at for what says the same."""
+async def test_a_repetition_is_known_behind_many_of_other_containers(running: Running) -> None:
+    """More memories of other containers say the same than a repetition is compared with."""
     async with as_(running, limited()) as http:
         for number in range(12):
             await data(http, "store_memory", text="We decided to use Postgres for the store.",
@@ -232,7 +234,7 @@ async def test_nothing_is_forgotten_restored_or_erased_elsewhere(
 
 
 async def test_tasks_and_questions_of_other_rooms_are_not_there(running: Running) -> None:
-    """On A2A and on the plain routes, by id and in lists."""
+    """A2A and the plain routes hide them, by id and in lists."""
     async with (
         as_(running, limited()) as ann,
         as_(running, IN_RED) as http,
@@ -261,7 +263,7 @@ async def test_tasks_and_questions_of_other_rooms_are_not_there(running: Running
             hook = {"taskId": tasks[room]["id"], "url": HOOK}
             fault = await own.fault("CreateTaskPushNotificationConfig", **hook)
             assert fault == "TASK_NOT_FOUND"
-        # Somebody else's in one's own room is one's own business.
+        # A limited token may set a webhook for another's task in its own container.
         hook = {"taskId": tasks[RED]["id"], "url": HOOK}
         assert (await own.result("CreateTaskPushNotificationConfig", **hook))["url"] == HOOK
 
@@ -274,7 +276,7 @@ async def test_tasks_and_questions_of_other_rooms_are_not_there(running: Running
             assert status == (200 if question["id"] == mine[0]["id"] else 404)
 
 
-async def test_a_task_is_started_within_the_rooms_of_its_token(
+async def test_a_task_is_started_within_the_containers_of_its_token(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
     async with as_(running, IN_RED) as http, as_(running, IN_BOTH) as both, at_work(running):
@@ -303,8 +305,8 @@ async def test_a_task_is_started_within_the_rooms_of_its_token(
     assert drinks["milk"] == BLUE
 
 
-async def test_a_merge_stays_within_each_room(running: Running) -> None:
-    """What becomes one is in the room that its parts were in."""
+async def test_a_merge_stays_within_each_container(running: Running) -> None:
+    """The merged memory is in the container of its parts."""
     async with (
         as_(running, limited()) as ann,
         as_(running, IN_RED) as http,
@@ -334,10 +336,10 @@ async def test_a_merge_stays_within_each_room(running: Running) -> None:
 # --- tokens ---
 
 
-async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
+async def test_a_child_is_limited_to_containers_of_its_parent_and_whoami_tells_it(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """In a table and signed."""
+    """The limit holds for children kept in a table and for signed ones."""
     scopes = frozenset({Scope.READ, Scope.WRITE, Scope.TOKENS})
     parent = TokenRequest(Rights(scopes, IN_BOTH.rights.access_scope))
     async with as_(running, parent) as http:
@@ -365,7 +367,7 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
 
 
 async def test_a_container_is_made_by_being_named(running: Running) -> None:
-    """And it is told once that it is new."""
+    """The answer says once that the container is new."""
     async with as_(running, limited()) as http:
         given = {"text": "Hal: I prefer the pike.", "container": RED, "idempotency_key": "one"}
         answers = [
@@ -418,7 +420,7 @@ async def test_the_plain_routes_are_held_to_the_containers_of_a_token(
 async def test_an_export_carries_containers_and_erasing_somebody_strikes_their_names(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """A room may be named after somebody."""
+    """The name of a container may hold the name of a person."""
     await data(ann, "store_memory", text="Bea: I like figs.", container="chats/with-cleo")
     await running.extract()
     before = (await ann.get("/v1/export")).text

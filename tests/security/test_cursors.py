@@ -1,5 +1,5 @@
-"""A cursor continues one list, for the token that got it, for an hour; anything else is answered
-like garbage.
+"""A cursor continues one list, for the token that got it, for an hour. Any other cursor gets the
+answer that a meaningless string gets.
 """
 
 import re
@@ -54,7 +54,7 @@ def _pushes(task_id: str) -> Callable[..., Awaitable[httpx2.Response]]:
 
 @pytest.fixture
 async def two(open_app: Open) -> AsyncIterator[tuple[Running, Running]]:
-    """Two servers on one database."""
+    """Run two servers on one database."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(2):
@@ -67,7 +67,7 @@ async def two(open_app: Open) -> AsyncIterator[tuple[Running, Running]]:
 
 
 async def _listings(http: httpx2.AsyncClient) -> dict[str, Listing]:
-    """Yield every list that gives a cursor, with at least two entries."""
+    """Return every list that gives a cursor, with at least two entries."""
     wire = Wire(http)
     first, second = await wire.task(), await wire.task()
     for task in (first, second):
@@ -115,9 +115,9 @@ def _plain(answer: httpx2.Response) -> tuple[int, str]:
 async def test_a_cursor_that_is_not_ones_own_is_like_garbage(
     two: tuple[Running, Running], clock: Clock
 ) -> None:
-    """A cursor of another tenant, of another token of the same tenant, of another query or another
-    list, an altered and an expired one: all get 400, in the same bytes. On the other server with
-    the same key, its owner can go on.
+    """These cursors all get 400, in the same bytes: one of another tenant, of another token of the
+    same tenant, of another query or another list, an altered one and an expired one. The owner of
+    a cursor can continue on the other server, which has the same key.
     """
     one, other = two
     token, sibling = await one.token("alice"), await one.token("alice")

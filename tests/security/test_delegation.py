@@ -1,4 +1,4 @@
-"""Child tokens for sub-agents: never more than the parent has, and the parent can revoke them."""
+"""A child token has no more rights than its parent, and the parent can revoke it."""
 
 import json
 from collections.abc import AsyncIterator
@@ -83,7 +83,9 @@ async def revoked(running: Running, info: TokenInfo, **given: Any) -> list[str]:
     return await services.access.revoke(Context(entry), info, force=True, **given)
 
 
-async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: Running) -> None:
+async def test_a_child_may_do_what_it_was_given_and_the_audit_log_names_it(
+    running: Running,
+) -> None:
     parent, info = await running.issued("alice", wanted(READ, WRITE, Scope.FORGET))
     made = await child(running, parent, scopes=["memory:write"], topics=["sport"], agent_id="scout")
     stored = await calls(running, made["token"], "store_memory", text="Ann: I ski.", topic="sport")
@@ -112,7 +114,7 @@ async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: R
 
 
 async def test_a_child_is_never_wider_than_its_parent(running: Running) -> None:
-    """In scopes, topics, types, agent, and time."""
+    """It gets no wider scopes, topics, types, agent, containers or lifetime."""
     parent = await running.token(
         "alice",
         wanted(
@@ -189,9 +191,9 @@ async def test_a_child_lasts_an_hour_a_day_at_most_and_never_longer_than_its_par
     assert cut["expires_at"] == "2026-03-01T12:10:00Z"
 
     clock.pass_(10 * MINUTE)
-    assert await status(running, cut["token"]) == 401  # at once: its parent has ended
+    assert await status(running, cut["token"]) == 401  # Its parent has ended, so it ends at once.
     clock.pass_(50 * MINUTE + 29 * SECOND)
-    assert await status(running, usual["token"]) == 200  # clocks may differ
+    assert await status(running, usual["token"]) == 200  # Clocks may differ.
     clock.pass_(SECOND)
     assert await status(running, usual["token"]) == 401
     assert await status(running, long["token"]) == 200
@@ -217,7 +219,7 @@ async def test_a_parent_takes_its_children_with_it(running: Running, clock: Cloc
 
 
 async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clock: Clock) -> None:
-    """A parent that was rotated is not revoked, and yet its children end."""
+    """A rotated parent is not revoked, and its children end all the same."""
     parent, info = await running.issued("alice")
     made = await child(running, parent, expires_in_s=3_600)
     services = running.application.services
@@ -232,7 +234,7 @@ async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clo
 
 
 async def test_a_grandparent_takes_them_too(running: Running) -> None:
-    """All levels of the tree end."""
+    """Tokens at all levels of the tree end."""
     top, info = await running.issued("alice", wanted(Scope.TOKENS, READ))
     async with running.http(top) as http:
         issued = (await http.post("/v1/tokens", json={"scopes": ["memory:read"]})).json()
@@ -257,8 +259,8 @@ async def test_one_child_is_taken_back_by_its_name(running: Running) -> None:
         return answer.status_code, answer.json().get("revoked")
 
     by_name = f"{one['parent']}/children/{jti[2]}"
-    assert (await ends(sibling, f"children/{jti[2]}"))[0] == 200  # of its own it has none of this
-    assert (await ends(stranger, by_name))[0] == 200  # nor has his namespace
+    assert (await ends(sibling, f"children/{jti[2]}"))[0] == 200  # It has no child of that name.
+    assert (await ends(stranger, by_name))[0] == 200  # Neither has Bob's namespace.
     assert (await ends(sibling, by_name))[0] == 403
     assert await ends(parent, f"children/{jti[0]}") == (200, [one["accessor"]])
     assert await ends(parent, f"children/{jti[0]}") == (200, [])
@@ -291,7 +293,7 @@ async def test_what_was_revoked_is_forgotten_once_it_has_ended(
 async def test_what_is_older_than_the_operator_lets_in_is_out(
     running: Running, clock: Clock
 ) -> None:
-    """A not-before line of the server, or of the namespace."""
+    """The server and each namespace can have a not-before line."""
     for of in (None, ALICE):
         made = await child(running, await running.token("alice"))
         assert await status(running, made["token"]) == 200
@@ -302,7 +304,7 @@ async def test_what_is_older_than_the_operator_lets_in_is_out(
 
 
 async def test_what_is_open_ends_with_the_child(running: Running, clock: Clock) -> None:
-    """As the edge asks of an open stream, every second."""
+    """An open stream checks its token every second in this way."""
     access = running.application.services.access
     parent, info = await running.issued("alice")
     tokens = [(await child(running, parent, expires_in_s=s))["token"] for s in (60, 3_600, 3_600)]
@@ -352,7 +354,7 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
 async def test_what_this_server_did_not_sign_as_a_child_is_none(
     running: Running, open_app: Open
 ) -> None:
-    """The server's own tokens are read as strictly."""
+    """The server checks its own tokens as strictly."""
     key = running.application.key
     parent, info = await running.issued("alice", wanted(READ))
     made = (await child(running, parent, scopes=["memory:read"]))["token"]

@@ -1,4 +1,6 @@
-"""Every unsafe state is made for real; the self-check names it; a start refuses it or warns."""
+"""Each test makes one unsafe state. The self-check names it, and the server refuses to start or
+warns.
+"""
 
 import json
 import re
@@ -38,7 +40,7 @@ def postgres_url(postgres: Postgres, migrated: str) -> Iterator[str]:
 
 @contextmanager
 def done(url: str, act: str, undo: str = "SELECT 1") -> Iterator[None]:
-    """Let `act` hold for as long as the block lasts; a change to a whole cluster must be undone."""
+    """Apply `act` for as long as the block lasts. A change to a whole cluster must be undone."""
     with psycopg.connect(url, autocommit=True) as raw:
         raw.execute(act)
         try:
@@ -52,10 +54,10 @@ async def levels(open_app: Open, **given: object) -> dict[str, Level]:
         return {one.check: one.level for one in await examine(built)}
 
 
-async def test_a_house_as_it_is_made_has_nothing_that_fails(
+async def test_a_new_installation_has_nothing_that_fails(
     open_app: Open, clock: Clock, database: Path | str
 ) -> None:
-    """The positive control of all others."""
+    """This is the positive control of all other tests."""
     clock.time = utc_now()
     found = await levels(open_app)
 
@@ -68,7 +70,9 @@ async def test_a_house_as_it_is_made_has_nothing_that_fails(
 async def test_erasures_are_noted_outside_of_the_database(
     open_app: Open, database: Path | str, tmp_path: Path
 ) -> None:
-    """Beside an SQLite file by default; for Postgres if a setting names a file."""
+    """SQLite has a file beside the database by default; Postgres needs a setting that names a
+    file.
+    """
     found = await levels(open_app)
     told = await levels(open_app, erasure_file=tmp_path / "erasures")
 
@@ -234,7 +238,7 @@ async def test_hosts_as_requests_name_them_are_well(open_app: Open) -> None:
 
 
 async def test_secrets_that_no_key_opens_are_named(open_app: Open) -> None:
-    """In any namespace; with the key, or without such secrets, there is no finding."""
+    """It looks in every namespace. With the key, or without such secrets, there is no finding."""
     keep = (
         "INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq,"
         " created_at) VALUES ('alice', 'run', 'one', 'https://x.example.com', '', :secret, 0, :now)"
@@ -262,7 +266,7 @@ async def test_secrets_that_no_key_opens_are_named(open_app: Open) -> None:
 async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the self-check, and by `/ready`, before the disk is full."""
+    """The self-check and `/ready` warn before the disk is full."""
     async with open_application(settings_for(tmp_path / "recall.db", embedder="none")) as built:
         before = {one.check: one.level for one in await examine(built)}, await built.warnings()
         monkeypatch.setattr(inspection, "FREE_WARN_BYTES", 2**62)
@@ -292,7 +296,7 @@ async def test_tables_that_postgres_has_not_looked_at_are_named(
 async def test_who_reads_an_old_state_of_postgres_for_long_is_named(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On Postgres, overwritten rows cannot be freed during that time."""
+    """Postgres cannot free overwritten rows during that time."""
     monkeypatch.setattr(inspection, "OLD_READER_S", 0.0)
     async with open_application(settings_for(postgres_url, embedder="none")) as built:
         with psycopg.connect(postgres_url) as other:
@@ -308,7 +312,7 @@ async def test_a_server_and_a_worker_refuse_to_start_on_what_fails(tmp_path: Pat
     file.parent.mkdir(mode=0o700)
     await new_token(file, "alice")
     async with Server(file, embedder="none"):
-        pass  # it starts
+        pass  # The server starts.
     file.chmod(0o644)
     for command in (("serve", "--port", "0"), ("worker",)):
         async with Process(file, *command, embedder="none") as process:

@@ -1,4 +1,4 @@
-"""What a token began ends with it: what it is told, what it is answered, what it has planted."""
+"""When a token ends, everything that it began ends: jobs, tasks, streams, calls, webhooks."""
 
 import asyncio
 import json
@@ -52,7 +52,9 @@ def line(running: Running | Application, operation: str) -> Context:
 
 
 async def thief(running: Running, way: str) -> tuple[str, TokenInfo, str]:
-    """A token that will end in a `way`; the one that is revoked for it, and the name of a child."""
+    """Return a token that will end in this `way`, the token to revoke for that, and the name of a
+    child.
+    """
     owner, info = await running.issued("alice", MAY_ALL if way != "expired" else SHORT)
     async with running.http(owner) as http:
         if "child" in way:
@@ -82,7 +84,7 @@ async def end(running: Running, clock: Clock, way: str, info: TokenInfo, child: 
 
 
 async def asking(running: Running, http: httpx2.AsyncClient) -> str:
-    """A task that asks whether Lisbon or Porto."""
+    """Start a task that asks whether Lisbon or Porto is right."""
     wire = Wire(http)
     await wire.task({"text": LISBON})
     await running.extract()
@@ -95,7 +97,9 @@ async def asking(running: Running, http: httpx2.AsyncClient) -> str:
 async def test_nothing_is_told_to_an_address_once_the_token_that_set_it_has_ended(
     serve: Serve, receiver: Receiver, clock: Clock, way: str
 ) -> None:
-    """Nor that anything happened. The control: the owner's own address is told all."""
+    """The address is not told that anything happened, either. The control: the owner's own address
+    gets every notification.
+    """
     async with serve(push_allowed_hosts=(receiver.authority,)) as running:
         stolen, info, child = await thief(running, way)
         async with running.http(await running.token()) as http, running.http(stolen) as bad:
@@ -121,7 +125,7 @@ async def test_nothing_is_told_to_an_address_once_the_token_that_set_it_has_ende
 async def test_a_revocation_ends_and_tells_what_was_begun(
     serve: Serve, receiver: Receiver, clock: Clock, way: str
 ) -> None:
-    """And leaves what others began."""
+    """Whatever other tokens began goes on."""
     async with serve(push_allowed_hosts=(receiver.authority,), extractor=Scripted()) as running:
         stolen, info, child = await thief(running, way)
         begun: dict[str, dict[str, str]] = {}
@@ -165,7 +169,9 @@ async def test_a_revocation_ends_and_tells_what_was_begun(
 async def test_a_text_that_is_read_as_its_token_is_revoked_makes_no_memories(
     open_app: Open, clock: Clock
 ) -> None:
-    """The job is under way: nothing of it holds. The control: another's does."""
+    """The job is running when the token ends, and nothing of it is stored. The control: another
+    token's job makes its memory.
+    """
     async with open_app() as built:
         running = Running(built, "")
         _, info = await running.issued("alice")
@@ -232,7 +238,7 @@ async def test_what_was_to_be_decided_by_time_is_not_decided_for_a_revoked_token
 async def test_more_tasks_than_one_transaction_ends_are_ended_behind_it_and_none_goes_on(
     open_app: Open, clock: Clock
 ) -> None:
-    """Revoking stays short, however much was planted."""
+    """A revocation stays short, however many tasks the token has started."""
     async with open_app() as built:
         running = Running(built, "")
         owner, planter = [(await running.issued("alice"))[1] for _ in range(2)]
@@ -247,7 +253,7 @@ async def test_more_tasks_than_one_transaction_ends_are_ended_behind_it_and_none
         await built.services.access.revoke(context, planter, force=True)
         begun = [paused, *tasks]
         left = [one for one in begun if await state_of(built, one) is not TaskState.CANCELED]
-        # The job that ends the rest comes last.
+        # The job that ends the other tasks runs last.
         async with built.store.transaction(ALICE) as tx:
             rows = await tx.bound.connection.fetch(
                 f"UPDATE operations SET due_at = '{(clock() + HOUR).isoformat()}'"
@@ -273,7 +279,7 @@ async def test_more_tasks_than_one_transaction_ends_are_ended_behind_it_and_none
 async def test_a_call_that_waits_for_its_task_is_not_answered_once_its_token_is_revoked(
     serve: Serve, binding: str
 ) -> None:
-    """With what the task has come to. The control: another's call is."""
+    """The call does not get the result of the task. The control: another token's call does."""
     async with serve() as running:
         stolen, info = await running.issued("alice")
         kept = await running.token("alice")
@@ -296,7 +302,7 @@ async def test_a_call_that_waits_for_its_task_is_not_answered_once_its_token_is_
 
 
 async def begun(store: Store, tasks: int) -> None:
-    """Wait until there are so many tasks."""
+    """Wait until there are this many tasks."""
     async with asyncio.timeout(WITHIN_S):
         while True:
             async with store.transaction(ALICE, write=False) as tx:
@@ -307,7 +313,7 @@ async def begun(store: Store, tasks: int) -> None:
 async def test_a_stream_tells_nothing_of_what_happened_after_its_token_was_revoked(
     running: Running,
 ) -> None:
-    """Not for the second either until somebody looks."""
+    """This holds even before the next check of the token, which comes once a second."""
     stolen, info = await running.issued("alice")
     async with running.http(stolen) as bad, running.http(await running.token()) as good:
         task = (await Wire(good).task())["id"]
@@ -329,7 +335,7 @@ async def test_a_stream_tells_nothing_of_what_happened_after_its_token_was_revok
 async def test_a_revocation_counts_the_streams_exports_and_calls_that_it_ends(
     serve: Serve, clock: Clock, way: str
 ) -> None:
-    """Once each, and not those of others."""
+    """Each counts once, and those of others do not count."""
     async with serve() as running:
         built = running.application
         stolen, info, child = await thief(running, way)
@@ -377,7 +383,7 @@ async def test_a_revocation_counts_the_streams_exports_and_calls_that_it_ends(
 async def export_of(
     built: Application, accessor: str, clock: Clock
 ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-    """An export that was begun with a token."""
+    """Begin an export with a token."""
     context = line(built, "export_namespace")
     context.entry.bearer = Bearer(accessor, clock())
     async with aclosing(built.services.export.stream(context)) as export:
@@ -385,7 +391,7 @@ async def export_of(
 
 
 async def test_an_export_that_is_under_way_ends_with_its_token(running: Running) -> None:
-    """It is not whole. The control: that of another token is."""
+    """The export is cut off. The control: the export of another token is whole."""
     built = running.application
     stolen, info = await running.issued("alice")
     del stolen
@@ -416,7 +422,7 @@ async def test_an_export_that_is_under_way_ends_with_its_token(running: Running)
 async def test_a_token_of_a_provider_ends_by_its_name_by_its_time_and_by_a_line(
     open_app: Open, clock: Clock
 ) -> None:
-    """No table holds it: what it began knows its name and its end."""
+    """No table holds such a token, so its jobs and streams store its name and its end."""
     async with open_app() as built:
         running, services = Running(built, ""), built.services
         await running.issued("alice")
@@ -453,7 +459,7 @@ async def test_a_token_of_a_provider_ends_by_its_name_by_its_time_and_by_a_line(
     assert wrote == [False, True, False]
 
 
-# What a revocation does with a job of each kind; and why with some nothing.
+# What a revocation does with a job of each kind. Some kinds go on, for the reason given.
 JOBS = {
     "extract": "ends: it is the token's, and so are the memories that it would make",
     "consolidate": "ends with its task",
@@ -481,7 +487,7 @@ TABLES = {
 
 
 async def test_all_that_a_token_can_begin_is_named_here(open_app: Open) -> None:
-    """A new kind of job, or table with a token, needs an entry, and a test above."""
+    """A new kind of job, or a new table with a token, needs an entry here and a test above."""
     async with open_app() as built:
         kinds = set(built.worker.handlers)
     with_token = {
@@ -497,7 +503,7 @@ async def test_all_that_a_token_can_begin_is_named_here(open_app: Open) -> None:
 async def test_a_token_that_is_limited_is_told_of_what_it_may_see(
     serve: Serve, receiver: Receiver
 ) -> None:
-    """The look at its rights before each push is at those that the task needs."""
+    """Before each push, the server checks the token for the access that the task needs."""
     limit = AccessScope(topics=frozenset({"life"}), containers=frozenset({"red"}))
     wanted = TokenRequest(Rights(frozenset({Scope.CONSOLIDATE}), limit))
     async with (

@@ -1,4 +1,6 @@
-"""A write that was let in, and whose token was revoked before it commits, leaves nothing."""
+"""A write leaves nothing if its token is revoked after the call was accepted and before the
+commit.
+"""
 
 import io
 from collections.abc import Awaitable, Callable
@@ -81,7 +83,7 @@ WRITES: tuple[Write, ...] = (
 async def test_a_write_commits_only_while_its_token_stands(
     open_app: Open, write: Write, stands: bool
 ) -> None:
-    """The control: that of a token that stands does, and leaves its record."""
+    """The control: the write of a valid token is stored, with its audit record."""
     async with open_app() as built:
         await enter(built)
         for text in ("User: I live in Porto.", "User: I like figs."):
@@ -112,7 +114,7 @@ async def test_a_write_commits_only_while_its_token_stands(
 
 
 async def kept(store: Store) -> list[tuple[object, ...]]:
-    """What a write may change."""
+    """Return everything that a write may change."""
     async with store.transaction(ALICE, write=False) as tx:
         events = await tx.events.page(None, 1_000)
         jobs = await tx.jobs.counts()

@@ -1,4 +1,4 @@
-"""Erasing destroys everything that it should, nothing that it should not, and stays done."""
+"""An erasure destroys all that it should and nothing else, and nothing brings it back."""
 
 import re
 import sqlite3
@@ -80,7 +80,7 @@ def tables(database: Path | str) -> set[str]:
 
 
 async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) -> None:
-    """Everything of alice's goes at once, and nothing of bob's."""
+    """All of Alice's rows are erased in one go, and none of Bob's."""
     async with open_app(extractor=lisbon()) as application:
         token = await enter(application)
         await enter(application, BOB)
@@ -112,7 +112,7 @@ async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) ->
         assert {t: n for t, n in erased.counts.items() if t not in ELSEWHERE} == {
             t: n for t, n in before.items() if t not in ELSEWHERE
         }
-        # Only the job to purge is left.
+        # Only the job that purges is left.
         assert after == {**NOTHING, "operations": 1}
         assert erased.tokens_revoked == 1
         assert await rows(application.store, BOB) == bobs
@@ -150,7 +150,7 @@ async def test_erasing_twice_gives_a_receipt_of_the_same_shape(open_app: Open) -
 
 
 async def test_a_job_from_before_the_erasure_brings_nothing_back(open_app: Open) -> None:
-    """The positive control: the same job, undisturbed, makes a memory."""
+    """The positive control: the same job makes a memory if nothing is erased meanwhile."""
     async with open_app(extractor=lisbon()) as application:
         await enter(application)
         await remember(application, LISBON)
@@ -172,11 +172,13 @@ async def test_a_job_from_before_the_erasure_brings_nothing_back(open_app: Open)
         await drained(application)
         after = await rows(application.store)
 
-    assert after == {**NOTHING, "operations": 1}  # the purge, done
+    assert after == {**NOTHING, "operations": 1}  # The purge is done.
 
 
 async def test_erased_text_is_refused_until_it_is_allowed(open_app: Open) -> None:
-    """As a whole, as a turn of another text, in other case and spacing; over A2A too."""
+    """It is refused as a whole, as a turn of another text, in other case and spacing, and over
+    A2A.
+    """
     async with open_app(extractor=lisbon()) as application:
         await enter(application)
         await remember(application, LISBON, key="key")
@@ -195,7 +197,7 @@ async def test_erased_text_is_refused_until_it_is_allowed(open_app: Open) -> Non
                     context(application), Request(Mode.INGEST, "life", text=text)
                 )
         assert (await rows(application.store))["episodes"] == 0
-        await remember(application, "Ben: My dog is called Rex.")  # the positive control
+        await remember(application, "Ben: My dog is called Rex.")  # The positive control.
         for text in again:
             await application.services.erase.allow(context(application), text)
             await remember(application, text)
@@ -242,11 +244,11 @@ async def test_an_erased_memory_takes_its_words_along_and_leaves_the_others(
         assert len(episode["text"]) == len(LISBON)
         assert "Lisbon" not in episode["text"]
         assert (episode["idempotency_key"], episode["request_digest"]) == (episode["id"], "")
-        await drained(application)  # the passages beside the words get a vector without them
+        await drained(application)  # The passages that held the words get a new vector.
         assert await found(application, "Lisbon river") == ["Ben has a cat called Mog"]
         terms = await select(application.store, "SELECT term FROM terms")
         assert not {"lisbon", "river"} & {row["term"] for row in terms}
-        # Those of the memory that stays, and of its passage.
+        # The vectors of the remaining memory and of its passage are left.
         assert len(await select(application.store, "SELECT item_id FROM embeddings")) == 2
         with pytest.raises(ErasedContent):
             await remember(application, LISBON, key="key")
@@ -309,7 +311,7 @@ async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_app: 
 
 
 async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app: Open) -> None:
-    """An import brings labels that no call sets."""
+    """An import can set labels that no call sets."""
     of_episode = {
         **dict.fromkeys(registry.BY_NAME["episodes"].labels, "by Anna"),
         "container": "by:Anna",
@@ -363,7 +365,7 @@ async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: 
 
 
 async def test_a_struck_job_is_begun_again_from_what_is_left(open_app: Open) -> None:
-    """For a memory: the model answers late, with what it read before."""
+    """The model answers after the erasure, with what it read before."""
     extractor = lisbon()
     async with open_app(extractor=extractor) as application:
         await enter(application)
@@ -401,7 +403,7 @@ async def test_an_ordinary_transaction_can_neither_change_nor_remove_what_was_sa
 
 
 async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_app: Open) -> None:
-    """Nor in the cache of another replica, which learns of it at the next search."""
+    """The cache of another replica is cleared at its next search."""
     async with open_app() as application, open_app() as replica:
         await enter(application)
         await remember(application, LISBON)
@@ -423,7 +425,7 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_app: Open
 async def test_what_was_forgotten_can_be_taken_back_for_a_while(
     open_app: Open, clock: Clock
 ) -> None:
-    """Erased memories cannot be restored."""
+    """An erased memory cannot be restored."""
     async with open_app(extractor=lisbon(), forget_days=1) as application:
         recall = application.services.recall
         await enter(application)
@@ -432,7 +434,7 @@ async def test_what_was_forgotten_can_be_taken_back_for_a_while(
         one = next(m for m in await memories(application) if "Anna" in m.text)
         await recall.forget(context(application), one.id)
         assert "Anna lives in Lisbon" not in await found(application, "Lisbon")
-        # No list shows the id any more, so a caller with a wrong id is not sent to one.
+        # No list shows a forgotten id, so the error names the audit log instead of a list.
         with pytest.raises(MemoryNotFound, match="audit tail"):
             await recall.restore(context(application), "mem_mistyped")
         await recall.restore(context(application), one.id)

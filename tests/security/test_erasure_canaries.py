@@ -1,5 +1,5 @@
-"""A canary in every column that can hold somebody's words, put there through the protocols, is gone
-after each kind of erasure, from all tables and files. `pytest -s` prints the matrix.
+"""The protocols put a canary into every column that can hold somebody's words. Each kind of
+erasure removes it from all tables and files. `pytest -s` prints the matrix.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from tests.support.webhooks import planted
 
 __all__ = ["serve"]
 
-# One term of the index, in a spelling of its own on either engine: they run on one Postgres.
+# One term of the index. Each engine has its own spelling, since both may use one Postgres.
 CANARY = "Zyxqvo{}okwmt"
 ALL_AT_ONCE = DEFAULT_LIMITS
 SMALL = Limits(rows_at_once_max=5, rows_max=3, batch=Batch(items=2, rows=20))
@@ -39,18 +39,18 @@ KINDS = {
     "namespace": ALL_AT_ONCE,
     "large subject": SMALL,
 }
-# Nothing listens there.
+# Nothing listens at this address.
 HOOK = "http://127.0.0.1:9/{}"
 Columns = Counter[tuple[str, str]]
 
 
 def column_names() -> set[tuple[str, str]]:
-    """Those of the registry that can hold what somebody said."""
+    """Return the columns of the registry that can hold what somebody said."""
     return {(table.name, column) for table in registry.TABLES for column in table.said}
 
 
 async def holding(running: Running, canary: str) -> Columns:
-    """How many rows of each column of each table hold it."""
+    """Count the rows of each column of each table that hold the canary."""
     await running.application.services.audit.reads.flush()
     found = Columns()
     for table in registry.TENANT:
@@ -69,7 +69,7 @@ async def store(running: Running, token: str, **given: object) -> None:
 
 
 async def plant_words(running: Running, token: str, canary: str, **where: object) -> None:
-    """Where words of a text come to stand: it, its turns, its memories, the index, a task."""
+    """Put it where words are stored: a text, its turns, its memories, the index, a task."""
     text = f"Bea: I prefer the {canary}.\nBea: The quay is long and grey."
     await store(running, token, text=text, **where)
     async with running.http(token) as http:
@@ -78,7 +78,7 @@ async def plant_words(running: Running, token: str, canary: str, **where: object
 
 
 async def plant_labels(running: Running, token: str, canary: str) -> None:
-    """Where names come to stand: of texts, tokens, tasks, webhooks, jobs, the audit log."""
+    """Put it where names are stored: in texts, tokens, tasks, webhooks, jobs and the audit log."""
     limits = {"label": canary, "topics": [canary], "agent_id": f"{canary}-bot"}
     async with running.http(token) as http:
         issued = await http.post("/v1/tokens", json={**limits, "containers": [canary]})
@@ -86,7 +86,7 @@ async def plant_labels(running: Running, token: str, canary: str) -> None:
         path = f"/v1/tokens/children/{canary} owes me money"
         assert (await http.delete(path)).status_code == 200
     async with running.http(issued.json()["token"]) as http:
-        for place in ("Lisbon", canary):  # which it asks about
+        for place in ("Lisbon", canary):  # The task asks about the second place.
             await plant_task(http, canary, text=f"Cid: I live in {place}.")
             await running.extract()
         await plant_task(http, canary)
@@ -109,7 +109,7 @@ async def plant_labels(running: Running, token: str, canary: str) -> None:
 
 
 async def plant_task(http: httpx2.AsyncClient, canary: str, **given: str) -> None:
-    """One that names it in its context, its words and its webhook, which does not answer."""
+    """Start a task with it in its context, its words and its webhook, which does not answer."""
     data = {"text": f"Cid: I row with {canary}.", "topic": canary, **given}
     await Wire(http).result(
         "SendMessage",
@@ -131,7 +131,7 @@ async def plant_task(http: httpx2.AsyncClient, canary: str, **given: str) -> Non
 
 
 async def plant_changes(running: Running, token: str, canary: str, **where: object) -> None:
-    """Where it comes to stand by what changes memories: versions, disputes, what is taken back."""
+    """Put it where changes of memories are stored: versions, disputes, undone changes."""
     async with running.http(token) as http:
 
         async def asked(method: str, path: str, **body: object) -> Json:
@@ -162,7 +162,7 @@ async def plant_changes(running: Running, token: str, canary: str, **where: obje
 
 
 async def plant_import(running: Running, canary: str) -> None:
-    """The columns that few protocols fill, or none."""
+    """Fill the columns that few protocols fill, or none."""
     lines = records(many(1))
     for line in lines:
         if line["kind"] == "episode":
@@ -203,7 +203,7 @@ def turn(canary: str) -> Json:
 
 
 async def erase(running: Running, token: str, canary: str, **what: str) -> tuple[Columns, Json]:
-    """What is there still when it is answered, and the claims of the final receipt."""
+    """Return what is left when the erasure is answered, and the claims of the final receipt."""
     async with running.http(token) as http:
         answer = await http.post("/v1/erasure", json=what)
         assert answer.status_code == 200, answer.text
@@ -249,7 +249,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
         await running.extract()
         await closed(running.application.store)
         before = queued | await holding(running, canary)
-        await store(running, token, text="Dan: I prefer the otter.")  # what nobody erases
+        await store(running, token, text="Dan: I prefer the otter.")  # No erasure names this.
         await running.extract()
 
         what = {
@@ -271,7 +271,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
     for column, count in sorted(before.items()):
         print(f"  {'.'.join(column):32} {count:3} {after[column]:3}")
     print(f"  {before.total()} in {len(before)} columns -> {after.total()}; {files.files} files")
-    # The controls: it stood there, and in no column that the registry does not know.
+    # The controls: the canary was there, and only in columns that the registry lists.
     assert before.keys() <= column_names()
     assert bool(left) or kind.endswith("namespace")
     stays = {("api_tokens", "containers")} if kind.endswith("container") else set()
@@ -287,7 +287,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
 
 
 async def test_what_is_said_after_an_erasure_is_not_its_own(serve: Serve) -> None:
-    """Though the job that verifies it comes later."""
+    """The job that verifies the erasure runs after that, and does not erase the new text."""
     async with serve() as running:
         token = await running.token()
         await store(running, token, text="Bea: I prefer tea.", session_id="with Zora")
@@ -305,7 +305,7 @@ async def test_what_is_said_after_an_erasure_is_not_its_own(serve: Serve) -> Non
 
 
 async def test_the_receipt_names_what_the_scan_still_finds(serve: Serve) -> None:
-    """As where another program has written it back."""
+    """Another program may have written erased data back."""
     async with serve() as running:
         token = await running.token()
         await store(running, token, text="Bea: I prefer tea.\nBea: Zora is away.")
@@ -324,7 +324,9 @@ async def test_the_receipt_names_what_the_scan_still_finds(serve: Serve) -> None
 async def test_a_token_that_is_limited_to_an_erased_name_reaches_no_more_than_before(
     serve: Serve,
 ) -> None:
-    """Nor what another name of that length has left: overwritten, they look the same."""
+    """It does not see the data of another erased name of the same length either: both names were
+    overwritten in the same way.
+    """
     async with serve() as running:
         token = await running.token()
         limits = AccessScope(agent_id="Zora-bot"), AccessScope(topics=frozenset({"Zora", "tea"}))
@@ -344,7 +346,7 @@ async def test_a_token_that_is_limited_to_an_erased_name_reaches_no_more_than_be
             async with running.http(one) as http:
                 answer = await http.post("/v1/search", json={"query": "prefer jam tea"})
                 shown.append({hit["text"] for hit in answer.json()["results"]})
-    assert any("jam" in text for text in shown[0])  # the controls
+    assert any("jam" in text for text in shown[0])  # The controls.
     assert any("tea" in text for text in shown[2])
     assert shown[1] == set()
     assert not any("jam" in text for text in shown[2])

@@ -1,5 +1,5 @@
-"""What an erasure reaches is looked for before its transaction, so that nobody waits for that: what
-is written in between is erased as well.
+"""An erasure looks for its targets before its transaction, so that nobody waits for the search.
+Data that is written in between is erased as well.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ Between = Callable[[], Awaitable[object]]
 
 
 def between(monkeypatch: pytest.MonkeyPatch, write: Between) -> None:
-    """`write` after the first look, of the next erasure alone."""
+    """Run `write` after the first scan of the next erasure."""
     scan = TargetScan.scan
 
     async def scanned(self: TargetScan, *given: Any) -> object:
@@ -60,7 +60,7 @@ async def erase(application: Application, name: str = NAME) -> Erased:
 
 
 async def imported(application: Application, text: str, *, id_: str) -> None:
-    """A text under an id of its own, as an import writes it."""
+    """Store a text with a given id, as an import does."""
     episode = Episode(
         id=id_,
         text=text,
@@ -78,8 +78,8 @@ async def imported(application: Application, text: str, *, id_: str) -> None:
 async def test_what_is_said_of_somebody_meanwhile_is_erased_with_them(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text, its memory, a task, a text under an older id, and what a memory that was found has
-    come to rest on; the control: what others said meanwhile stays.
+    """The writes are a text, its memory, a task, a text with an older id, and a new citation of a
+    memory that was found. The control: what others said meanwhile stays.
     """
     async with open_app(extractor=extractor()) as application:
         await enter(application)
@@ -140,7 +140,7 @@ async def texts(application: Application) -> dict[str, dict[str, Any]]:
 async def test_a_name_that_a_relabel_adds_meanwhile_is_erased(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a text and its memory that were read before. The control: another label stays."""
+    """The first scan has read the text and its memory by then. The control: another label stays."""
     async with open_app(extractor=extractor()) as application:
         await enter(application)
         for text in (FIRST, BEN):
@@ -185,7 +185,7 @@ async def test_between_batches_only_relabelled_rows_are_read_again(open_app: Ope
 async def test_as_many_that_come_as_go_meanwhile_are_seen(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their number alone says nothing, once another erasure has taken some away."""
+    """The number of rows is the same, since another erasure has removed as many as came."""
     async with open_app(extractor=extractor()) as application:
         await enter(application)
         for number, name in enumerate(("Rosa", "Rolf")):
@@ -229,7 +229,7 @@ async def test_what_is_put_into_a_container_meanwhile_is_erased_with_it(
 async def test_the_second_look_reads_what_is_new_only(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a memory that sorts anywhere, of a text that sorts last, and of the tasks."""
+    """It reads a memory at any place in the order, a text at the end, and the tasks."""
     async with open_app(extractor=extractor()) as application:
         await enter(application)
         for number in range(120):

@@ -1,4 +1,4 @@
-"""Erasing through the protocols, as a caller whose token dies with it."""
+"""Erasures through the protocols, by a caller whose token is erased too."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ async def running(open_app: Open) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def receipts(running: Running, erased: Json) -> AsyncIterator[httpx2.AsyncClient]:
-    """Somebody without a token, with the secret."""
+    """Return a client without a token that has the secret of the receipt."""
     async with running.http() as http:
         http.headers[SECRET] = erased["receipt_secret"]
         yield http
@@ -54,7 +54,7 @@ async def test_the_seventh_tool_erases_and_the_receipt_outlives_the_token(
         there = await other.get("/v1/conflicts")
     path = f"/v1/receipts/{erased['receipt_id']}"
     async with receipts(running, erased) as http, running.http(bobs) as other:
-        # What is acknowledged before it is final is not lost by that.
+        # An early acknowledgement does not remove the receipt.
         pending = await http.get(path, params={"acknowledge": True})
         await running.extract()
         wrong = [
@@ -116,7 +116,7 @@ async def test_an_operator_erases_and_proves_it_on_the_command_line(
     async with running.client(token, LEGACY) as client:
         await data(client, "store_memory", text=f"Anna: I live in {canary}.")
     receipt, key = tmp_path / "receipt", tmp_path / "key"
-    with pytest.raises(AssertionError):  # it ends with 1
+    with pytest.raises(AssertionError):  # The command exits with 1.
         await recall(database, "verify-erasure", "--canary", canary)
     await recall(database, "erase", "alice", "--yes", "--receipt", str(receipt))
     key.write_text(await recall(database, "key"))

@@ -1,4 +1,4 @@
-"""Erasing at any moment of a job's work, a store or a search: nothing comes back."""
+"""Nothing comes back if an erasure meets a job, a store or a search at any moment."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ ATTEMPTS = at_full_length(80, otherwise=30)
 
 
 class Slow:
-    """An extractor that takes a moment which the test draws, and makes a memory of each turn."""
+    """An extractor that takes a random moment and makes a memory of each turn."""
 
     name = "slow/1"
     passage_chars = 40
@@ -39,7 +39,7 @@ class Slow:
         return Extraction(tuple(found), self.name)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: nothing is open."""
 
 
 def said(number: int) -> str:
@@ -49,7 +49,7 @@ def said(number: int) -> str:
 @has_full_length
 @pytest.mark.slow
 async def test_erasures_during_extraction_bring_nothing_back(open_app: Open) -> None:
-    """The purge of files is not run here: what must not come back are rows."""
+    """The purge of files does not run here, since the test is about rows."""
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     resurrected, made, fenced = 0, 0, 0
@@ -76,7 +76,7 @@ async def test_erasures_during_extraction_bring_nothing_back(open_app: Open) -> 
     print(f"{fenced} of {ROUNDS} erasures met work under way; {made} memories were there by then")
     assert resurrected == 0
     assert [dict(row) for row in stats] == [{"documents": 0, "words": 0}]
-    # The control: the erasures did meet jobs at work, and memories that they had made.
+    # The control: the erasures did meet running jobs, and memories that those had made.
     assert fenced > ROUNDS // 4
     assert made > 0
 
@@ -86,8 +86,8 @@ async def test_erasures_during_extraction_bring_nothing_back(open_app: Open) -> 
 async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all(
     open_app: Open,
 ) -> None:
-    """A store that comes after the erasure of the same text is refused; one before it is erased;
-    one of another text is either there as a whole or was erased.
+    """A store of the same text is refused after the erasure, and erased if it came before. Another
+    text is either stored as a whole or was erased.
     """
     rng = random.Random(SEED)
     async with open_app(extractor=Slow(rng)) as application:

@@ -1,5 +1,5 @@
-"""Requests that take long to read or to process, from one caller: the event loop goes on, and so
-does every other call.
+"""While one caller sends requests that are slow to read or to process, the event loop serves every
+other call.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ HEADERS = {
 
 
 class Client:
-    """A client in a thread of its own, so that its own work does not count as the loop's."""
+    """A client in its own thread, so that its work does not count as work of the event loop."""
 
     def __init__(self, running: Running, token: str | None) -> None:
         known = {"Authorization": f"Bearer {token}"} if token else {}
@@ -59,13 +59,14 @@ class Client:
         return answer.status_code, answer.text
 
     def _sent_in_chunks(self, post: Post) -> tuple[int, str]:
-        """Send chunks of one byte each, all at once, as no library would."""
+        """Send chunks of one byte each, all at once. No HTTP library does this."""
         url = self._http.base_url
         lines = [f"{name}: {value}" for name, value in self._http.headers.items()]
         begun = head(*lines, "Transfer-Encoding: chunked", method="POST", target=post.path)
         chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in post.body)
         with socket.create_connection((url.host, url.port), WITHIN_S) as raw:
-            with suppress(ConnectionError):  # who is refused is not heard to the end
+            # The server closes the connection before it has read a refused request to the end.
+            with suppress(ConnectionError):
                 raw.sendall(begun + chunks + b"0\r\n\r\n")
             said = raw.recv(65_536)
         return statuses(said)[0], said.decode()
@@ -77,7 +78,7 @@ REFUSED = [name for name, one in INPUTS.items() if min(one.statuses) >= 400]
 @on_sqlite
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_is_refused_does_not_hold_up_the_others(serve: Serve, name: str) -> None:
-    """These are refused before the database is used."""
+    """These requests are refused before the database is used."""
     await _goes_on(serve, name)
 
 
@@ -87,13 +88,14 @@ async def test_what_takes_long_does_not_hold_up_the_others(serve: Serve, name: s
 
 
 async def _goes_on(serve: Serve, name: str) -> None:
-    """The positive control of all cases is the answer to a common request after it."""
+    """The positive control of each case: the server answers an ordinary request after it."""
     asked = INPUTS[name]
     async with serve() as running:
         token = await running.token()
         with Client(running, token) as known, Client(running, None) as unknown:
             client = known if asked.has_token else unknown
-            await known.post(Post("/v1/search", b'{"query": "tea"}'))  # what is loaded once
+            # This loads what is loaded once.
+            await known.post(Post("/v1/search", b'{"query": "tea"}'))
             for one in asked.before:
                 await known.post(one)
                 await running.extract()

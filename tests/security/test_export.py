@@ -1,4 +1,4 @@
-"""Taking one's data along, whole and alone, and bringing it back."""
+"""An export holds all data of a namespace and nothing else, and an import restores it."""
 
 import io
 import json
@@ -64,7 +64,7 @@ async def opened(database: Database, clock: Clock) -> AsyncIterator[Application]
 
 
 async def answers(built: Application) -> list[list[tuple[str, float]]]:
-    """Ids and scores of all questions in all modes."""
+    """Return ids and scores for all questions in all modes."""
     found = []
     for text in QUESTIONS:
         for mode in SearchMode:
@@ -110,7 +110,8 @@ async def test_a_round_trip_over_both_engines_changes_no_byte_and_no_answer(
     assert carried(one) == carried(two) == carried(three)
     assert report.new.total() == len(carried(one))
     assert set(report.skipped) == TELLING
-    # An import makes vectors anew; the first has some from before words beside them were forgotten.
+    # An import computes vectors again. The first namespace still has some from before words next
+    # to them were forgotten.
     assert _ids(told[0]) == _ids(told[1])
     assert told[1] == told[2]
     assert all(told[0][:1])
@@ -128,7 +129,7 @@ async def test_every_text_is_exact_and_no_character_of_it_steers_a_terminal(
 
 
 async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_app: Open) -> None:
-    """The other one's are there, and in their own export."""
+    """The data of the other namespaces is in their own exports."""
     async with open_app() as built:
         await lived(built)
         other = Namespace("alice2")
@@ -142,14 +143,14 @@ async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_app: Open
         alices, bobs = await exported(built), await exported(built, BOB)
 
     assert b"bobcanary" not in alices
-    assert b"secretcanary" not in alices  # nor what opens her webhook's address
+    assert b"secretcanary" not in alices  # The secret of her webhook is left out.
     assert b"https://hooks.example.com/in" in alices
     assert bobs.count(b"bobcanary") > 2
     assert {e["kind"] for e in records(bobs)} >= {"episode", "memory", "audit"}
 
 
 async def test_it_is_of_one_moment_while_writes_go_on(open_app: Open) -> None:
-    """The writes are in the next one."""
+    """The next export has the writes."""
     async with open_app() as built:
         await lived(built)
         before = carried(await exported(built))
@@ -172,7 +173,7 @@ async def test_it_is_of_one_moment_while_writes_go_on(open_app: Open) -> None:
 async def test_a_namespace_is_exported_once_at_a_time_and_again_afterwards(
     open_app: Open,
 ) -> None:
-    """Two at once."""
+    """A second export at the same time is refused."""
     async with open_app() as built:
         for name in (ALICE, BOB):
             await enter(built, name)
@@ -181,7 +182,7 @@ async def test_a_namespace_is_exported_once_at_a_time_and_again_afterwards(
         with pytest.raises(ExportBusy):
             await exported(built)
         others = await exported(built, BOB)
-        await first.aclose()  # a reader that goes away takes nothing with it
+        await first.aclose()  # A reader that disconnects does not end the other exports.
         whole = await exported(built)
 
     assert records(whole)[-1]["kind"] == records(others)[-1]["kind"] == "end"
@@ -203,7 +204,7 @@ async def test_each_export_and_import_leaves_its_line_and_a_stranger_none(open_a
 
 
 async def test_what_concerns_one_person_is_all_that_is_told_of_them(open_app: Open) -> None:
-    """GDPR, article 15: neither what others said nor what is remembered of them."""
+    """GDPR, article 15: the export has neither what others said nor what is remembered of them."""
     async with open_app() as built:
         await lived(built)
         file = await exported(built, subject="caroline")
@@ -313,7 +314,7 @@ def _changed(record: Json) -> Json:
 async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
     open_app: Open,
 ) -> None:
-    """The seam through which every text goes before it is written."""
+    """The import passes every text through this check before it writes."""
     seen: list[str] = []
 
     async def erased(_: Transaction, texts: Sequence[tuple[str, Sequence[Turn]]]) -> set[int]:
@@ -334,7 +335,7 @@ async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
     assert report.refused == sum(
         "Porto" in one["text"] for one in records(file, "episode", "memory")
     )
-    assert report.orphans > 0  # what Mel said in the same breath
+    assert report.orphans > 0  # Mel said it in the same text.
     assert b"Porto" in file
     assert b"Porto" not in b"".join(carried(bobs))
     assert b"Lisbon" in b"".join(carried(bobs))
@@ -361,7 +362,7 @@ async def test_vectors_are_promised_until_they_are_there_and_then_no_more(open_a
         await lived(built)
         await drained(built)
         file = await exported(built)
-        for _ in range(2):  # the second finds the jobs of the first
+        for _ in range(2):  # The second import finds the jobs of the first.
             await taken_in(built, file, BOB)
         async with built.store.transaction(BOB, write=False) as tx:
             waiting = await tx.jobs.counts()
@@ -391,7 +392,7 @@ def _lines(change: Callable[[list[bytes]], Any]) -> Damage:
 
 
 def _line(number: int, change: Callable[[Json], Any]) -> Damage:
-    """Change the record of a line (from 1), and make the rest agree with it."""
+    """Change the record of a line (counted from 1), and adjust the rest of the file to it."""
 
     def damage(lines: list[bytes]) -> bytes:
         record = json.loads(lines[number - 1])
@@ -477,7 +478,7 @@ DAMAGES: dict[str, tuple[Damage, type[Exception], str]] = {
 async def test_what_is_damaged_is_named_by_its_line_and_writes_nothing_of_itself(
     open_app: Open, damage: str
 ) -> None:
-    """The whole file, as the positive control, is taken in."""
+    """The positive control: the undamaged file is imported."""
     change, kind, said = DAMAGES[damage]
     async with open_app() as built:
         await lived(built)
@@ -518,7 +519,7 @@ LINES: dict[str, type[BaseModel]] = {
 
 @pytest.mark.parametrize("table", LINES)
 def test_every_exported_column_has_a_field_in_its_line(table: str) -> None:
-    """That no column is forgotten, `test_schema` sees to with the registry."""
+    """`test_schema` checks that the registry has every column."""
     columns = {name for name, _ in registry.BY_NAME[table].fields}
     fields = LINES[table].model_fields.items()
     assert columns <= {field.alias or name for name, field in fields}
@@ -543,7 +544,7 @@ def test_the_form_is_told_as_a_json_schema() -> None:
 
 @pytest.mark.slow
 async def test_memory_does_not_grow_with_what_is_carried(open_app: Open) -> None:
-    """Four times as many lines take no more memory, out or in."""
+    """Four times as many lines take no more memory, in an export or an import."""
     peaks = {}
     async with open_app() as built:
         for name, count in (("small", 400), ("large", 1_600)):
@@ -570,7 +571,7 @@ async def _counted(built: Application, namespace: Namespace) -> None:
 
 @contextmanager
 def _traced() -> Iterator[list[int]]:
-    """Holds, in the end, how many bytes were in use at most."""
+    """Yield a list that holds, at the end, the largest number of bytes in use."""
     peak: list[int] = []
     tracemalloc.start()
     try:

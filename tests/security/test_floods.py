@@ -1,4 +1,4 @@
-"""A caller that takes all it can is refused beyond its share, and its neighbour is not."""
+"""A caller that asks for too much is refused beyond its share, and its neighbour is served."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ ROOM = 50
 @on_sqlite
 @pytest.mark.slow
 async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: Serve) -> None:
-    """It has its share of 20, and not one more."""
+    """One namespace may have 20 streams, and no more."""
     async with serve() as running, AsyncExitStack() as stack:
         alice, bob = [
             Wire(
@@ -32,7 +32,7 @@ async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: S
             for name in ("alice", "bob")
         ]
         share = running.application.settings.streams_per_namespace
-        kept = []  # a stream without a reference is closed
+        kept = []  # A stream without a reference is closed.
 
         async def subscribed(wire: Wire, task_id: str) -> None:
             stream = await stack.enter_async_context(wire.stream("SubscribeToTask", id=task_id))
@@ -83,8 +83,8 @@ async def test_a_flood_is_refused_and_its_neighbour_gets_all_its_answers(serve: 
 async def test_idle_connections_take_no_more_than_the_room_there_is_and_are_closed(
     serve: Serve,
 ) -> None:
-    """Connections over the limit are refused, the open one is still served, and when the idle ones
-    have timed out new ones are accepted.
+    """Connections over the limit are refused, and the open one is still served. New ones are
+    accepted once the idle ones have timed out.
     """
     async with serve(connections_max=ROOM, header_s=2.0) as running, AsyncExitStack() as stack:
         token = await running.token()

@@ -1,4 +1,4 @@
-"""Data on hold is not erased, and the audit log has each attempt."""
+"""Data on hold is not erased, and the audit log records each attempt."""
 
 import ast
 import asyncio
@@ -46,13 +46,13 @@ async def lift(application: Application, namespace: Namespace = ALICE) -> None:
 
 
 def kept(counts: dict[str, int]) -> dict[str, int]:
-    """Return the rows without tables to which every call adds, some of them once a second."""
+    """Return the counts without the tables to which every call adds, some of them once a second."""
     return {**counts, "audit_details": 0, "call_counts": 0}
 
 
 async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
-    """Neither all of it nor a memory nor a subject, until the hold is lifted; another namespace can
-    be erased.
+    """No erasure of the namespace, a memory or a subject runs until the hold is lifted. Another
+    namespace can be erased.
     """
     async with open_app() as application:
         for owner in (ALICE, BOB):
@@ -76,7 +76,7 @@ async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
         assert [(one.namespace, one.because) for one in await application.services.holds.all()] == [
             (ALICE, REASON)
         ]
-        await erase_all(application, BOB)  # the positive control
+        await erase_all(application, BOB)  # The positive control.
 
         await lift(application)
         await erase_all(application)
@@ -95,11 +95,11 @@ async def test_a_hold_needs_a_namespace_and_a_reason(open_app: Open) -> None:
         with pytest.raises(Invalid):
             await application.services.holds.place(context(application), " ")
         await hold(application)
-        await hold(application)  # a second hold does no harm
+        await hold(application)  # A second hold does no harm.
 
 
 async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running) -> None:
-    """On every protocol that erases."""
+    """Every protocol that erases gives this answer."""
     token = await running.token()
     async with running.http(token) as http, running.client(token, LEGACY) as client:
         await hold(running.application)
@@ -119,7 +119,7 @@ async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running
 
 
 async def test_a_task_on_hold_outlives_its_days(running: Running, clock: Clock) -> None:
-    """Data that would be removed by its age is kept as well."""
+    """Retention does not remove data on hold."""
     async with running.http(await running.token()) as http:
         wire = Wire(http)
         task = await wire.task()
@@ -195,7 +195,7 @@ DESTROYS = {
 
 
 async def test_every_operation_that_destroys_asks_the_hold(running: Running) -> None:
-    """All operations of the registry; a new one fails here until it has a case."""
+    """The test covers all operations of the registry. A new one fails here until it has a case."""
     application = running.application
     assert DESTROYS.keys() == {one.name for one in operations.OPERATIONS if one.destroys}
     async with running.http(await running.token()) as http:
@@ -211,14 +211,14 @@ async def test_every_operation_that_destroys_asks_the_hold(running: Running) -> 
         assert kept(after) == kept(before)
 
         await lift(application)
-        source_ = BadSource(agent_id="bot7")  # the positive control
+        source_ = BadSource(agent_id="bot7")  # The positive control.
         purged = await application.services.sources.purge(
             context(application), source_, dry_run=False
         )
         assert purged.counts()["removed"] == 1
 
 
-# The functions that may destroy without checking the hold, and why.
+# These functions may destroy without checking the hold, for the reason given.
 UNASKED = {
     "again": "it was erased before the hold, and a backup brought it back",
     "allow": "it removes digests of what is gone already",
@@ -230,7 +230,9 @@ UNASKED = {
 
 
 def test_no_transaction_destroys_without_asking_the_hold() -> None:
-    """Only a transaction that is `erasing` can destroy: each says why, or checks the hold."""
+    """Only a transaction with `erasing` can destroy. Each one checks the hold, or is listed with a
+    reason.
+    """
     asks, unasked = set[str](), set[str]()
     for path in (ROOT / "recall_server").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

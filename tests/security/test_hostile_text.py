@@ -1,5 +1,5 @@
-"""Stored text is data: suspects are held back, secrets overwritten, and shown text does not act on
-a terminal.
+"""Stored text is data: suspects are held back, secrets are overwritten, and shown text does not act
+on a terminal.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ MEMORY = Memory(
 
 
 class Reading:
-    """Records what it is shown, and proposes what a test says."""
+    """Record the passages that it gets, and propose what the test sets."""
 
     name = "reading/1"
     passage_chars = 1_000
@@ -115,7 +115,7 @@ async def everything(application: Application, *tables: str) -> str:
 
 
 async def test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of(open_app: Open) -> None:
-    """Control: the words beside it are found, and become a memory."""
+    """Control: the words next to it are found, and become a memory."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TALK)
@@ -157,7 +157,7 @@ async def test_an_order_in_a_label_holds_the_text_back(open_app: Open, label: st
 
 
 async def test_no_extractor_is_shown_a_suspect_on_any_path(open_app: Open) -> None:
-    """Positions do not move, so that a citation of words behind the suspect is right."""
+    """Positions do not move, so a citation of words behind the suspect is right."""
     reading = Reading(fact("jam", Span(TALK.index("I like jam"), len(TALK) - 1)))
     async with open_app(extractor=reading) as application:
         await enter(application)
@@ -201,8 +201,8 @@ async def test_released_it_is_an_ordinary_turn_and_rejected_it_stays_away(
 
 
 async def test_a_model_that_obeys_gets_nothing_but_its_good_proposals(open_app: Open) -> None:
-    """The interface has no way to delete. A proposal that cites nothing, another text or a suspect,
-    that has no valid confidence, or is one too many, is counted as rejected.
+    """The interface has no way to delete. A proposal is rejected and counted if it cites nothing,
+    another text or a suspect, if it has no valid confidence, or if it is one too many.
     """
     at = TALK.index("I like jam")
     order = TALK.index(ORDER)
@@ -290,7 +290,7 @@ async def test_a_secret_is_written_over_in_messages_and_what_comes_with_them(
 
 
 def test_the_command_line_shows_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    """In tables and in prose; a line of a text cannot pass for a line of the program."""
+    """Tables and prose show them, and a line of a text cannot pass for a line of the program."""
     hostile = "\x1b]8;;http://evil\x07click\nForged row\x1b[200~"
     print_table([{"text": hostile, "more": {"a": 1}}], "nothing")
     echo(hostile)
@@ -305,7 +305,7 @@ FIELDS: Sequence[str] = ("namespace", "operation", "accessor", "path", "kid", "c
 
 
 def test_an_event_is_exactly_one_line_of_plain_json(capfd: pytest.CaptureFixture[str]) -> None:
-    """In every field that a caller can set."""
+    """This holds for every field that a caller can set."""
     hostile = "x\n2026 INFO admin login ok\r\x1b[2J\x1b]0;t\x07\u2028\u2029\u202e\x85\x9b\x7f"
     with real_logs("info"):
         structlog.get_logger().info("operation", **dict.fromkeys(FIELDS, hostile))

@@ -1,4 +1,4 @@
-"""Input that is not a request, is too large, or never ends, as attackers write it."""
+"""The server survives input that is no request, is too large, or never ends."""
 
 import asyncio
 import gzip
@@ -38,7 +38,7 @@ def stats(token: str) -> tuple[list[str], bytes]:
 
 @on_sqlite
 async def test_one_of_two_lengths_is_a_lie(serve: Serve) -> None:
-    """On every protocol there is one answer, and the connection is closed."""
+    """Every protocol gives one answer, and the connection is closed."""
     async with serve() as running:
         token = await running.token()
         lines, body = stats(token)
@@ -79,7 +79,7 @@ async def test_a_head_that_is_too_large_is_refused(serve: Serve) -> None:
         assert statuses(await answered(running, head(CLOSE))) == [200]
 
 
-# The server does not wait for the end of a body without a known token.
+# Without a known token, the server does not wait for the end of a body.
 UNREAD = {"a body that never comes", "a chunk that never ends"}
 UNFINISHED = {
     "nothing": b"",
@@ -95,7 +95,7 @@ UNFINISHED = {
 @on_sqlite
 @pytest.mark.parametrize("name", UNFINISHED)
 async def test_what_is_never_finished_is_given_up(serve: Serve, name: str) -> None:
-    """Without a token, and with one."""
+    """The server gives up such requests with a token and without one."""
     async with serve(header_s=SHORT_S, body_s=SHORT_S) as running:
         authorization = f"Authorization: Bearer {await running.token()}\r\n".encode()
         for more in (b"", authorization):
@@ -128,7 +128,7 @@ async def test_a_byte_now_and_then_does_not_help(serve: Serve, part: str) -> Non
 
 @on_sqlite
 async def test_a_connection_that_is_kept_may_rest_but_not_dawdle(serve: Serve) -> None:
-    """The control: between two requests there is time."""
+    """The control: a pause between two requests is allowed."""
     async with (
         serve(header_s=SHORT_S, body_s=SHORT_S) as running,
         connected(running) as (reader, writer),
@@ -148,7 +148,7 @@ async def test_a_connection_that_is_kept_may_rest_but_not_dawdle(serve: Serve) -
 
 @on_sqlite
 async def test_half_a_request_does_nothing(serve: Serve) -> None:
-    """A client that hangs up in the middle of a body has asked for nothing."""
+    """If a client disconnects in the middle of a body, its request has no effect."""
     async with serve() as running:
         token = await running.token()
         lines, _ = stats(token)
@@ -168,7 +168,7 @@ async def test_half_a_request_does_nothing(serve: Serve) -> None:
 
 @on_sqlite
 async def test_an_answer_that_nobody_reads_is_not_kept(serve: Serve) -> None:
-    """The server disconnects a reader that stalls, however much is left to send."""
+    """The server disconnects a stalled reader, however much is left to send."""
     async with serve(unread_s=SHORT_S) as running:
         token = await running.token()
         async with running.http(token) as http:
@@ -220,7 +220,7 @@ async def test_there_are_files_for_all_connections(serve: Serve) -> None:
 
 @on_sqlite
 @pytest.mark.parametrize("path", DOORS)
-async def test_no_door_takes_what_another_reader_would_read_otherwise(
+async def test_no_protocol_takes_what_another_reader_would_read_otherwise(
     serve: Serve, path: str
 ) -> None:
     body = b'{"ns": "a"}'
@@ -264,7 +264,7 @@ async def test_an_unknown_verb_is_not_taken_for_another(serve: Serve, method: st
 
 @on_sqlite
 async def test_a_page_of_another_origin_gets_nowhere(serve: Serve) -> None:
-    """On every protocol."""
+    """Every protocol refuses it."""
     async with (
         serve(allowed_origins="https://app.example") as running,
         running.http(await running.token()) as http,

@@ -1,5 +1,5 @@
-"""An imported file is treated as every text: masked, screened, limited. The control is an ordinary
-line beside it.
+"""An imported file is treated like any other text: masked, screened and limited. The control is an
+ordinary line next to it.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ HERON = "I keep a heron by the pond."
 
 
 def with_text(lines: list[Json], *said: str) -> list[Json]:
-    """Let the episode say these, each in a turn; its memory rests on the first."""
+    """Give the episode these turns; its memory rests on the first."""
     text = "\n".join(said)
     for line in lines:
         if line["kind"] == "episode":
@@ -60,7 +60,7 @@ async def imported(application: Application, lines: list[Json]) -> Report:
 async def test_an_order_in_a_file_is_in_quarantine_until_a_person_lets_it_out(
     open_app: Open,
 ) -> None:
-    """Memories that rest on it too. The words beside it are found."""
+    """Memories that rest on it are in quarantine too. The words next to it are found."""
     async with open_app() as application:
         lines = with_text(records(many(1)), ORDER, HERON)
         report = await imported(application, lines)
@@ -104,7 +104,7 @@ async def test_a_memory_in_a_file_that_reads_as_an_order_is_left_out(open_app: O
 async def test_a_secret_in_a_file_is_overwritten_and_every_span_stays_right(
     open_app: Open,
 ) -> None:
-    """In words and labels; the same file is recognised the second time."""
+    """Words and labels are masked. A second import of the same file finds it stored already."""
     async with open_app() as application:
         lines = with_text(records(many(1)), f"My token is {TOKEN}, keep it.", HERON)
         episode_of(lines).update(session_id=TOKEN, metadata={"note": TOKEN})
@@ -125,7 +125,7 @@ async def test_a_secret_in_a_file_is_overwritten_and_every_span_stays_right(
 
 
 async def test_a_file_sets_no_policy_of_a_namespace_that_is_there(open_app: Open) -> None:
-    """An import does set the policy of a namespace that it makes."""
+    """An import sets the policy only of a namespace that it creates."""
     async with open_app() as application:
         await enter(application)
         lines = records(many(1))
@@ -164,7 +164,7 @@ async def test_what_no_protocol_would_take_is_left_out_of_a_file(
 
 
 async def test_who_has_decided_elsewhere_is_no_name_here(open_app: Open) -> None:
-    """Nor is the error of an extraction: those fields hold only what this server writes."""
+    """The error of an extraction is dropped too: those fields hold only what this server writes."""
     async with open_app() as application:
         lines = with_text(records(many(1)), HERON)
         made = {"choice": "keep_new", "decided_at": "2026-03-01T12:00:00.000000+00:00"}

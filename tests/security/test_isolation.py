@@ -1,4 +1,4 @@
-"""Isolation of tenants on every protocol: another tenant's data is as if it had never existed."""
+"""On every protocol, another tenant's data looks as if it had never existed."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -37,11 +37,11 @@ VERSION = {"A2A-Version": "1.0"}
 
 @pytest.fixture
 async def replicas(database: Path | str, open_app: Open) -> AsyncIterator[list[Running]]:
-    """Yield one server on a file, or two on Postgres, of which the second asks before the first."""
+    """Yield one server on a file, or two on Postgres. The second is asked before the first."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(1 if isinstance(database, Path) else 2):
-            # A busy machine must not pass for a slow client.
+            # The server must not take a busy test machine for a slow client.
             built = await stack.enter_async_context(open_app(port=0, header_s=60.0))
             address = await stack.enter_async_context(
                 listening(create_app(built), built.settings, bound(built.settings))
@@ -51,7 +51,7 @@ async def replicas(database: Path | str, open_app: Open) -> AsyncIterator[list[R
 
 
 @on_sqlite
-async def test_every_operation_of_every_door_is_held_to_the_wall(running: Running) -> None:
+async def test_every_operation_of_every_protocol_has_a_case(running: Running) -> None:
     """A new protocol without a case of its own fails here."""
     asked = {one.name: one for one in operations(running)}
 
@@ -64,7 +64,7 @@ async def test_every_operation_of_every_door_is_held_to_the_wall(running: Runnin
         if f"mcp {tool.name}" in WITHOUT_ID:
             taken = set(tool.shown.input_schema["properties"]) - LABELS
             assert not [one for one in taken if one.endswith(("id", "ids"))], tool.name
-    # Those of the older protocol are tried beside the others of A2A.
+    # The requests of the older protocol are tried with the others of A2A.
     tried = {made("task_x").body["method"] for name, made in REQUESTS.items() if "0.3" in name}  # type: ignore[index]
     assert tried == set(JSONRPC03Adapter.METHOD_TO_MODEL) - {"agent/getAuthenticatedExtendedCard"}
 
@@ -72,10 +72,10 @@ async def test_every_operation_of_every_door_is_held_to_the_wall(running: Runnin
 async def test_anothers_id_is_answered_like_one_that_never_was(
     replicas: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answers are the same bytes, from either replica. No row of Alice's changes, and Bob's
-    audit log has a record. Alice herself is served.
+    """The answers are the same bytes, from either replica. No row of Alice changes, and Bob's audit
+    log has a record. Alice is served.
     """
-    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # No worker runs, so nothing is waited for.
     one, other = replicas[0], replicas[-1]
     alice = await furnished(one)
     assert {case.kind for cases in CASES.values() for case in cases} <= set(alice.ids)
@@ -113,9 +113,9 @@ async def test_what_takes_no_id_tells_nothing_of_another(
     replicas: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No answer has words, ids or counts of Alice, on any protocol, though the server has just
-    answered Alice the same request; and no cache may keep any answer.
+    answered the same request to Alice. No cache may keep any answer.
     """
-    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # No worker runs, so nothing is waited for.
     alice = await furnished(replicas[0])
     asked = [one for one in operations(replicas[0]) if one.name in WITHOUT_ID]
     seen = ""
@@ -158,8 +158,8 @@ def _search(**given: Any) -> dict[str, Any]:
 
 
 async def test_no_way_to_search_or_list_reaches_another(replicas: list[Running]) -> None:
-    """By words, vectors or both, by filters and from any place on. Totals are Bob's own, and a
-    place in Alice's list is a place in his.
+    """Bob searches by words, vectors or both, with filters and from any position. Totals are his
+    own, and a position in Alice's list is a position in his.
     """
     alice = await furnished(replicas[0])
     async with replicas[-1].http(alice.bob) as http, replicas[0].http(alice.token) as hers:
@@ -180,7 +180,7 @@ async def test_no_way_to_search_or_list_reaches_another(replicas: list[Running])
 
 @on_sqlite
 async def test_the_list_of_tools_is_for_whoever_asked_and_no_cache(running: Running) -> None:
-    """In the header of HTTP, and in the field of MCP."""
+    """The header of HTTP and the field of MCP say so."""
     headers, body = request("tools/list", {}, modern=True)
     async with running.http(await running.token()) as http:
         answer = await http.post("/mcp", headers=headers, json=body)
@@ -190,8 +190,8 @@ async def test_the_list_of_tools_is_for_whoever_asked_and_no_cache(running: Runn
 
 
 async def test_a_namespace_that_a_request_names_is_never_authority(running: Running) -> None:
-    """In the body, the query, a header, metadata or `_meta`: the name is refused, or ignored, and
-    the text is stored in the namespace of the token.
+    """The body, the query, a header, metadata or `_meta` may name one. The name is refused or
+    ignored, and the text is stored in the namespace of the token.
     """
     alice = await furnished(running)
     before = await rows(running)
@@ -235,8 +235,8 @@ async def test_a_namespace_that_a_request_names_is_never_authority(running: Runn
 
 
 async def test_strangers_and_errors_name_nobody(running: Running) -> None:
-    """Without a token nobody can read /metrics, the description of the API is that of the program,
-    and no answer shows internal details.
+    """Without a token nobody can read `/metrics`, the description of the API holds nothing of a
+    tenant, and no answer shows internal details.
     """
     alice = await furnished(running)
     open_ = (

@@ -1,4 +1,4 @@
-"""Isolation of tenants on the command line: an operator names the namespace of each command."""
+"""Isolation on the command line: an operator names the namespace of each command."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tests.support.webhooks import planted
 
 ALICE, BOB = Namespace("alice"), Namespace("bob")
 
-# For every command that takes a namespace: how it names a row in it; None if it names none.
+# How each command with a namespace names a row in it; None if it names none.
 COMMANDS: dict[str, tuple[str, ...] | None] = {
     "conflicts show": ("question",),
     "conflicts resolve": ("question", "keep_new"),
@@ -66,9 +66,9 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "export": None,
 }
 
-# These report that nothing was done, which is no error.
+# These report that nothing was done. That is no error.
 FOUND_NOTHING = {"purge-source"}
-# Their answer for Bob's own: no key decrypts the secret of this one.
+# These fail for Bob's own row too: no key decrypts the secret of this webhook.
 EXITS = {"webhooks test": 1}
 
 
@@ -93,7 +93,7 @@ def _taking_a_namespace() -> set[str]:
 
 
 def test_every_command_that_takes_a_namespace_is_held_to_the_wall() -> None:
-    """A new one without a case fails here."""
+    """A new command without a case fails here."""
     assert isinstance(app, typer.Typer)
     assert _taking_a_namespace() == set(COMMANDS)
 
@@ -161,7 +161,7 @@ def _said(database: Database, name: str, owner: str, told: list[str]) -> Said:
 
 
 def test_anothers_id_is_answered_like_one_that_never_was(database: Database) -> None:
-    """Bob's namespace with an id of Alice's is refused; with hers it is done."""
+    """An id of Alice is refused in Bob's namespace, and accepted in hers."""
     ids = _furnish(database)
     before = _rows(database)
     asked = {name: given for name, given in COMMANDS.items() if given is not None}

@@ -1,4 +1,6 @@
-"""What tenants share without knowing: statistics, caches, keys, names that look alike."""
+"""Tenants share statistics, caches and keys, and their names may look alike. None sees another's
+data.
+"""
 
 import re
 from collections.abc import AsyncIterator
@@ -19,7 +21,7 @@ from tests.support.isolation import ALL, CONFIG, call, furnished, rows, store
 from tests.support.paths import ROOT
 from tests.support.server import Running
 
-# None of them may stand for another, whatever a pattern, a prefix or a folder would make of them.
+# None may be taken for another by a pattern, a prefix or a folder.
 NEIGHBOURS = (
     "acme",
     "acme2",
@@ -39,7 +41,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 async def neighbours(running: Running) -> AsyncIterator[dict[str, httpx2.AsyncClient]]:
-    """A client of each, who has said where it is at home."""
+    """Yield a client for each. Each namespace has stored one favourite house."""
     async with AsyncExitStack() as stack:
         found = {}
         for name in NEIGHBOURS:
@@ -57,7 +59,7 @@ def _house(name: str) -> str:
 async def test_names_that_look_alike_are_strangers(
     running: Running, neighbours: dict[str, httpx2.AsyncClient]
 ) -> None:
-    """Searching, listing, exporting and reading the audit log meet one name exactly."""
+    """Searches, lists, exports and the audit log use the exact name."""
     for name, http in neighbours.items():
         found = await call(http, "search_memories", query="favourite house", limit=50)
         listed = await call(http, "inspect_memories", limit=50)
@@ -74,7 +76,7 @@ async def test_names_that_look_alike_are_strangers(
 async def test_erasing_one_name_leaves_its_neighbours_whole(
     running: Running, neighbours: dict[str, httpx2.AsyncClient]
 ) -> None:
-    """And no cache of theirs is lost or shows what is gone."""
+    """The caches of the others keep their data, and no cache shows erased data."""
     others = {name: await rows(running, name) for name in NEIGHBOURS if name != "acme"}
     erased = await neighbours["acme"].post("/v1/erasure", json={"confirm": "DELETE MY DATA"})
     fresh = running.http(await running.token("acme", ALL))
@@ -89,24 +91,24 @@ async def test_erasing_one_name_leaves_its_neighbours_whole(
         assert [_house(name) in hit["text"] for hit in found["results"]] == [True]
 
 
-# They go through all namespaces in their order, some at a time.
+# These statements go through all namespaces in order, some at a time.
 ACROSS = {"all_audits", "grown_audits", "audits_to_cut", "due_queues", "claim_job"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_namespace_is_compared_whole_and_with_nothing_but_itself(engine: Any) -> None:
-    """In no statement of the house, and in no policy, is there a pattern, a prefix or a
-    function between a namespace and what it must equal.
+    """No statement and no policy has a pattern, a prefix or a function between a namespace and the
+    value that it must equal.
     """
     queries = bound_connection.load(engine)
     texts = {name: f"{one.sql}\n{one.unlimited or ''}" for name, one in queries.items()}
     texts |= {path.name: path.read_text() for path in MIGRATIONS.glob(f"*.{engine}.sql")}
     compared = re.compile(r"namespace(?:\s|\))*(=|!=|<|>|~|\|\||\bIN\b|\bLIKE\b|\bGLOB\b)")
     for name, text in texts.items():
-        # A trigger sees to it that a row stays where it is.
+        # A trigger checks that a row stays in its namespace.
         plain = re.sub(r"--[^\n]*|NEW\.namespace <> OLD\.namespace", "", text)
         found = set(compared.findall(plain))
-        # Those that serve all tenants go through them in their order, or leave out whole ones.
+        # Statements that serve all tenants go through them in order, or leave out whole ones.
         across = name in texts and name in ACROSS
         assert found <= ({"=", "<", ">", "IN"} if across else {"="}), (name, found)
         pattern = re.search(r"(?i)\b(?:LIKE|ILIKE|GLOB|SIMILAR|REGEXP|MATCH)\b|starts_with", plain)
@@ -114,8 +116,8 @@ def test_a_namespace_is_compared_whole_and_with_nothing_but_itself(engine: Any) 
 
 
 async def test_anothers_words_and_vectors_move_no_score(running: Running) -> None:
-    """The same hits with the same numbers, to the last bit, after Bob has written
-    Alice's rarest word fifty times and what is nearest to her question a hundred times.
+    """Bob writes Alice's rarest word fifty times, and the text nearest to her question a hundred
+    times. She gets the same hits with the same numbers, to the last bit.
     """
     alice, bob = await running.token("alice", ALL), await running.token("bob", ALL)
     async with running.http(alice) as hers, running.http(bob) as his:
@@ -152,7 +154,7 @@ async def test_anothers_words_and_vectors_move_no_score(running: Running) -> Non
 
 
 async def _untouched(running: Running) -> None:
-    """Each search counts as an access, which those after it would see in the mode `recall`."""
+    """Reset the access counts. Each search adds to them, and the mode `recall` uses them."""
     store = running.application.store
     await running.application.services.audit.reads.flush()
     async with store.driver.transaction(namespace="alice", write=True) as raw:
@@ -162,8 +164,8 @@ async def _untouched(running: Running) -> None:
 
 
 async def test_the_same_key_and_text_of_two_tenants_are_two_things(running: Running) -> None:
-    """A key, a text, a session, a push configuration or a conversation that
-    another has used too is a new one of one's own, in the same words.
+    """A tenant may use a key, a text, a session, a push configuration or a conversation that
+    another has used. It is new, and is answered in the same words.
     """
     alice = await furnished(running)
     given = {"idempotency_key": "once", "session_id": "s", "agent_id": "planner"}
@@ -186,5 +188,5 @@ async def test_the_same_key_and_text_of_two_tenants_are_two_things(running: Runn
     assert made["id"] == CONFIG
     assert stats["total"] >= 2
     assert task["contextId"] == alice.ids["context"]
-    # Alice's Lisbon, which would contradict Bob's, is not his.
+    # Alice's Lisbon would contradict Bob's text, but is not in his namespace.
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"

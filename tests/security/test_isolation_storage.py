@@ -1,4 +1,6 @@
-"""The second wall: what the database itself refuses, and work that was promised for another."""
+"""The second wall: the database itself refuses access to another tenant's rows, and a job cannot do
+work of another.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +22,7 @@ ALICE, BOB = Namespace("alice"), Namespace("bob")
 
 
 def test_no_role_of_the_application_gets_around_the_wall(postgres: Postgres, migrated: str) -> None:
-    """Asked of the catalog, for every table there is."""
+    """The test asks the catalog, for every table."""
     with psycopg.connect(postgres.named(migrated)) as raw:
 
         def ask(sql: LiteralString) -> list[Any]:
@@ -63,8 +65,8 @@ def test_no_role_of_the_application_gets_around_the_wall(postgres: Postgres, mig
 async def test_without_a_namespace_the_application_sees_no_row_of_any_table(
     running: Running, database: str
 ) -> None:
-    """Nor with an empty one, nor with one that a pattern would match; and it can write
-    none for another.
+    """It sees none with an empty name either, nor with a name that a pattern would match. It cannot
+    write a row for another namespace.
     """
     await furnished(running)
     with psycopg.connect(database) as raw:
@@ -91,7 +93,7 @@ async def test_without_a_namespace_the_application_sees_no_row_of_any_table(
 
 @on_postgres
 async def test_a_connection_brings_nothing_of_its_last_tenant_along(store: Store) -> None:
-    """After a call that failed, was cancelled, took too long, or lost its server."""
+    """The call before may have failed, been cancelled, taken too long, or lost its server."""
     driver = store.driver
     driver._pool._max_size = 1  # type: ignore[attr-defined]
     await _enter(store)
@@ -157,8 +159,8 @@ async def _enter(store: Store) -> None:
 async def test_a_job_that_names_anothers_work_does_nothing_to_it(
     running: Running, database: Path | str
 ) -> None:
-    """Every job of Alice's, put into Bob's namespace past the application: no row
-    of hers moves, nothing of hers becomes his, no model sees it. Her own jobs are done.
+    """The test moves every job of Alice into Bob's namespace past the application. No row of hers
+    changes, nothing of hers becomes his, and no model sees it. Her own jobs are done.
     """
     alice = await furnished(running)
     waiting = await _jobs(running, "alice", "queued")
@@ -218,7 +220,9 @@ async def _counts(running: Running, namespace: Namespace) -> dict[str, int]:
 
 
 async def _move(running: Running, one: str, other: str) -> None:
-    """All jobs of one, due again, in the name of another: as the owner of the database may."""
+    """Move all jobs of one namespace to the other and make them due. The owner of the database may
+    do that.
+    """
     async with running.application.store.driver.migration() as raw:
         await raw.script(
             f"UPDATE operations SET namespace = '{other}', state = 'queued', attempt = 0, "

@@ -1,6 +1,4 @@
-"""Tokens and isolation: only the exact token is accepted, it leaves no trace, and does nothing
-after its end.
-"""
+"""Only the exact token is accepted, it is stored nowhere, and it does nothing after its end."""
 
 import asyncio
 from datetime import timedelta
@@ -20,7 +18,7 @@ AT_ONCE = 100
 
 
 async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) -> None:
-    """Including forms that HTTP cannot carry; each gets the same answer."""
+    """The test includes forms that HTTP cannot carry. Each gets the same answer."""
     token, access = await running.token(), running.application.services.access
     said = set()
     for spelled in ("", " ", token + "\n", token + "\r\n", token + "\0", " " + token, token + " ",
@@ -35,7 +33,7 @@ async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) ->
 
 
 async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None:
-    """Whole or in part, plain, in hex or in base64: the database has its hash."""
+    """The database has its hash, and no part of it in plain form, in hex or in base64."""
     token, info = await running.issued("alice")
     async with running.http(token) as http:
         assert (await http.get("/v1/whoami")).status_code == 200
@@ -50,8 +48,8 @@ async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None
 async def test_nothing_is_done_for_a_token_after_it_was_revoked(
     running: Running, clock: Clock, way: str
 ) -> None:
-    """A hundred writes race the end of a token. Those that succeed have audit records before it,
-    and none after it; the others get 401.
+    """A hundred writes race the end of a token. The writes that succeed have audit records before
+    the end, and none has one after it. The others get 401.
     """
     owner, info = await running.issued("alice")
     other = await running.token("alice")

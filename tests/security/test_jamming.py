@@ -1,4 +1,4 @@
-"""A document that is made to match every question does not take over the answers."""
+"""A document that was written to match every question does not fill the answers."""
 
 from recall_server.application import Application
 from recall_server.domain.episode import Source, episode_of
@@ -27,9 +27,9 @@ async def sources(application: Application, query: Query) -> list[str]:
 async def test_a_stuffed_document_has_no_more_than_its_share_of_an_answer(
     open_app: Open,
 ) -> None:
-    """In every mode that ranks a large pool (the mode `recall` ranks 25), unless the query wants
-    relevance only: lambda 1. Control: asked about by itself, the document has all the places that
-    others do not need.
+    """The limit holds in every mode that ranks a large pool (the mode `recall` ranks 25), unless
+    the query asks for relevance only, with lambda 1. Control: if the question is about the
+    document, it gets all places that others do not need.
     """
     async with open_app(extractor=Scripted()) as application:
         await enter(application)
@@ -53,7 +53,7 @@ async def test_a_stuffed_document_has_no_more_than_its_share_of_an_answer(
 
 
 async def test_a_document_that_is_one_turn_is_found_once(open_app: Open) -> None:
-    """Found by its words and by its vector, it is one hit."""
+    """Its words and its vector match, and it is one hit."""
     async with open_app(extractor=Scripted()) as application:
         await enter(application)
         await told(application, "Ana: I did move to Lisbon.")

@@ -1,4 +1,4 @@
-"""Tokens of an identity provider: what is let in, and everything that is not."""
+"""Which tokens of an identity provider are accepted, and which are refused."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ from tests.support.server import Running
 
 ALICE = namespace("alice")
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-# As they would stand in the database of an attacker's choice.
+# A name of a key that would select a key of the attacker if the database looked it up.
 ROOT_KEY = "k1' UNION SELECT public_key FROM server --"
 
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ async def corp() -> AsyncIterator[Provider]:
 
 @pytest.fixture
 def trusting(open_app: Open, tmp_path: Path) -> Trusting:
-    """A server that trusts these issuers: what its file says of them."""
+    """Return a function that opens a server with these entries in its issuers file."""
 
     @asynccontextmanager
     async def opened(*entries: Json) -> AsyncIterator[Running]:
@@ -83,8 +83,8 @@ async def status(running: Running, token: str) -> int:
 
 
 async def all_refused(running: Running, corp: Provider, forged: dict[str, str]) -> None:
-    """Each with 401 and the words that are the same for all; a good one is let in before and
-    after.
+    """Check that each token gets 401 with the same words, and that a good token is accepted before
+    and after.
     """
     assert await status(running, corp.token()) == 200
     told = set()
@@ -99,7 +99,7 @@ async def all_refused(running: Running, corp: Provider, forged: dict[str, str]) 
 async def test_a_token_of_the_issuer_opens_what_the_operator_said(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """The positive control of every row, over MCP and HTTP, on both engines."""
+    """The positive control of all other tests, over MCP and HTTP, on both engines."""
     headers, body = request(
         "tools/call", {"name": "store_memory", "arguments": {"text": "Ann: I ski."}}, modern=False
     )
@@ -142,7 +142,9 @@ async def test_no_signature_no_entry(corp: Provider, trusting: Trusting) -> None
 
 @on_sqlite
 async def test_a_public_key_is_no_shared_secret(corp: Provider, trusting: Trusting) -> None:
-    """HS256 with what everybody knows; and another family than the operator said."""
+    """The server refuses HS256 with a public key as its secret, and any family of algorithms but
+    that of the operator.
+    """
     public = corp.key.public_key()
     shapes = {
         "pem": public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
@@ -204,7 +206,9 @@ async def test_a_key_name_is_a_name_and_nothing_else(corp: Provider, trusting: T
 async def test_strangers_do_not_make_the_server_fetch(
     corp: Provider, trusting: Trusting, clock: Clock
 ) -> None:
-    """However many tokens name keys that nobody has; a new key counts after the pause."""
+    """The server fetches once, however many tokens name unknown keys. A new key is accepted after
+    the pause.
+    """
     async with trusting(corp.entry()) as running:
         assert await status(running, corp.token()) == 200
         for _ in range(2):
@@ -230,9 +234,7 @@ async def test_strangers_do_not_make_the_server_fetch(
 
 @on_sqlite
 async def test_a_token_brings_no_key_along(corp: Provider, trusting: Trusting) -> None:
-    """Nothing is fetched from where it says, and what it calls critical is
-    refused.
-    """
+    """Nothing is fetched from an address in the token, and a token with `crit` is refused."""
     eve = private("eve")
     async with Receiver() as evil, trusting(corp.entry()) as running:
         evil.otherwise = Reply(json.dumps({"keys": [jwk(eve, "k1")]}).encode())
@@ -297,7 +299,7 @@ async def test_two_issuers_with_a_key_of_one_name_do_not_cross(
 
 @on_sqlite
 async def test_times_are_whole_numbers_within_bounds(corp: Provider, trusting: Trusting) -> None:
-    """What the library takes for a time."""
+    """The library accepts more than that."""
     ends = corp.now + 3_600
     async with trusting(corp.entry()) as running:
         values: dict[str, Any] = {
@@ -358,7 +360,7 @@ async def test_another_kind_of_token_of_the_issuer_is_none_of_these(
 
 @on_sqlite
 async def test_a_token_has_one_reading(corp: Provider, trusting: Trusting) -> None:
-    """What stands twice, other spellings of the same, and other shapes."""
+    """Tokens with a repeated claim, another spelling or another shape are refused."""
     good = corp.token()
     head, body, proof = good.split(".")
     twice = json.dumps(corp.claims())[:-1] + ', "sub": "admin"}'
@@ -398,7 +400,7 @@ async def test_a_token_has_one_reading(corp: Provider, trusting: Trusting) -> No
 
 
 def test_a_token_of_any_size_is_refused_in_no_time() -> None:
-    """Nothing is decoded of it."""
+    """No part of it is decoded."""
     big = base64url_encode(b"x" * 5_000_000).decode()
     deep = base64url_encode(b"[" * 100_000).decode()
     for token in (f"{big}.{big}.{big}", f"{deep}.{deep}.eA", "." * 5_000_000):
@@ -409,7 +411,7 @@ def test_a_token_of_any_size_is_refused_in_no_time() -> None:
 
 
 async def test_a_token_can_be_revoked_by_its_name(corp: Provider, trusting: Trusting) -> None:
-    """By issuer, user and `jti`, however it is spelled."""
+    """An issuer, a user and a `jti` name it, however the token is spelled."""
     async with trusting(corp.entry()) as running:
         accessor = (await asks(running, corp.token())).json()["accessor"]
         services = running.application.services
@@ -448,7 +450,7 @@ OUTAGES = {
 async def test_keys_are_used_until_they_are_too_old_and_then_nobody_is_let_in(
     outage: Reply, corp: Provider, trusting: Trusting, clock: Clock
 ) -> None:
-    """A key that is known works on; then 503, and never in."""
+    """Known keys work during an outage. After that the answer is 503, and no token is accepted."""
     async with trusting(corp.entry()) as running:
         good = corp.token(exp=corp.now + 80_000)
         forged = corp.token(exp=corp.now + 80_000, key=private("eve"))
@@ -466,7 +468,7 @@ async def test_keys_are_used_until_they_are_too_old_and_then_nobody_is_let_in(
         assert await status(running, forged) == 503
         assert corp.fetches == 3
         corp.answer(shown)
-        assert await status(running, good) == 503  # nobody is asked again within the pause
+        assert await status(running, good) == 503  # No fetch is made within the pause.
         clock.pass_(31 * SECOND)
         assert await status(running, good) == 200
 
@@ -475,7 +477,7 @@ async def test_keys_are_used_until_they_are_too_old_and_then_nobody_is_let_in(
 async def test_a_provider_that_is_down_from_the_start_lets_nobody_in(
     corp: Provider, trusting: Trusting, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Down, and slow for ever; our own tokens need nobody."""
+    """The provider refuses connections, or never answers. The server's own tokens work."""
     monkeypatch.setattr(issuers, "FETCH_S", 0.2)
     good = corp.receiver.otherwise
     async with trusting(corp.entry(jwks_url="http://127.0.0.1:9/jwks")) as running:
@@ -496,7 +498,7 @@ async def test_a_provider_that_is_down_from_the_start_lets_nobody_in(
 async def test_keys_are_not_fetched_from_inside_unless_the_operator_says_so(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """A private address, which a public name may come to mean."""
+    """A public name may resolve to a private address."""
     hidden = corp.entry(jwks_url=f"https://{corp.receiver.authority}/jwks", allow_private=False)
     async with trusting(hidden) as running:
         assert await status(running, corp.token()) == 503
@@ -509,7 +511,7 @@ async def test_keys_are_not_fetched_from_inside_unless_the_operator_says_so(
 async def test_an_identity_opens_one_namespace_by_its_exact_name(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """403, as the token is good."""
+    """The answer is 403, since the token is valid."""
     claims: list[Any] = [
         None, ["acme"], "*", "ACME", "acme ", "\u0430cme", "acme2", "a" * 900, "", 1, True,
         {"acme": 1}, "alice", "nowhere",
@@ -546,7 +548,7 @@ async def test_a_scope_counts_by_its_exact_name(corp: Provider, trusting: Trusti
 async def test_what_is_open_ends_with_the_key_that_opened_it(
     corp: Provider, trusting: Trusting, clock: Clock
 ) -> None:
-    """As the edge asks of an open stream, every second."""
+    """An open stream checks its token every second in this way."""
     async with trusting(corp.entry()) as running:
         access = running.application.services.access
         good = await access.verify(corp.token())
@@ -557,7 +559,7 @@ async def test_what_is_open_ends_with_the_key_that_opened_it(
         assert not await access.still_valid(short)
         assert await access.still_valid(good)
         corp.show([jwk(private("fresh"), "k2")])
-        clock.pass_(9 * MINUTE)  # fetched again, beside who asks
+        clock.pass_(9 * MINUTE)  # The keys are fetched again in the background.
         async with asyncio.timeout(5):
             while await access.still_valid(good):
                 await running.application.check()
@@ -569,7 +571,7 @@ async def test_what_is_open_ends_with_the_key_that_opened_it(
 async def test_a_token_is_too_old_for_server_namespace_issuer_or_by_itself(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """All sixteen."""
+    """The test tries all sixteen combinations."""
     strict = corp.entry(
         name="strict", issuer="https://strict.example.com", not_before="2026-03-01T12:00:01Z"
     )
@@ -589,7 +591,7 @@ async def test_a_token_is_too_old_for_server_namespace_issuer_or_by_itself(
 
 @on_sqlite
 async def test_nothing_that_a_caller_shows_is_passed_on(corp: Provider, trusting: Trusting) -> None:
-    """The provider is asked for its keys and told nothing."""
+    """The provider is asked for its keys, and gets nothing of the caller's token."""
     async with trusting(corp.entry()) as running:
         with capture_logs() as logs:
             tokens = [corp.token(), corp.token({"kid": "x"}), corp.token() + "=="]
@@ -607,7 +609,7 @@ async def test_nothing_that_a_caller_shows_is_passed_on(corp: Provider, trusting
 
 @on_sqlite
 async def test_a_client_learns_where_to_get_a_token(corp: Provider, trusting: Trusting) -> None:
-    """RFC 9728, and the challenges of RFC 6750."""
+    """RFC 9728 defines the metadata, and RFC 6750 the challenges."""
     where = f'resource_metadata="{PUBLIC_URL}/.well-known/oauth-protected-resource/mcp"'
     headers, body = request(
         "tools/call", {"name": "store_memory", "arguments": {"text": "x"}}, modern=False

@@ -1,5 +1,5 @@
-"""Every byte that is kept is counted, and all that is kept is bounded: whatever one token sends,
-the database grows by no more than so many times what its quota counts.
+"""Every stored byte is counted, and everything stored is bounded. Whatever one token sends, the
+database grows by at most a fixed multiple of what its quota counts.
 """
 
 import json
@@ -22,10 +22,11 @@ from tests.support.server import Json, Running, Serve
 from tests.support.transfer import exported, sealed, taken_in
 
 BOB = Namespace("bob")
-# Bytes of rows for a byte that is counted; docs/operate/limits.md has that of the database.
+# Bytes of rows for each byte that is counted. docs/operate/limits.md has the factor for the
+# database.
 ROWS_PER_BYTE = 5
 ITEM_BYTES = 256
-# The audit log is bounded by the calls that make it, and not by what they leave.
+# The number of calls bounds the audit log; the stored data does not.
 UNCOUNTED = {"tool_call_records", "audit_details", "audit_heads", "call_counts", "api_tokens"}
 TOWNS = " ".join(f"I live in Town{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(60))
 TAGS = tuple(f"tag {number} {'x' * 50}" for number in range(32))
@@ -43,7 +44,7 @@ def size_of(value: object) -> int:
 
 
 async def rows_of(application: Application, *tables: str) -> int:
-    """The bytes of Alice's rows of these tables."""
+    """Return the bytes of Alice's rows of these tables."""
     size = 0
     async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
         for table in tables:
@@ -53,7 +54,7 @@ async def rows_of(application: Application, *tables: str) -> int:
 
 
 async def grown(application: Application) -> tuple[int, int]:
-    """The bytes of all of Alice's rows, and those that are counted."""
+    """Return the bytes of all of Alice's rows, and the bytes that are counted."""
     rows = await rows_of(application, *(one for one in registry.TENANT if one not in UNCOUNTED))
     async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
         (row,) = await raw.fetch(
@@ -141,7 +142,7 @@ async def taken_back_again_and_again(running: Running, wire: Wire) -> None:
 
 
 async def contradictions(running: Running, _: Wire) -> None:
-    """Of which the namespace keeps both sides."""
+    """Store contradictions, of which the namespace keeps both sides."""
     async with running.application.store.transaction(ALICE) as tx:
         await tx.access.set_policy(Policy.ASK)
     for number in range(60):
@@ -168,7 +169,7 @@ HOSTILE: dict[str, Callable[[Running, Wire], Awaitable[None]]] = {
 
 
 async def asking(running: Running, wire: Wire) -> Json:
-    """A task that asks as much as a task may."""
+    """Start a task with as many questions as a task may have."""
     await stored(running, "User: I live in Lisbon.")
     await drained(running.application)
     task = await wire.task({"data": {"text": TOWNS, "topic": "life", "policy": "ask"}})
@@ -192,7 +193,7 @@ async def running(serve: Serve) -> AsyncIterator[Running]:
 async def test_the_database_grows_by_no_more_than_is_counted(
     running: Running, wire: Wire, name: str
 ) -> None:
-    """Control: something is kept, and counted."""
+    """Control: something is stored and counted."""
     rows_before, counted_before = await grown(running.application)
     await HOSTILE[name](running, wire)
     await drained(running.application)
@@ -205,7 +206,9 @@ async def test_the_database_grows_by_no_more_than_is_counted(
 
 
 async def test_an_answer_that_is_not_understood_leaves_a_line(running: Running, wire: Wire) -> None:
-    """Neither the questions again nor an event. Control: what is understood is an event."""
+    """It stores neither the questions again nor an event. Control: an answer that is understood
+    makes an event.
+    """
     task = await asking(running, wire)
     application = running.application
 
@@ -216,7 +219,7 @@ async def test_an_answer_that_is_not_understood_leaves_a_line(running: Running, 
     await wire.task({"text": "hm"}, taskId=task["id"])
     before, events_before = await rows_of(application, "runs", "run_events"), await events()
     for _ in range(5):
-        # Each is told something else.
+        # Each answer is different.
         await wire.task({"data": {"resolutions": []}}, taskId=task["id"])
         unclear = await wire.task({"text": "hm"}, taskId=task["id"])
     grown_by = await rows_of(application, "runs", "run_events") - before
@@ -230,8 +233,8 @@ async def test_an_answer_that_is_not_understood_leaves_a_line(running: Running, 
 
 
 async def test_an_answer_that_says_nothing_writes_no_task(running: Running, wire: Wire) -> None:
-    """Its task is large, and everybody waits for what is written. The client is told why. Control:
-    an answer to one question writes it.
+    """The task is large, and everybody would wait for the write. The client is told why. Control:
+    an answer to one question writes the task.
     """
     task = await asking(running, wire)
     path = f"/a2a/{task['id']}/resume"
@@ -296,7 +299,9 @@ async def test_a_task_grows_to_its_limit_and_can_still_be_ended(serve: Serve) ->
 
 
 async def test_a_full_namespace_can_end_what_it_has_begun(serve: Serve) -> None:
-    """An answer of some length has no room any more; a choice has, and so has the end."""
+    """A full namespace has no space for a long answer. A choice and the end of a task are still
+    accepted.
+    """
     async with serve(worker_jobs=0) as running, running.http(await running.token()) as http:
         wire = Wire(http)
         task = await asking(running, wire)
@@ -318,7 +323,7 @@ async def test_a_full_namespace_can_end_what_it_has_begun(serve: Serve) -> None:
 
 
 async def test_a_full_namespace_forgets_and_takes_nothing_back(serve: Serve) -> None:
-    """To forget is always possible; to forget and restore the same for ever is not."""
+    """A full namespace can always forget. It cannot forget and restore without end."""
     async with serve(worker_jobs=0) as running, running.http(await running.token()) as http:
         await stored(running, "User: I like figs.")
         await drained(running.application)
@@ -344,7 +349,7 @@ async def test_a_full_namespace_forgets_and_takes_nothing_back(serve: Serve) -> 
 
 
 async def test_what_is_erased_is_not_counted_any_more(running: Running, wire: Wire) -> None:
-    """With its events, and with the entries by which it was found before."""
+    """Its events and its old index entries are not counted any more either."""
     await stored(running, "User: I own a boat.", container="home")
     await drained(running.application)
     _, before = await grown(running.application)
@@ -372,7 +377,7 @@ async def test_a_history_shows_its_newest_messages(running: Running, wire: Wire)
 
 
 async def test_a_page_of_tasks_has_so_many_bytes(running: Running, wire: Wire) -> None:
-    """Control: all of them are on the pages that follow."""
+    """Control: the following pages hold all other tasks."""
     text = "We had a long day. " * 13_000
     ids = {(await wire.task({"data": {"text": f"{n} {text}"}}))["id"] for n in range(8)}
     pages, found, token = 0, set(), ""
@@ -386,7 +391,7 @@ async def test_a_page_of_tasks_has_so_many_bytes(running: Running, wire: Wire) -
 
 
 async def test_a_text_falls_into_so_many_passages_at_most(serve: Serve) -> None:
-    """Whoever takes it. Control: one less is taken."""
+    """The limit holds on every protocol. Control: a text with one passage less is accepted."""
     items = "\n".join("- a" for _ in range(101))
     async with (
         serve(worker_jobs=0, text_passages_max=100) as running,
@@ -403,7 +408,9 @@ async def test_a_text_falls_into_so_many_passages_at_most(serve: Serve) -> None:
 
 @pytest.mark.usefixtures("wire")
 async def test_very_short_paragraphs_are_joined(running: Running) -> None:
-    """A turn for 30,000 letters would have a row and a vector each. Control: some stay apart."""
+    """A turn with 30,000 letters would have a row and a vector for each. Control: a few short
+    paragraphs stay apart.
+    """
     await stored(running, "\n\n".join("a" for _ in range(100)), idempotency_key="few")
     few = await rows_of_table(running.application, "turns")
     await stored(running, "\n\n".join("abcdefghij"[n % 10] for n in range(30_000)))
@@ -421,20 +428,23 @@ async def rows_of_table(application: Application, table: str) -> int:
 
 @pytest.mark.usefixtures("wire")
 async def test_a_text_is_read_once_for_all_of_its_vectors(running: Running) -> None:
-    """And not once for each batch. Control: all passages have vectors."""
+    """The text is not read again for each batch. Control: all passages have vectors."""
     await stored(running, "\n".join(f"User: a{n}\nBot: b{n}" for n in range(600)))
     turns = await rows_of_table(running.application, "turns")
     with counted(running.application) as counts:
         await drained(running.application)
 
     assert await rows_of_table(running.application, "embeddings") >= turns == 1_200
-    # The extraction reads it once, and the vectors do; then what has none is looked for.
+    # The extraction and the vectors each read it once. Then passages without a vector are looked
+    # for.
     assert counts.read[False] <= 4 * turns
 
 
 @pytest.mark.usefixtures("wire")
 async def test_turns_that_overlap_are_not_taken_in(running: Running) -> None:
-    """They would be kept, and found, as often as they overlap. Control: as they were written."""
+    """They would be stored and found as often as they overlap. Control: the same turns without
+    overlap are accepted.
+    """
     await stored(running, "Ana: I like figs.\nBen: I like plums.\nAna: So be it.")
     file = await exported(running.application)
     lines = [json.loads(line) for line in file.splitlines()]

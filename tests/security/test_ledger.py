@@ -1,5 +1,5 @@
-"""A backup brings nothing back: erasures are noted outside of the database, and a database that
-does not know all of them is not served until they are done again.
+"""A backup does not bring erased data back. Erasures are noted outside of the database, and the
+server refuses a database that does not know all of them until they are done again.
 """
 # ruff: noqa: ASYNC240  # files are what these tests are about, and nobody waits meanwhile
 
@@ -76,8 +76,8 @@ async def erase(application: Application) -> None:
 
 
 async def traces(application: Application, words: list[str], *paths: Path) -> set[int]:
-    """Return the words that are in the files of this database; on Postgres, where the files of all
-    databases are together, those in no other one's.
+    """Return the words that are in the files of this database. On Postgres, leave out the files of
+    the other databases.
     """
     places = (await scan(application.store, words, paths)).places
     if application.store.engine == "postgres":
@@ -134,14 +134,14 @@ async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
             assert await traces(application, words, ledger) == set()
         assert len(ledger.read_text().split("ers_")) == 5
         async with open_app(**given):
-            pass  # a database that knows all erasures is served
+            pass  # A database that knows all erasures is served.
 
         refused = await asyncio.to_thread(_command, restored, ledger, key_file, "status")
         assert refused.code == 2
         assert "recall erase-again" in refused.err
         assert "[DATABASE_UNUSABLE]" in refused.err
         async with _house(restored, key_file, ledger.with_name("none")) as application:
-            assert await traces(application, words) == {0, 1, 2, 3}  # the positive control
+            assert await traces(application, words) == {0, 1, 2, 3}  # The positive control.
 
         again = await asyncio.to_thread(
             _command, restored, ledger, key_file, "erase-again", "--json"

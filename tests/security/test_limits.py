@@ -1,4 +1,4 @@
-"""Too many calls: their caller is refused, and nobody else notices."""
+"""A caller with too many calls is refused, and nobody else notices."""
 
 import asyncio
 from datetime import timedelta
@@ -99,7 +99,7 @@ async def test_a_million_strangers_fill_no_memory(store: Store, clock: Clock) ->
         await rates.bad_token(f"10.0.{number // 250}.{number % 250}")
     known = len(rates._bad)
     for number in range(5):
-        # The owner of an IPv6 address has a network of them.
+        # The owner of an IPv6 address owns a whole network.
         if number:
             with pytest.raises(RateLimited):
                 await rates.bad_token(f"2001:db8::{number}")
@@ -110,7 +110,7 @@ async def test_a_million_strangers_fill_no_memory(store: Store, clock: Clock) ->
 
 
 async def test_replicas_count_together(store: Store, clock: Clock) -> None:
-    """The count covers all replicas, up to the calls between two updates."""
+    """The count covers all replicas, except for the calls between two updates."""
     await enter(store, ALICE, BOB)
     first, second = [_shared(store, clock, limit=10) for _ in range(2)]
     for _ in range(6):
@@ -164,7 +164,7 @@ async def test_nothing_is_written_about_a_namespace_that_is_not_there(
 
 
 async def test_a_call_too_many_at_once_waits_its_turn_and_no_longer(serve: Serve) -> None:
-    """The namespace that has its share waits, then gets an error; the others go on."""
+    """A namespace over its share waits, and then gets an error. The others are served."""
     gate = Gate()
     async with serve(embedder=gate, namespace_calls_at_once=2, turn_wait_s=0.2) as running:
         alice, bob = await running.token("alice"), await running.token("bob")

@@ -1,4 +1,4 @@
-"""The files of the local server and of `recall install`: their modes, and who is believed."""
+"""Files of the local server and of `recall install`: their modes, and which of them are trusted."""
 
 import fcntl
 import os
@@ -28,7 +28,7 @@ def database(tmp_path: Path) -> Path:
 
 @contextmanager
 def planted(path: Path, mode: int = 0o600) -> Iterator[None]:
-    """A file that names an address, and is locked as that of a server that runs."""
+    """Write a file with an address, and lock it as a running server would."""
     path.write_text(ADDRESS)
     path.chmod(mode)
     with path.open("r+") as file:
@@ -42,7 +42,7 @@ def planted(path: Path, mode: int = 0o600) -> Iterator[None]:
 def test_an_address_that_others_can_write_is_not_believed(
     database: Path, mode: int, believed: bool
 ) -> None:
-    """Whoever wrote it would be sent the token."""
+    """The client would send its token to whoever wrote the file."""
     with planted(database.with_name("recall.db.address"), mode):
         assert presence.address_of(database) == (ADDRESS if believed else None)
 
@@ -63,7 +63,7 @@ def test_an_address_of_another_user_is_not_believed(database: Path) -> None:
 
 
 def test_no_file_is_written_through_a_link(database: Path, tmp_path: Path) -> None:
-    """Control: without the link it is."""
+    """Control: without the link, the file is written."""
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
     part = database.with_name(f"recall.db.address.{os.getpid()}")
@@ -92,7 +92,7 @@ def test_a_token_of_the_local_server_that_others_can_read_is_refused(
 
 
 def test_the_token_does_not_go_into_a_file_that_was_planted(tmp_path: Path) -> None:
-    """Neither behind a link of its name, nor of that of the part that is written first."""
+    """A link at the path, or at the path of the temporary file, is not followed."""
     theirs, path = tmp_path / "theirs", tmp_path / "token"
     theirs.write_text("theirs")
     path.symlink_to(theirs)
@@ -112,7 +112,7 @@ def test_the_token_does_not_go_into_a_file_that_was_planted(tmp_path: Path) -> N
 def test_a_configuration_that_is_made_is_its_owners_alone_and_one_that_was_there_keeps_its_mode(
     tmp_path: Path, name: str
 ) -> None:
-    """It may hold a token, if somebody adds one; so does the backup."""
+    """The file and its backup may hold a token, if somebody adds one."""
     client = CLIENTS[name]
     for change in added(client, tmp_path, ["recall"]):
         change.write()
@@ -137,7 +137,7 @@ HOSTILE = {
 def test_a_configuration_that_would_be_written_otherwise_is_left_alone(
     tmp_path: Path, said: str
 ) -> None:
-    """Control: a plain one is taken."""
+    """Control: a plain file is changed."""
     client = CLIENTS["cursor"]
     path = client.file(tmp_path)
     path.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Secrets are overwritten in every string that is kept, also in disguise."""
+"""Secrets are overwritten in every stored string, also in disguise."""
 
 import base64
 import time
@@ -26,7 +26,7 @@ PEM = "\n".join(
 )
 WORD = "Hunter22x"
 
-# Each secret with the part that must not be left. The page on hostile text promises these.
+# Each secret, with the part that must not be left. The page on hostile text lists these.
 DISGUISED: dict[str, tuple[str, str]] = {
     "a token of ours": (TOKEN, TOKEN[4:20]),
     "in the middle of a word": (f"mytoken{TOKEN}", TOKEN[4:20]),
@@ -139,7 +139,7 @@ def test_masking_takes_four_times_as_long_for_four_times_the_text(unit: str) -> 
         return min(taken)
 
     redacted("the rules are loaded")
-    # Quadratic time would be 16 times as long; the minimum hides the resolution of the clock.
+    # Quadratic time would be 16 times as long. The minimum hides the resolution of the clock.
     assert seconds(32_000) <= 10 * max(seconds(8_000), 0.002)
 
 
@@ -165,8 +165,8 @@ async def kept(running: Running, namespace: str) -> str:
 async def test_no_string_of_a_call_is_kept_with_a_secret_in_it(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels, keys, tags, names and values, of texts and of messages of A2A. The positive control:
-    without masking all of them are kept.
+    """The strings are labels, keys, tags, names and values, of texts and of messages of A2A. The
+    positive control: without masking, all of them are stored.
     """
     monkeypatch.setattr(tasks, "WAIT_S", 0.0)
     strings = {
@@ -211,5 +211,5 @@ async def test_no_string_of_a_call_is_kept_with_a_secret_in_it(
                     refused = await http.post("/v1/memories", json={"text": "x", "container": PAT})
                     assert refused.status_code == 400
                 else:
-                    # Metadata that the skill does not read is not kept at all.
+                    # Metadata that the skill does not read is not stored.
                     assert left >= set(strings) - {"metadata", "data"}

@@ -1,5 +1,5 @@
-"""A large namespace is emptied in many short transactions: nobody else waits, nobody sees it half
-empty, and it goes on where it was stopped.
+"""A large namespace is emptied in many short transactions. Nobody else waits, nobody sees it half
+empty, and the job continues where it was stopped.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def open_app(open_app: Open) -> Open:
 
 
 async def furnish(application: Application) -> str:
-    """Alice has a lot, Bob has one thing; Alice's token."""
+    """Store much for Alice and one text for Bob, and return Alice's token."""
     token = await enter(application)
     await enter(application, BOB)
     for text in SAID:
@@ -56,13 +56,13 @@ async def furnish(application: Application) -> str:
 async def test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job(
     open_app: Open, clock: Clock
 ) -> None:
-    """Its tokens open nothing from the first moment on, none is made, and
-    in the end nothing is left, in files neither; the receipt counts what there was.
+    """From the first moment its tokens are refused, and no token is issued. In the end nothing is
+    left, in files neither. The receipt counts what there was.
     """
     async with open_app() as application:
         token = await furnish(application)
         before = await rows(application.store)
-        assert (await scan(application.store, [CANARY], [])).places  # the positive control
+        assert (await scan(application.store, [CANARY], [])).places  # The positive control.
         erased = await erase_all(application)
         assert erased.counts == {**before, "audit_details": erased.counts["audit_details"]}
         assert erased.tokens_revoked == 1
@@ -91,7 +91,7 @@ async def test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job(
 async def test_others_write_between_the_batches(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No transaction of the clearing is longer than a batch, and others get their turns."""
+    """No transaction is longer than a batch, and others write in between."""
     written: list[str] = []
     async with open_app() as application:
         await furnish(application)
@@ -104,7 +104,8 @@ async def test_others_write_between_the_batches(
             batches += 1
             gone = await some(self, table, limit)
             assert gone <= 3
-            if batches % 5 == 0:  # asked for while the batch is at work, done before all are
+            # These start while the batch runs, and end before all batches have run.
+            if batches % 5 == 0:
                 waiting.append(asyncio.create_task(store_one(len(waiting))))
             return gone
 
@@ -123,14 +124,14 @@ async def test_others_write_between_the_batches(
     assert batches > 20
     assert told == sorted(told)
     assert len(told) > 20
-    # While memories are still there: they go last.
+    # Memories are still there then, since they are erased last.
     assert any(not one.endswith(" 0") for one in written)
 
 
 @pytest.mark.slow
 async def test_work_under_way_brings_nothing_back(open_app: Open) -> None:
-    """An extraction is fenced off by the closing of the namespace, and what is stored
-    at that moment is emptied with the rest.
+    """Closing the namespace stops a running extraction. A text that is stored at that moment is
+    erased with the rest.
     """
     rng = random.Random(20260301)
     met = 0
@@ -153,7 +154,7 @@ async def test_work_under_way_brings_nothing_back(open_app: Open) -> None:
             await erase_all(application)
             await drained(application)
             assert {**await rows(application.store), "operations": 0} == NOTHING
-    assert met > 1  # the control
+    assert met > 1  # The control.
 
 
 STEPS = ("erase_some", "first_memories", "first_episodes", "erase_rest", "end_erasing")
@@ -163,7 +164,7 @@ STEPS = ("erase_some", "first_memories", "first_episodes", "erase_rest", "end_er
 async def test_a_clearing_that_was_cut_off_goes_on(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """At every kind of step, in the midst of it."""
+    """The job is cut off in the middle of each kind of step."""
     async with open_app() as application:
         await furnish(application)
         await erase_all(application)
@@ -184,7 +185,7 @@ async def test_a_clearing_that_was_cut_off_goes_on(
     async with open_app() as application:
         with pytest.raises(BeingErased):
             await enter(application)
-        clock.pass_(timedelta(hours=1))  # the lease of the dead one
+        clock.pass_(timedelta(hours=1))  # The lease of the dead worker ends.
         await drained(application)
         assert {**await rows(application.store), "operations": 0} == NOTHING
         assert (await scan(application.store, [CANARY], [])).places == []

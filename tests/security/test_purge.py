@@ -30,14 +30,14 @@ from tests.support.erasure import erase_all, select
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB
 
-# Of an erasure of nobody, with its audit record; it took about sixty.
+# The limit for an erasure that finds nothing, with its audit record. It once needed about sixty.
 NOBODY_STATEMENTS = 30
 TEXT = "Anna: I live in Lisbon near the river."
 
 
 @asynccontextmanager
 async def long_reader(database: Path | str) -> AsyncIterator[None]:
-    """A reader of the state before the erasure, for as long as the block lasts."""
+    """Keep a reader of the state before the erasure open for as long as the block lasts."""
     if isinstance(database, Path):
         raw = sqlite3.connect(database, isolation_level=None)
         raw.execute("BEGIN")
@@ -61,7 +61,7 @@ async def collect(application: Application, erased: Erased) -> Collected:
 async def test_while_somebody_reads_an_older_state_the_purge_waits(
     open_app: Open, database: Path | str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The erasure is logically done and physically pending, and the purge is retried until it is
+    """The erasure is done in the tables and pending in the files. The purge is retried until it is
     done.
     """
     monkeypatch.setattr(purge, "PROBES", 2)
@@ -119,7 +119,7 @@ async def test_a_changed_receipt_or_another_servers_key_does_not_verify(
     head, body, signature = receipt.split(".")
     other = ServerKey.make(tmp_path / "other.key")
 
-    assert verified(receipt, public, RECEIPT_TYP)  # the control
+    assert verified(receipt, public, RECEIPT_TYP)  # The control.
     for forged, key in (
         (f"{head}.{body[:-4]}AAAA.{signature}", public),
         (receipt, other.public),
@@ -174,7 +174,7 @@ async def test_two_purges_at_once_are_one_and_one_that_waits(
     open_app: Open, database: Path | str
 ) -> None:
     if isinstance(database, Path):
-        return  # there the second stands in line
+        return  # On SQLite, the second purge waits for the first.
     async with open_app() as application, await psycopg.AsyncConnection.connect(database) as other:
         await other.execute("SELECT pg_advisory_lock(7265636132)")
         with pytest.raises(DatabaseUnavailable, match="purging already"):
@@ -185,8 +185,8 @@ async def test_two_purges_at_once_are_one_and_one_that_waits(
 
 @on_sqlite
 async def test_no_page_of_the_file_is_left_over(open_app: Open, database: Path) -> None:
-    """Data that was moved within a page is on no page that is kept. The control: before, there are
-    such pages.
+    """Data that was moved within a page is on no page of the file. The control: before the purge
+    there are free pages.
     """
 
     def left_over() -> int:
@@ -207,7 +207,7 @@ async def test_no_page_of_the_file_is_left_over(open_app: Open, database: Path) 
 
 
 def counted_purges(application: Application, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows by one each time that the files are rewritten."""
+    """Return a list that grows by one each time that the files are rewritten."""
     purge, purged = application.store.purge, list[int]()
 
     async def counted() -> str:
@@ -221,8 +221,8 @@ def counted_purges(application: Application, monkeypatch: pytest.MonkeyPatch) ->
 async def test_an_erasure_of_nobody_writes_no_file_anew(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its receipt is as final as any other. The control: if only a label names somebody, files
-    are written.
+    """Its receipt becomes final like any other. The control: if only a label names the subject,
+    files are rewritten.
     """
     async with open_app() as application:
         await enter(application)
@@ -272,7 +272,7 @@ async def test_a_purge_that_failed_is_done_though_nothing_is_left_to_verify(
 async def test_files_are_written_anew_once_in_an_interval_for_all_namespaces(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first erasure at once; later ones wait, and share the next purge."""
+    """The first erasure rewrites them at once. Later ones wait, and share the next purge."""
     async with open_app(purge_interval_s=300) as application:
         purged = counted_purges(application, monkeypatch)
         for owner in (ALICE, BOB):
@@ -311,7 +311,7 @@ async def _one_that_erases(application: Application, owner: Namespace, number: i
 async def test_others_read_while_a_file_is_written_anew(
     open_app: Open, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only writers wait, and readers for a moment."""
+    """Writers wait, and readers wait only for a moment."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -323,7 +323,7 @@ async def test_others_read_while_a_file_is_written_anew(
                 return step
 
             def vacuumed(raw: sqlite3.Connection) -> Sequence[Any]:
-                # In a thread of its own, while the file is written anew.
+                # This runs in its own thread, while the file is rewritten.
                 asking = select(store, "SELECT id FROM episodes")
                 read.append(len(asyncio.run_coroutine_threadsafe(asking, loop).result(10)))
                 return step(raw)
@@ -339,8 +339,8 @@ async def test_others_read_while_a_file_is_written_anew(
 async def test_an_erasure_of_nobody_is_short_and_disturbs_no_job(
     open_app: Open, clock: Clock
 ) -> None:
-    """A token may ask for many, and everybody waits for its statements. Its job waits for the next
-    purge, too. The control: an erasure of somebody takes the job from its worker.
+    """A token may ask for many, and everybody waits for its statements. Its job also waits for the
+    next purge. The control: an erasure that finds data takes the job from its worker.
     """
     async with open_app(purge_interval_s=300) as application:
         await enter(application)

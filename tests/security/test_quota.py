@@ -1,4 +1,4 @@
-"""A namespace keeps as much text as it may, and a full one can still export all of it."""
+"""A namespace stores text up to its quota, and a full one can still export all of it."""
 
 import asyncio
 from datetime import timedelta
@@ -36,7 +36,7 @@ async def counted(application: Application, namespace: Namespace = ALICE) -> int
 
 
 async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Open) -> None:
-    """Control: another namespace writes, and so does this one with a larger quota."""
+    """Control: another namespace can write, and so can this one with a larger quota."""
     async with open_app(namespace_bytes_max=ROOM) as application:
         await enter(application)
         await enter(application, BOB)
@@ -67,7 +67,7 @@ async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Op
         assert found.hits
         assert FACT.encode() in file
         assert await memories(application) == []
-        # Blanks keep its place: to write and erase in turn frees nothing.
+        # Spaces replace the erased words, so writing and erasing in turn frees nothing.
         assert await counted(application) > len(FACT)
         await application.services.erase.namespace(context(application), "DELETE MY DATA")
         assert await counted(application) == 0
@@ -94,9 +94,7 @@ async def test_what_is_written_at_once_has_the_room_only_once(open_app: Open) ->
 
 
 async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -> None:
-    """Bytes are counted, not characters; those of tasks until they are removed; those of imports
-    too.
-    """
+    """Bytes are counted, not characters. Imports count, and tasks until they are removed."""
     text = "Ana: Ich wohne in Köln. 🙂"
     async with open_app(task_days=1) as application:
         await enter(application)
@@ -149,7 +147,7 @@ async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
         await taken_in(application, file, BOB)
 
 
-async def test_the_doors_say_so(serve: Serve) -> None:
+async def test_http_and_mcp_report_a_full_namespace(serve: Serve) -> None:
     """HTTP answers 507, and a tool has the code in its envelope."""
     async with serve(namespace_bytes_max=330) as running:
         token = await running.token()

@@ -1,4 +1,6 @@
-"""The records of reads: behind the reply, in order, in batches, and never silently lost."""
+"""The records of reads are written after the reply, in order, in batches, and are never lost
+without an error.
+"""
 
 import asyncio
 import json
@@ -30,7 +32,7 @@ from tests.support.processes import until
 from tests.support.runtime import NOON, Clock
 from tests.support.server import WITHIN_S, Running
 
-# Longer than a test lasts: only a flush writes.
+# This is longer than a test, so only a flush writes.
 NEVER_S = 3_600.0
 
 
@@ -278,7 +280,7 @@ def _key(built: Application) -> bytes:
 
 
 class _LosesTheFirstAnswer:
-    """A driver whose first transaction is committed, and fails all the same."""
+    """A driver that commits its first transaction and then fails."""
 
     def __init__(self, store: Store) -> None:
         self._driver = store.driver

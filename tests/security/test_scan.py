@@ -26,8 +26,11 @@ from tests.support.vector_scan import scan_vectors
 
 
 def canaries(*stores: str) -> dict[str, str]:
-    """A word for each store: random, so that nothing compresses it, and one term of the index."""
-    rng = random.Random(f"20260301 {stores}")  # a Postgres of several tests has each once
+    """Make a word for each store. It is random, so that nothing compresses it, and it is one term
+    of the index.
+    """
+    # Other words for each test, since several use one Postgres.
+    rng = random.Random(f"20260301 {stores}")
     letters = "abcdefghijklmnopqrstuvwxyz234567"
     return {store: "".join(rng.choices(letters, k=24)) for store in stores}
 
@@ -81,7 +84,7 @@ def test_a_word_too_short_to_tell_is_refused() -> None:
 
 
 async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> None:
-    """The control: before, each canary is found on its own."""
+    """The control: before the erasure, each canary is found."""
     words = canaries(
         "text", "topic", "session", "agent", "client", "key", "speaker", "memory", "entity",
         "value", "retired", "run", "label",
@@ -116,7 +119,7 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> No
         async with application.store.transaction(ALICE, write=False) as tx:
             erasure = await tx.erasures.get(erased.id)
 
-    assert between.places  # deleting alone does not do it
+    assert between.places  # Deleting alone does not remove the bytes.
     assert after.places == []
     assert (after.files > 0, after.bytes > 10_000, after.unreadable) == (True, True, [])
     assert erasure is not None
@@ -124,7 +127,7 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> No
 
 
 async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Open) -> None:
-    """Vectors show what was said, too. The control: before, each vector is found."""
+    """A vector shows what was said. The control: before the erasure, each vector is found."""
     async with open_app() as application:
         await enter(application)
         for text in ("Ben: I keep a quokka.", "Ann: I live in Lisbon near the river."):
@@ -146,7 +149,7 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
 
 
 async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_path: Path) -> None:
-    """A file without a name is still on the disk. Once it is closed, it is not."""
+    """The bytes of a deleted file stay on the disk until it is closed."""
     (word,) = canaries("held").values()
     async with open_app() as application:
         await enter(application)
@@ -208,7 +211,7 @@ async def test_rows_are_searched_where_files_cannot_be_read(
     open_app: Open, database: Path | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isinstance(database, Path):
-        return  # the file is the database
+        return  # On SQLite, the file is the database.
     (word,) = canaries("row").values()
 
     async def unreadable() -> list[Path]:

@@ -1,5 +1,6 @@
-"""What lies beyond the scope of a limited token changes no byte of any answer: every operation of
-the registry times each kind of limit, in two namespaces that differ only beyond the scope.
+"""Data beyond the scope of a limited token changes no byte of any answer. The test asks every
+operation of the registry with each kind of limit, in two namespaces that differ only beyond the
+scope.
 """
 
 from collections import Counter
@@ -12,9 +13,9 @@ from tests.support.runtime import Clock
 from tests.support.scope_worlds import LIMITS, Limit, answers, furnished, reads, steps
 from tests.support.server import Running
 
-# Only the command line has the others, and that is the operator's.
+# Only an operator's command line has the others.
 ASKED = {one.name for one in OPERATIONS if one.http or one.mcp or one.a2a}
-# Reads that a token without a limit is answered otherwise where there is more.
+# A token without a limit gets different answers to these reads in the two namespaces.
 TELLING = {
     *("inspect_memories", "get_memory", "get_memory_history", "get_job", "get_memory_stats"),
     *(
@@ -49,8 +50,8 @@ def test_every_operation_of_the_registry_is_asked() -> None:
 async def test_a_limited_token_gets_the_same_bytes_whatever_lies_beyond(
     running: Running, clock: Clock, limit: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The positive control: a token without a limit, asked the same afterwards."""
-    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
+    """The positive control: a token without a limit asks the same afterwards."""
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # No worker runs, so nothing is waited for.
     limited, whole = [], []
     for name in ("poor", "rich"):
         world = await furnished(running, clock, limit, name, full=name == "rich")

@@ -75,10 +75,10 @@ async def test_words_and_speakers_beyond_the_scope_do_not_show_in_scores(running
             nowhere, shown = await evidence(http, asked.format("Qwertyuiop"))
             for word in ("Zyntrox", "Okonkwo", "Merger", "Note"):
                 assert await evidence(http, asked.format(word)) == (nowhere, shown), (asked, word)
-            # The positive control: a token without a limit has them among its words.
+            # The positive control: a token without a limit finds them among its words.
             nowhere, _ = await evidence(owner, asked.format("Qwertyuiop"))
             assert (await evidence(owner, asked.format("Okonkwo")))[0] != nowhere
-        # And words within the scope count as before.
+        # Words within the scope count as before.
         assert (await evidence(http, "Where is Bob's plant?"))[0] > 0.1
 
 
@@ -101,7 +101,7 @@ async def test_keys_and_containers_beyond_the_scope_are_as_if_never_used(running
         assert own["accepted"]
         assert not own["cached"]
         assert own["created_containers"] == ["m"]
-        # Of the same access scope a key is one, and so it is for whoever used it first.
+        # A key belongs to an access scope, and to the token without a limit that used it first.
         assert (await stored(same, "Bob: I water plants.", container="m", **given))["cached"]
         assert (await stored(same, "Bob: I ski.", **given))["code"] == "IDEMPOTENCY_CONFLICT"
         again = await stored(owner, "Bob: The merger is on.", topic=SECRET, container="m",
@@ -126,7 +126,7 @@ TAKE_KEYS = [
     for one in OPERATIONS
     if "idempotency_key" in getattr(one.arguments, "model_fields", {})
     for route in one.http
-    if route.path.startswith("/v1/")  # routes of other products take no key
+    if route.path.startswith("/v1/")  # Routes of other products take no key.
 ]
 
 
@@ -179,7 +179,7 @@ async def test_what_took_the_place_of_a_memory_is_named_within_the_scope_only(
         assert hits
         assert not any({"superseded_by", "valid_until"} & hit.keys() for hit in hits)
 
-        # The positive control: a token without a limit is told, also where it asks for a topic.
+        # The positive control: a token without a limit sees it, also if it asks for a topic.
         hits = (await data(owner, "search_memories", query="Lisbon", topic="work"))["results"]
         assert hits
         assert all(hit["superseded_by"] and hit["valid_until"] for hit in hits)
@@ -218,7 +218,7 @@ async def test_a_decision_about_a_memory_beyond_the_scope_is_not_shown(running: 
 async def test_what_was_erased_beyond_the_scope_is_taken_like_anything_else(
     running: Running, what: str
 ) -> None:
-    """By a text and by a task; what was erased within the scope is refused."""
+    """A text and a task can store it. What was erased within the scope is refused."""
     said = "Ann: I like Zorblattville."
     wanted = {"topics": frozenset({PUBLIC}), "agent_id": "planner"}
     own: Json = {"topic": PUBLIC, "agent_id": "planner"}
@@ -251,7 +251,7 @@ async def test_what_was_erased_beyond_the_scope_is_taken_like_anything_else(
         assert (await stored(http, said, **own))["accepted"]
         body = {"skill": "consolidate_memories", "input": {"text": said, "topic": PUBLIC}}
         assert (await http.post("/a2a", json=body)).status_code == 202
-        # Within its scope, under whatever other labels; and the positive control.
+        # Within its scope it is refused under any other labels. This is the positive control.
         assert (await stored(http, mine, container="y", **own))["code"] == "ERASED_CONTENT"
         body["input"]["text"] = mine
         assert (await http.post("/a2a", json=body)).json()["code"] == "ERASED_CONTENT"

@@ -1,4 +1,4 @@
-"""What a token may do: every operation of every protocol, asked for with each scope alone."""
+"""What a token may do: the test asks every operation of every protocol with each scope alone."""
 
 import asyncio
 
@@ -20,10 +20,10 @@ from tests.support.operations import Operation, operations
 from tests.support.server import Running
 
 ERASE = Scope.ERASE
-# Opened by the secret of a receipt, or by no protocol: tested elsewhere.
+# Other tests cover what the secret of a receipt opens, and what no protocol has.
 SKILLS = ["consolidate_memories", "review_memories"]
 OPEN = {"collect_receipt"}
-# Expected, whatever the registry says: an operation that any token may call is a decision.
+# Listed here again, apart from the registry: to open an operation to any token is a decision.
 FOR_ANY_TOKEN = {
     *("whoami", "get_extended_card", "delegate_token", "revoke_own_child"),
     *("collect_receipt", "unknown_tool"),
@@ -83,7 +83,7 @@ async def _check(one: Operation, http: object, scope: Scope) -> None:
 
 
 async def test_what_is_refused_changes_nothing_and_stands_in_the_book(running: Running) -> None:
-    """No rows but the line in the audit log."""
+    """Only the audit log has a new row."""
     alice = namespace("alice")
     token, info = await running.issued("alice", TokenRequest(Rights(frozenset({Scope.READ}))))
     headers, body = request(
@@ -92,7 +92,7 @@ async def test_what_is_refused_changes_nothing_and_stands_in_the_book(running: R
     async with running.http(token) as http:
         refused = await http.post("/mcp", headers=headers, json=body)
     async with running.http(await running.token("alice")) as http:
-        stored = await http.post("/mcp", headers=headers, json=body)  # the positive control
+        stored = await http.post("/mcp", headers=headers, json=body)  # The positive control.
 
     assert (refused.status_code, stored.status_code) == (403, 200)
     store, lines = (
@@ -129,7 +129,7 @@ def test_no_two_operations_share_a_name_or_a_route() -> None:
 
 @on_sqlite
 async def test_tools_and_skills_shrink_to_what_the_token_may_do(running: Running) -> None:
-    """An extended card that shows less carries no signature over more."""
+    """An extended card that shows less has no signature over the full card."""
     skills, tools = {}, {}
     for scope in (Scope.READ, Scope.CONSOLIDATE, Scope.ADMIN):
         token = await running.token("alice", TokenRequest(Rights(frozenset({scope}))))
@@ -149,7 +149,7 @@ async def test_tools_and_skills_shrink_to_what_the_token_may_do(running: Running
 
 @on_sqlite
 async def test_a_client_is_told_what_the_token_lacks(running: Running) -> None:
-    """As MCP says it: 403 with the scope, and an error of the protocol that says the same."""
+    """MCP answers 403 with the scope, and an error of the protocol with the same scope."""
     token = await running.token("alice", TokenRequest(Rights(frozenset({Scope.READ}))))
     async with running.client(token, MODERN) as client:
         with pytest.raises(Exception, match="memory:forget") as raised:

@@ -1,4 +1,4 @@
-"""What a bad source has brought about is taken back, and nothing else."""
+"""A purge undoes what a bad source has caused, and nothing else."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ DAY = timedelta(days=1)
 
 
 class Reading(Stating):
-    """Something happens while it reads."""
+    """Call `meanwhile` while it reads."""
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
@@ -56,7 +56,7 @@ async def found(application: Application, query: str) -> list[str]:
 
 
 async def poisoned(application: Application, clock: Clock, *, agent: str | None = "mole") -> str:
-    """What Ana said, and what came of it after an agent has lied."""
+    """Store what Ana said, then the lies of an agent and what follows from them."""
     await tell(application, "Ana: Ana lives in Lisbon.")
     await tell(application, "Ana: Cid lives in Braga.")
     clock.pass_(DAY)
@@ -75,7 +75,7 @@ async def poisoned(application: Application, clock: Clock, *, agent: str | None 
 async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
     open_app: Open, clock: Clock, named: str
 ) -> None:
-    """A dry run tells the same and changes nothing."""
+    """A dry run reports the same and changes nothing."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         episode = await poisoned(application, clock)
@@ -97,7 +97,7 @@ async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
         assert {m.fact.value for m in done.kept.values() if m.fact} == {"Braga"}
         assert set(after) == {"Lisbon", "Oslo", "Braga"}
         assert after["Lisbon"].valid_until is None
-        # Of Bob's own words now.
+        # This now cites Bob's own words.
         assert after["Oslo"].citation.speaker == "Bob"
         assert all(one.citation.episode_id != episode for one in after.values())
         assert after["Braga"].reinforcements == 0
@@ -110,7 +110,7 @@ async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
 
 
 async def test_another_source_is_left_as_it_is(open_app: Open, clock: Clock) -> None:
-    """Control: nothing came from there."""
+    """Control: that source has stored nothing."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await poisoned(application, clock)
@@ -124,7 +124,7 @@ async def test_another_source_is_left_as_it_is(open_app: Open, clock: Clock) -> 
 
 
 async def test_what_came_after_a_lie_still_holds(open_app: Open, clock: Clock) -> None:
-    """The chain is closed over what goes: what stood before has given way to what came after."""
+    """The chain is closed over the removed memory: the later one supersedes the earlier one."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await poisoned(application, clock)
@@ -140,7 +140,7 @@ async def test_what_came_after_a_lie_still_holds(open_app: Open, clock: Clock) -
 
 
 async def test_a_merge_that_rests_on_a_bad_source_is_undone(open_app: Open, clock: Clock) -> None:
-    """Consolidated memories that cite it are rebuilt without it."""
+    """Merged memories that cite the source are made again without it."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         for name, agent in (("Una", "good"), ("Uno", "mole"), ("Ume", "good")):
@@ -163,7 +163,7 @@ async def test_a_merge_that_rests_on_a_bad_source_is_undone(open_app: Open, cloc
 async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
     open_app: Open, clock: Clock
 ) -> None:
-    """Neither a text that waits to be read, nor a task that waits for an answer."""
+    """No waiting text and no waiting task becomes a memory."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Ana: Ana lives in Lisbon.")
@@ -186,7 +186,7 @@ async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
 async def test_what_a_worker_has_just_read_of_a_bad_source_does_not_arrive(
     open_app: Open,
 ) -> None:
-    """Control: what it reads of another one does."""
+    """Control: a text of another source becomes a memory."""
     reading = Reading()
     async with open_app(extractor=reading) as application:
         await enter(application)
@@ -224,7 +224,7 @@ async def test_a_persons_merge_with_a_lie_is_undone(open_app: Open, clock: Clock
 
 
 async def ask(application: Application, text: str) -> Task:
-    """A person's own task, which comes to wait for an answer."""
+    """Start a task that waits for an answer."""
     task = await application.services.consolidate.start(
         context(application), Request(Mode.INGEST, "life", text=text)
     )
@@ -233,7 +233,7 @@ async def ask(application: Application, text: str) -> Task:
 
 
 async def kept(application: Application) -> str:
-    """All that is kept of tasks."""
+    """Return everything that is stored of tasks."""
     async with application.store.transaction(ALICE, write=False) as tx:
         return str([task async for task in tx.erasure_scan.tasks()])
 
@@ -242,8 +242,8 @@ async def kept(application: Application) -> str:
 async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
     open_app: Open, clock: Clock, *, known: bool
 ) -> None:
-    """What it asks, has asked and is watched by shows nothing of it any longer; it asks about what
-    holds again, or has no question left. The control: another's question stays as it is.
+    """Its questions, its events and its notifications no longer show the lie. It asks about the
+    restored memory, or has no question left. The control: the question of another task stays.
     """
     async with open_app(extractor=Stating()) as application:
         await enter(application)
@@ -286,7 +286,7 @@ async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
 
 
 async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock: Clock) -> None:
-    """Of a task that was asked two things, the answer about the other one holds."""
+    """If a task had two questions, the answer to the other one holds."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Ana: Ana lives in Lisbon.")
@@ -312,7 +312,7 @@ async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock
 
 
 def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
-    """Not without saying so, and first as a dry run."""
+    """The command needs a confirmation, and shows a dry run first."""
     file = tmp_path / "recall.db"
 
     async def fill() -> None:
@@ -336,7 +336,7 @@ def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
     assert json.loads(said("--agent", "mole", "--yes", "--json"))["counts"]["removed"] == 0
 
 
-# All that is believed, found and held back, but for tasks, which a purge deletes.
+# All memories, index entries and quarantine, but not tasks, which a purge deletes.
 STANDS = """
 SELECT id, status, superseded_by, valid_until, retired_at, reinforcements FROM memories
 WHERE status <> 'forgotten' ORDER BY id;
@@ -355,7 +355,7 @@ async def stands(application: Application) -> list[list[dict[str, object]]]:
 
 
 async def test_a_purge_can_be_undone_and_so_can_its_undo(open_app: Open, clock: Clock) -> None:
-    """With what was made anew of the words of others since."""
+    """This includes memories that were made again from the words of others."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await poisoned(application, clock)
@@ -379,7 +379,9 @@ async def test_a_purge_can_be_undone_and_so_can_its_undo(open_app: Open, clock: 
 
 
 async def test_what_was_purged_shows_in_its_past_alone(open_app: Open, clock: Clock) -> None:
-    """Neither a list, a chain, a timeline nor an id shows it now; before the purge it was known."""
+    """No list, chain, timeline or id shows it now. A reader of the time before the purge still sees
+    it.
+    """
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await poisoned(application, clock)

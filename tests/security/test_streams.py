@@ -1,4 +1,4 @@
-"""Open streams: their number is limited, and none outlives its token."""
+"""The number of open streams is limited, and no stream stays open after its token has ended."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -25,7 +25,7 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
         ]
         task = await alice.task()
 
-        kept = []  # a stream without a reference is closed
+        kept = []  # A stream without a reference is closed.
 
         async def subscribed(wire: Wire, task_id: str) -> AsyncExitStack:
             open_ = await stack.enter_async_context(AsyncExitStack())
@@ -47,7 +47,7 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
             while True:
                 try:
                     await subscribed(alice, task["id"])
-                except AssertionError:  # the server does not know it yet
+                except AssertionError:  # The server has not noticed the closed stream yet.
                     continue
                 break
         running.application.stop()
@@ -56,14 +56,14 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
         assert answer.status_code == 429
         assert int(answer.headers["Retry-After"]) > 0
         assert "A namespace may have 2 open streams" in answer.text
-    assert before == 1  # a refused call has begun nothing
+    assert before == 1  # A refused call has started nothing.
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_stream_ends_when_its_token_is_revoked_by_another_process(
     database: Path | str, binding: str
 ) -> None:
-    """With real clients; streams of other tokens go on."""
+    """The test uses real clients. Streams of other tokens stay open."""
     async with (
         Server(database, worker_jobs=0, embedder="none") as server,
         AsyncExitStack() as stack,
@@ -95,14 +95,15 @@ async def test_a_stream_ends_when_its_token_is_revoked_by_another_process(
         with pytest.raises(Exception, match="401"):
             await revoked.get_task(GetTaskRequest(id="task_x"))
 
-        assert events == 1  # the task; and an end that no client takes for a broken connection
+        # The stream sent the task, and an end that no client takes for a broken connection.
+        assert events == 1
         assert not ended[1].is_set()
         assert await server.stop() == 0
         assert await listening[1] == 1
 
 
 async def test_mcp_keeps_no_stream_open(serve: Serve) -> None:
-    """No stream can outlive a token, and no session can be filled."""
+    """No stream can outlive its token, and no session can be filled."""
     async with serve() as running, running.http(await running.token()) as http:
         answers = [await http.get("/mcp")]
         for modern in (False, True):
@@ -120,7 +121,7 @@ async def test_mcp_keeps_no_stream_open(serve: Serve) -> None:
 async def test_a_stopping_server_ends_its_streams_with_their_end(
     database: Path | str,
 ) -> None:
-    """SIGTERM is sent twice while streams are open: they end properly, and the process exits with
+    """SIGTERM is sent twice while streams are open. They end properly, and the process exits with
     0.
     """
     async with Server(database, worker_jobs=0, embedder="none", drain_s=5) as server:

@@ -1,4 +1,4 @@
-"""The wall where nothing else stands before it: single queries, and no verb around them."""
+"""The database's own wall between tenants, tested with single queries below the services."""
 
 import psycopg
 
@@ -18,7 +18,7 @@ HERON = "For a long time a grey heron stood by the pond, and I by it."
 async def test_a_statement_that_names_no_tenant_sees_one_only(
     open_app: Open, database: str
 ) -> None:
-    """The control: both tenants' rows are there, as their owner sees."""
+    """The control: the owner of the tables sees rows of both tenants."""
     said = "SELECT DISTINCT namespace FROM {} ORDER BY namespace"
     tables = ("episodes", "turns", "terms", "operations", "tool_call_records", "namespaces")
     async with open_app() as application:
@@ -45,8 +45,8 @@ async def test_a_statement_that_names_no_tenant_sees_one_only(
 
 
 async def test_anothers_words_take_no_place_in_a_search(open_app: Open) -> None:
-    """Those of bob's fit better, and are more than are looked at. The control: he finds
-    them. They have the numbers of what else alice said, and would stand for it.
+    """Bob's words match better, and there are more of them than a search looks at. They have the
+    numbers of Alice's other texts, and could be taken for them. The control: Bob finds them.
     """
     async with open_app() as application:
         await enter(application)
@@ -70,7 +70,7 @@ async def test_anothers_words_take_no_place_in_a_search(open_app: Open) -> None:
 
 
 async def test_no_query_of_memories_finds_anothers_by_its_id(open_app: Open) -> None:
-    """Below the verbs. The control: its own namespace finds it."""
+    """The test runs the queries themselves. The control: its own namespace finds it."""
     said = "Ben: I live in Porto."
     extractor = Scripted(Porto=candidate("Ben lives in Porto", "I live in Porto", said))
     async with open_app(extractor=extractor) as application:

@@ -1,4 +1,4 @@
-"""Response times tell nothing: the server sends the database the same statements, whatever the
+"""Response times show nothing: the server sends the database the same statements, whatever the
 secret.
 
 The times themselves are measured by `python -m benchmarks timing`.
@@ -66,8 +66,8 @@ class Asked:
 async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unknown, revoked and expired tokens cost the one look-up that a valid one does; one of
-    another form costs none.
+    """Unknown, revoked and expired tokens cost one look-up, as a valid one does. A token of another
+    form costs none.
     """
     async with open_app() as built:
         access = built.services.access
@@ -77,7 +77,7 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
         )
         await access.revoke(context(built), await access.verify(revoked), force=True)
         clock.pass_(timedelta(seconds=1))
-        for token in (revoked, expired):  # that it was refused is noted once a minute
+        for token in (revoked, expired):  # The refusal is recorded once a minute.
             with pytest.raises(Unauthenticated):
                 await access.verify(token)
         await access.verify(good)
@@ -100,7 +100,7 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
 
 
 async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> None:
-    """It never scans the tokens."""
+    """The query never scans the tokens."""
     async with (
         open_app() as built,
         built.store.driver.transaction(namespace=None, write=False) as connection,
@@ -117,14 +117,14 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> 
     assert "SCAN" not in said.upper().replace("INDEX SCAN", "").replace("BITMAP HEAP SCAN", ""), (
         said
     )
-    assert "SCAN" in str([dict(row) for row in scan]).upper()  # the positive control
+    assert "SCAN" in str([dict(row) for row in scan]).upper()  # The positive control.
 
 
 async def test_to_store_what_another_has_is_to_store_what_nobody_has(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same statements and the same work, to the last job; no look-up of a text, a vector or an
-    answer goes beyond the namespace. A text of one's own namespace is another matter.
+    """The statements and the work are the same, to the last job. No look-up of a text, a vector or
+    an answer goes beyond the namespace. A text that the own namespace has costs other statements.
     """
     async with open_app() as built:
         await enter(built)
@@ -160,7 +160,7 @@ async def test_to_store_what_another_has_is_to_store_what_nobody_has(
 
     assert foreign == fresh
     assert fresh[1] > 0
-    assert again != fresh  # the positive control: what was stored before is known by its key
+    assert again != fresh  # The positive control: a key shows what was stored before.
 
 
 def _missed(p_of: tuple[list[float], list[float]], revoked: float) -> list[str]:
@@ -176,7 +176,7 @@ def test_the_benchmark_misses_where_times_tell_a_secret() -> None:
 
     assert mann_whitney(same, same) == 1.0
     assert mann_whitney([1.0] * 20, [1.0] * 20) == 1.0
-    # The values of scipy 1's mannwhitneyu(..., method="asymptotic").
+    # These are the values of scipy 1's mannwhitneyu(..., method="asymptotic").
     assert mann_whitney(same, later) == pytest.approx(2.774470447699586e-06)
     assert mann_whitney(same, [one + 4 for one in same]) == pytest.approx(0.14480827378712163)
     assert _missed((same, same), 1.05) == []

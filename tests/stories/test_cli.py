@@ -1,4 +1,4 @@
-"""The command line as an operator uses it, mistakes included."""
+"""The command line as an operator uses it, including mistakes."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 
     assert (said.code, said.err) == (0, "")
     assert "Usage: " in said.out
-    assert not list(Path.cwd().iterdir())  # asking makes no database
+    assert not list(Path.cwd().iterdir())  # This makes no database.
 
 
 def test_the_version_is_told() -> None:
@@ -63,7 +63,7 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
         ("bob", ""),
     ]
     assert bobs == [one for one in as_json if one["namespace"] == "bob"]
-    for one in as_json:  # whole, so that it can be copied and searched for
+    for one in as_json:  # The name is not shortened, so that it can be copied and searched for.
         assert one["accessor"] in listed.out
     assert not re.search("rcl_", listed.out + json.dumps(as_json))
     assert (revoked.code, again.code) == (0, 0)
@@ -168,7 +168,7 @@ def test_an_unknown_accessor_is_refused(url: str) -> None:
     refused(recall("tokens", "revoke", "acc_\n\x1b[2J", "--db", url), "TOKEN_NOT_FOUND")
 
 
-def test_the_book_and_the_counts_are_shown(url: str) -> None:
+def test_the_audit_log_and_the_counts_are_shown(url: str) -> None:
     empty = recall("audit", "tail", "--db", url)
     for name in ("alice", "bob", "alice"):
         recall("create-token", name, "--db", url)
@@ -395,7 +395,7 @@ async def test_one_server_to_a_file_and_it_stops_when_told_to(tmp_path: Path) ->
     after = await asyncio.to_thread(recall, "status", "--db", file)
 
     refused(second, "DATABASE_UNUSABLE", file)
-    assert beside.code == 0  # the other commands may look meanwhile
+    assert beside.code == 0  # Other commands may read meanwhile.
     assert code == 0, log
     assert seconds < DRAIN_S + 3
     assert "Traceback" not in log

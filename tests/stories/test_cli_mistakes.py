@@ -1,4 +1,4 @@
-"""What an operator gets wrong on the command line: one line, before anything is destroyed."""
+"""Each mistake on the command line gets one line, before anything is destroyed."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ OF_NOBODY = (
 def test_a_namespace_that_is_not_there_is_told_in_the_same_words_by_every_command(
     url: str, tmp_path: Path
 ) -> None:
-    """The control: the same word names one that there is, which each of them takes."""
+    """The control: each command accepts a namespace that exists."""
     text = tmp_path / "text"
     text.write_text("Anna: I live in Lisbon.", encoding="utf-8")
     allowed = ("erase-allow", "nobody", "--text-file", str(text))
@@ -109,7 +109,7 @@ def test_revoking_children_that_are_not_there_does_not_say_that_the_token_is_gon
 
 
 def test_nothing_is_erased_whose_receipt_has_no_place(url: str, tmp_path: Path) -> None:
-    """The control: with a place for it, the same command erases."""
+    """The control: the same command erases once it can write the receipt."""
     recall("create-token", "alice", "--db", url)
     before = tmp_path / "before.jws"
     before.write_text("an earlier receipt", encoding="utf-8")

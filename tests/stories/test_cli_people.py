@@ -1,4 +1,6 @@
-"""The commands for people: the same in a database and on a server, and readable on a terminal."""
+"""The commands for people do the same in a database and on a server, and are readable on a
+terminal.
+"""
 
 import asyncio
 import json
@@ -28,7 +30,7 @@ __all__ = ["clean_environment"]
 
 Json = dict[str, Any]
 Recall = Callable[..., Said]
-# They go on until they are stopped, or what they print is data already.
+# These run until they are stopped, or print data in any case.
 WITHOUT_JSON = {
     "recall serve",
     "recall worker",
@@ -42,7 +44,7 @@ WITHOUT_JSON = {
     "recall audit export",
     "recall audit checkpoint",
 }
-# They say what they are about in another way: by an accessor, a file, or the whole database.
+# These name their subject in another way: by an accessor, a file, or the whole database.
 OF_OPERATORS = {
     "recall tokens list",
     "recall tokens show",
@@ -57,7 +59,7 @@ ALLOWED = {"recall_secret_key": SECRET_KEY, "recall_push_allowed_hosts": "127.0.
 
 @asynccontextmanager
 async def reaching(kind: str, database: Path, *token: str) -> AsyncIterator[Callable[..., Any]]:
-    """`recall COMMAND …` on Alice's memory: in a file, or on a server that is asked for it."""
+    """Yield `recall COMMAND …` for Alice's memory, in a file or on a server."""
     shown = (await new_token(database, "alice", *token))["token"]
     if kind == "database":
 
@@ -89,7 +91,7 @@ async def alice(
 async def admin(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[Callable[..., Any]]:
-    """The same with a token that may do all."""
+    """Yield the same with a token for all operations."""
     async with reaching(request.param, tmp_path / "recall.db", "--scope", "admin") as commands:
         yield commands
 
@@ -177,7 +179,7 @@ async def test_a_memory_is_edited_by_who_may(alice: Any) -> None:
     edited = await alice("edit", memory_id, "Ana lives in Lisbon.")
     listed = await alice("list")
 
-    if edited.code:  # on a server the token must have memory:admin
+    if edited.code:  # On a server the token must have `memory:admin`.
         refused(edited, "INSUFFICIENT_SCOPE", "memory:admin")
     else:
         assert shown.code == 0
@@ -249,7 +251,7 @@ async def test_what_was_held_back_is_listed_and_released(admin: Any) -> None:
 
 
 async def test_a_webhook_is_added_listed_tested_and_removed(admin: Any) -> None:
-    url = f"http://127.0.0.1:{free_port()}/"  # where nobody listens
+    url = f"http://127.0.0.1:{free_port()}/"  # Nothing listens at this address.
     added = await admin("webhooks", "add", url, "--kind", "memory.added")
     [listed] = (await admin("webhooks", "list", "--json")).json()
     tested = await admin("webhooks", "test", listed["id"])
@@ -263,7 +265,7 @@ async def test_a_webhook_is_added_listed_tested_and_removed(admin: Any) -> None:
 
 
 def test_a_command_whose_operation_has_a_route_works_on_a_server_too() -> None:
-    """But for those of who runs the server, and of the clients that are always on one."""
+    """Exceptions are the commands of an operator, and of clients that always use a server."""
     routed = {one.cli for one in operations.OPERATIONS if one.cli and one.http and one.handler}
     options = {name: {p.name for p in one.params} for name, one in generate.commands()}
 
@@ -315,7 +317,7 @@ def test_a_server_that_does_not_answer_or_is_another_is_told() -> None:
 def test_a_token_file_with_more_than_a_token_is_refused_and_not_shown(
     tmp_path: Path, held: str
 ) -> None:
-    """The control: of one with a token alone the server is asked."""
+    """The control: with only a token in the file, the server is asked."""
     file = tmp_path / "token"
     file.write_text(held)
     options = ("--url", "http://127.0.0.1:1", "--token-file", file)
@@ -374,7 +376,7 @@ def test_what_is_shown_fits_the_terminal() -> None:
 
 
 def on_terminal(command: list[str], columns: int) -> list[str]:
-    """The lines that a command prints on a terminal."""
+    """Return the lines that a command prints on a terminal."""
     ours, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "recall_server", *command],
@@ -389,7 +391,7 @@ def on_terminal(command: list[str], columns: int) -> list[str]:
     try:
         while piece := os.read(ours, 65_536):
             written += piece
-    except OSError:  # the terminal is gone with the last who wrote to it
+    except OSError:  # The terminal is closed once the last writer has ended.
         pass
     os.close(ours)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", written.decode())

@@ -1,4 +1,4 @@
-"""`recall demo`, as the person sees it who runs it first."""
+"""`recall demo` as somebody sees it who runs it first."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextToo
 
 LIMIT = Settings.model_fields["text_chars_max"].default
 STEPS = ("Store", "Search", "Supersede", "Time", "Ask", "Answer", "Isolate", "Erase")
-# None of it may change the tour.
+# None of these settings may change the tour.
 HOSTILE = {
     "ANTHROPIC_API_KEY": "sk-ant-nobody",
     "RECALL_EXTRACTOR": "anthropic",

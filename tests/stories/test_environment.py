@@ -1,4 +1,4 @@
-"""Where settings come from, and databases that are not where they were said to be."""
+"""Where settings come from, and what happens if the database is not at its path."""
 
 import stat
 from pathlib import Path
@@ -27,7 +27,7 @@ SECRETS = {
 
 
 def read(**given: object) -> Settings:
-    """As the command line reads them."""
+    """Return the settings as the command line reads them."""
     return Settings(_env_file=".env", **given)
 
 

@@ -1,4 +1,4 @@
-"""A server that is killed between the two parts of an erasure finishes it when it is back."""
+"""A server that is killed between the two parts of an erasure finishes it after a restart."""
 
 from recall_server.services.erasure.leak_scan import scan
 from tests.support.processes import Database, Server, calling, new_token, until
@@ -9,7 +9,7 @@ WITHIN_S = 60.0
 
 
 async def test_a_purge_that_was_killed_is_taken_up_again(database: Database) -> None:
-    """Without a worker first, so that the kill comes before the purge for certain."""
+    """The first server has no worker, so the kill comes before the purge."""
     token = (await new_token(database, ALICE, "--scope", "admin"))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         await call("store_memory", text=f"Anna: I live in {CANARY}.")
@@ -29,12 +29,12 @@ async def test_a_purge_that_was_killed_is_taken_up_again(database: Database) -> 
         rows = await select(store, "SELECT id FROM episodes")
 
     assert [(row["id"], row["state"]) for row in before] == [(erased["receipt_id"], "logical")]
-    assert left.places  # the control
+    assert left.places  # The control.
     assert (after.places, rows) == ([], [])
 
 
 async def test_a_purge_that_dies_under_way_is_begun_again(database: Database) -> None:
-    """The lease of the dead worker runs out, and the next one begins anew."""
+    """The lease of the dead worker ends, and the next worker starts again."""
     token = (await new_token(database, ALICE, "--scope", "admin"))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         await call("store_memory", text=f"Anna: I live in {CANARY}.")
@@ -43,7 +43,7 @@ async def test_a_purge_that_dies_under_way_is_begun_again(database: Database) ->
         opened(database) as store,
         store.driver.transaction(namespace=ALICE, write=True) as raw,
     ):
-        # What a worker that is killed in the midst of it leaves behind.
+        # This is the state that a worker leaves if it is killed during the purge.
         await raw.fetch("UPDATE erasures SET state = 'purging'", {})
         await raw.fetch("UPDATE operations SET state = 'processing', attempt = 1", {})
     async with Server(database, lease_s=3), opened(database) as store:

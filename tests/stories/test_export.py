@@ -28,7 +28,7 @@ MEMORIES = 2_000
 def said(
     database: Database, *command: str, given: bytes = b"", file_bytes_max: int | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """How `recall COMMAND` ends; no file of its may become larger than `file_bytes_max`."""
+    """Run `recall COMMAND`. No file of its may become larger than `file_bytes_max`."""
 
     def limited() -> None:
         if file_bytes_max is not None:
@@ -41,12 +41,12 @@ def said(
         capture_output=True,
         timeout=60,
         check=False,
-        preexec_fn=limited,  # no thread of ours runs
+        preexec_fn=limited,  # No other thread runs here.
     )
 
 
 def files(out: Path) -> list[str]:
-    """What there is of this name, finished or not."""
+    """Return the names of the finished and unfinished files with this name."""
     return [path.name for path in out.parent.glob(f"{out.name}*")]
 
 
@@ -77,7 +77,7 @@ async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
 async def test_a_full_disk_leaves_no_file_and_says_so(
     open_app: Open, database: Database, tmp_path: Path
 ) -> None:
-    """What is written takes more room than the database; with room it is there."""
+    """The export is larger than the database. With enough space it is written."""
     async with open_app(embedder=None) as built:
         await enter(built)
         submission = Submission("\U0001f9e0\u200d" * 120_000, "life")
@@ -104,7 +104,7 @@ async def test_a_killed_export_leaves_no_file_of_that_name(
     await recall(database, "import", str(tmp_path / "many.jsonl"), "--into", "alice")
     out, part = tmp_path / "alice.jsonl", tmp_path / "alice.jsonl.part"
     async with Process(database, "export", "alice", "--out", str(out)) as process:
-        while not part.exists():  # it happens in another process
+        while not part.exists():  # Another process writes the file.
             assert process.alive, process.log()
             await asyncio.sleep(0.001)
         await process.kill()
@@ -123,7 +123,7 @@ async def test_a_killed_export_leaves_no_file_of_that_name(
 async def test_a_killed_import_is_completed_by_running_it_again(
     database: Database, tmp_path: Path
 ) -> None:
-    """Nothing twice, nothing lost, and then nothing new."""
+    """Everything is stored once, and a further import adds nothing."""
     file = tmp_path / "many.jsonl"
     file.write_bytes(many(MEMORIES))
     await new_token(database, "alice")
@@ -168,7 +168,7 @@ async def test_nothing_of_a_damaged_file_is_taken_in_and_of_a_pipe_what_came_bef
     assert from_file.returncode == from_pipe.returncode == 2
     assert b"EXPORT_DAMAGED" in from_file.stderr
     assert f"Line {len(cut.splitlines())} ".encode() in from_file.stderr
-    assert b"NOT_FOUND" in listed.stderr  # not even the namespace was made
+    assert b"NOT_FOUND" in listed.stderr  # The import made no namespace either.
     assert repaired.returncode == 0, repaired.stderr
 
 

@@ -1,4 +1,4 @@
-"""`recall hook` as a coding agent runs it: JSON in, JSON out, and never in the way."""
+"""`recall hook` as a coding agent runs it: it reads and prints JSON, and never fails the agent."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ pytest_plugins = ("tests.support.stdio",)
 
 
 async def hook(home: Home, event: str, *options: str, **given: object) -> str:
-    """What it prints. It always ends well."""
+    """Return what the command prints. It always exits with 0."""
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "recall_server", "hook", event, *options],
@@ -64,7 +64,7 @@ async def test_a_turn_that_the_host_hands_in_itself_is_stored_once(
     token = fresh_home.folder / "token"
     token.write_text(await running.token())
     options = ("--url", running.url, "--token-file", str(token))
-    # As Gemini CLI sends it, whose transcript repeats its lines.
+    # Gemini CLI sends this, and its transcript repeats its lines.
     transcript = fresh_home.folder / "session.jsonl"
     transcript.write_text(json.dumps({"type": "user", "content": "I live in Porto."}) + "\n")
     given = {

@@ -1,4 +1,4 @@
-"""`recall install` on files as the clients write them: merged, idempotent, and taken out again."""
+"""`recall install` on files as clients write them: it merges, can run twice, and can be undone."""
 
 import json
 import re
@@ -32,7 +32,7 @@ THERE: dict[str, str] = {
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
-    # The code that is compiled once on a machine, which takes 12 s.
+    # This code is compiled once on a machine, which takes 12 s.
     monkeypatch.setenv("XDG_CACHE_HOME", str(user_cache_path()))
     monkeypatch.setenv("HOME", str(folder))
     return folder
@@ -182,7 +182,7 @@ def test_a_link_to_the_file_stays_a_link(home: Path) -> None:
     assert "recall" in read(real)["mcpServers"]
 
 
-# What each host calls the end of a turn, and how long it waits: by its own documentation.
+# The name of the end of a turn in each host, and its timeout, from its documentation.
 ENDS = {
     "claude-code": (".claude/settings.json", "Stop", 10),
     "codex": (".codex/hooks.json", "Stop", 10),

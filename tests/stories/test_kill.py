@@ -1,4 +1,4 @@
-"""A server that is killed again and again loses nothing and does nothing twice."""
+"""A server that is killed many times loses nothing and does nothing twice."""
 
 import asyncio
 import random
@@ -15,13 +15,13 @@ SEED = 20260301
 STORES = at_full_length(1_000, otherwise=60)
 KILLS = at_full_length(10, otherwise=2)
 CALLERS = 8
-# The jobs of a killed server are taken up again after this.
+# After this time, another worker takes the jobs of a killed server.
 LEASE_S = 3
 DRAINED_S = 90.0
 
 
 class Story:
-    """Stores that go on until each is acknowledged, and a server that is killed meanwhile."""
+    """Callers store until each text is acknowledged, and the server is killed meanwhile."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -32,7 +32,9 @@ class Story:
         self.unanswered = 0
 
     async def run(self, token: str, kills: list[tuple[int, float]]) -> None:
-        """Let `CALLERS` store; kill at each of `kills`: after so many stores and seconds more."""
+        """Let `CALLERS` store, and kill at each of `kills`: after this many stores and this many
+        more seconds.
+        """
         self._up.set()
         async with asyncio.TaskGroup() as group:
             for _ in range(CALLERS):
@@ -48,14 +50,14 @@ class Story:
                     self._changed.notify_all()
 
     async def _store(self, call: Caller, number: int) -> None:
-        """Until it is acknowledged, with the same key each time."""
+        """Store a text until it is acknowledged, with the same key each time."""
         while True:
             await self._up.wait()
             try:
                 await call("store_memory", text=fact(number), idempotency_key=f"store-{number}")
             except httpx2.TransportError:
                 self.unanswered += 1
-                # Where it was not killed, another attempt would hide a defect.
+                # If the server was not killed, another attempt would hide a defect.
                 assert not self._server.alive or not self._up.is_set(), self._server.log()
             else:
                 return
@@ -65,7 +67,7 @@ class Story:
             async with self._changed:
                 while len(self.acknowledged) < count:
                     await self._changed.wait()
-            await asyncio.sleep(seconds)  # the random moment itself
+            await asyncio.sleep(seconds)  # This is the random moment.
             self._up.clear()
             await self._server.kill()
             await self._server.start()
@@ -102,6 +104,6 @@ async def test_acknowledged_stores_survive_kills_and_each_job_is_applied_once(
     assert lines == dict.fromkeys((job["id"] for job in jobs), 1)
     assert len(memories) == STORES
     assert {(m["status"], m["reinforcements"]) for m in memories} == {("active", 0)}
-    # Each memory and the passage that it was made of are found by their words, and neither twice.
+    # Words find each memory and its passage once.
     assert [row["documents"] for row in words] == [2 * STORES]
     assert len(vectors) == 2 * STORES

@@ -1,4 +1,6 @@
-"""What changed in a life: the value that holds now stands first, and the old one as of then."""
+"""When a fact of a life changes, search shows the current value first, and the old one with its
+end.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +14,7 @@ from tests.support.conversation import context, drained, enter, memories, rememb
 
 @dataclass(frozen=True)
 class Update:
-    """What was said in 2024 and in 2025, and what somebody asks; a word tells the values apart."""
+    """Statements of 2024 and 2025, and a question. One word tells the values apart."""
 
     before: str
     after: str
@@ -107,7 +109,7 @@ async def test_ten_updates_are_answered_as_of_now_and_as_of_then(open_app: Open)
             assert not any(one.new in text for text in before), one
 
 
-# What was said, and what was said later and ends it.
+# A statement, and a later one that ends it.
 ENDED = """
 We use MySQL. | We use Postgres instead of MySQL now.
 The team uses RabbitMQ. | We use NATS for events, not RabbitMQ.

@@ -1,4 +1,4 @@
-"""Each of many memories is found by its own words, whatever its age and its neighbours."""
+"""Each of many memories is found by its own words, at any age and among any others."""
 
 import random
 
@@ -22,7 +22,7 @@ ALICE = namespace("alice")
 
 
 async def first_found(built: Application, words: str) -> list[str]:
-    """The ids of the best ten, asked with default arguments."""
+    """Return the ids of the ten best hits with default arguments."""
     entry = built.services.audit.begin(ALICE, "search_memories", "test", None, read_only=True)
     found = await built.services.recall.search(Context(entry), Query(words))
     return [hit.item.id for hit in found.hits[:WITHIN]]
@@ -45,7 +45,7 @@ async def test_each_needle_of_many_is_found_by_its_own_words(
         found = [await first_found(built, haystack[needle]) for needle in needles]
 
     missed = [haystack[n] for n, best in zip(needles, found, strict=True) if ids[n] not in best]
-    # The control: the words of one needle must not find the next, or being found says nothing.
+    # The control: the words of one needle must not find the next, or a hit proves nothing.
     others = [*found[1:], found[0]]
     strays = [haystack[n] for n, best in zip(needles, others, strict=True) if ids[n] in best]
     assert not missed

@@ -1,4 +1,4 @@
-"""The jobs of a process that was killed are taken up at once; one that lives keeps its own."""
+"""Another worker takes the jobs of a killed process at once. A living process keeps its jobs."""
 
 import socket
 
@@ -18,7 +18,9 @@ WITHIN_S = 30.0
 async def test_a_killed_worker_loses_its_job_at_once_and_one_that_lives_keeps_it(
     database: Database,
 ) -> None:
-    """The lease would hold the job for an hour. What keeps it is a model that never answers."""
+    """The lease would hold the job for an hour. The worker keeps it busy with a model that never
+    answers.
+    """
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         await call("store_memory", text=fact(1))
@@ -38,7 +40,7 @@ async def test_a_killed_worker_loses_its_job_at_once_and_one_that_lives_keeps_it
             (held,) = await select(store, "SELECT holder FROM operations")
             settings = settings_for(database, lease_s=HOUR_S)
             async with open_application(settings) as looking:
-                assert await looking.worker.take_back() == 0  # the control
+                assert await looking.worker.take_back() == 0  # The control.
             async with Process(database, "worker", lease_s=HOUR_S, embedder="none") as heir:
                 await victim.kill()
                 await until(lambda: done(store), WITHIN_S, f"the job is done: {heir.log()}")

@@ -1,4 +1,4 @@
-"""The commands of the README and of the quick start, as they are printed but for the port."""
+"""The commands of the README and of the quick start run as they are printed, with another port."""
 
 import asyncio
 import os
@@ -13,9 +13,9 @@ from tests.support.paths import ROOT
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.slow
-# They install or test this project, are of another program, or show a namespace with a past.
+# These install or test this project, belong to another program, or show a namespace with a past.
 OF_OTHERS = ("make ", "pip ", "claude ", "recall timeline ")
-# Two dozen processes, one after the other, on a machine that may do much else.
+# Some two dozen processes run one after the other, on a machine that may be busy.
 WITHIN_S = 300
 
 
@@ -27,7 +27,9 @@ def commands(page: str) -> list[str]:
 
 
 def script(page: str, port: int) -> str:
-    """A shell script of the commands; a server goes on behind the others until they are done."""
+    """Return a shell script of the commands. A server runs in the background until the others are
+    done.
+    """
     lines = [
         "set -eu",
         f'recall() {{ "{sys.executable}" -m recall_server "$@"; }}',
@@ -53,7 +55,8 @@ async def test_the_commands_run_as_they_are_printed(page: str, tmp_path: Path) -
         "-c",
         script(page, free_port()),
         cwd=tmp_path,
-        # Not the home of whoever runs this: `recall install` writes there.
+        # `recall install` writes into the home, so it must not be that of the person who runs the
+        # test.
         env={
             **ours,
             "PYTHONPATH": str(ROOT),

@@ -1,4 +1,4 @@
-"""A server that ends among reads and changes: the audit log is whole, and has every change."""
+"""A server is killed during reads and changes. The audit log is whole, and has every change."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from tests.support.stored import ALICE, fact, opened, select
 SEARCHES = at_full_length(1_000, otherwise=200)
 STORES = at_full_length(100, otherwise=20)
 CALLERS = 4
-# What a read may have been answered before the kill, and still be missing.
+# A read that was answered this long before the kill may be missing.
 LOST_S = 0.25
 
 

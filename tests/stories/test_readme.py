@@ -1,4 +1,4 @@
-"""The example of the README, as it is written."""
+"""The example of the README runs as it is written."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""`recall reembed` as an operator runs it: beside a server, killed, and run again."""
+"""`recall reembed` as an operator runs it: next to a server, killed, and run again."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Several servers and workers on one Postgres are one memory."""
+"""Several servers and workers share one Postgres and act as one server."""
 
 import asyncio
 from collections import Counter
@@ -86,7 +86,7 @@ async def test_a_memory_stored_through_one_server_is_searched_by_its_vector_thro
             await stack.enter_async_context(calling(server.address, token)) for server in servers
         ]
 
-        # The reader has its matrix in memory before the second memory is there.
+        # The reader loads its matrix before the second memory is stored.
         texts = ("User: My favourite dish is ramen.", "User: My favourite colour is teal.")
         seen = []
         for text in texts:
@@ -107,8 +107,8 @@ async def test_eight_replicas_started_at_once_migrate_one_fresh_database(
         database = stack.enter_context(postgres.database())
         servers = [Server(database, worker_jobs=0) for _ in range(REPLICAS)]
         raw = stack.enter_context(psycopg.connect(database))
-        # Nobody gets past a table of this name that may or may not come to be: so all eight stand
-        # at the same place, however long each took to get there, when it is taken back.
+        # A process waits for a table with this name until its transaction ends. All eight wait
+        # here, however long each took to start, until the table is rolled back.
         raw.execute("CREATE TABLE schema_version (version INTEGER)")
 
         async with asyncio.TaskGroup() as group:
@@ -141,7 +141,7 @@ async def _stored(call: Caller, number: int) -> None:
 
 
 async def _waiting(database: str, count: int) -> bool:
-    """Whether so many connections wait for a lock."""
+    """Return True if this many connections wait for a lock."""
     async with await psycopg.AsyncConnection.connect(database) as raw:
         cursor = await raw.execute(
             "SELECT count(*) FROM pg_stat_activity"

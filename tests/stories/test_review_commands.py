@@ -1,4 +1,4 @@
-"""What waits for a decision, answered from the command line."""
+"""Open reviews are answered from the command line."""
 
 import json
 

@@ -27,7 +27,7 @@ SEED = 20260301
 EPISODES = at_full_length(300, otherwise=36)
 QUERIES = at_full_length(40, otherwise=28)
 ALICE = namespace("alice")
-# Lists as long as may be asked for, and shares that leave nothing to a single part of the score.
+# The longest lists, and weights that leave no part of the score alone.
 LIMITS = (50, 20, 5)
 
 Answer = list[tuple[str, float]]
@@ -35,7 +35,7 @@ Answer = list[tuple[str, float]]
 
 @asynccontextmanager
 async def alike(database: Database) -> AsyncIterator[tuple[Application, Clock]]:
-    """A house whose ids and times are the same whatever is under it."""
+    """Open an application with the same ids and times on any engine."""
     clock = Clock()
     async with open_application(
         settings_for(database), embedder=StaticEmbedder(), now=clock, random_bytes=RandomBytes()
@@ -44,7 +44,7 @@ async def alike(database: Database) -> AsyncIterator[tuple[Application, Clock]]:
 
 
 def queries() -> list[Query]:
-    """The questions in all modes, with limits, weights and spreads in turn."""
+    """Return questions in all modes, with different limits, weights and spreads."""
     texts = Texts(SEED + 1)
     asked = [*(texts.question() for _ in range(QUERIES - 4)), "teal", "zyxgloop", "the", "1042"]
     shapes = islice(cycle(product(LIMITS, (0.3, 0.0, 1.0), (0.5, 1.0, 0.0))), QUERIES)
@@ -61,12 +61,13 @@ async def answers(database: Database) -> list[Answer]:
         await built.services.access.issue(Context(entry))
         texts = Texts(SEED)
         for number in range(EPISODES):
-            # Hours apart, so that age counts; and with some at the same moment, so that ties do.
+            # Some texts are an hour apart, so that age counts. Others have the same time, so that
+            # ties count.
             clock.pass_(timedelta(hours=1 if number % 3 else 0))
             submission = Submission(texts.conversation(), "general", None, Source())
             entry = built.services.audit.begin(ALICE, "store_memory", "test", None)
             await built.services.ingest.remember(Context(entry), submission)
-            # Two of three are extracted: both memories and turns are among the answers.
+            # Two of three texts are extracted, so the answers hold both memories and turns.
             if number % 3:
                 while await built.worker.run_once():
                     pass

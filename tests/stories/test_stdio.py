@@ -1,4 +1,4 @@
-"""`recall stdio`: clients that start their servers share one, and need not know of it."""
+"""`recall stdio`: clients that start their own servers share one, without a setting."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.support.stdio import ENDED_S, Home, lines
 
 pytest_plugins = ("tests.support.stdio",)
 
-# No token of anybody's: of the right form.
+# This token has the right form and belongs to nobody.
 SECRET = "ghp_v3NLUS59VeaQ4tZb7Yc1Xk8Rm2Wp6Td0HsJf"
 INITIALIZE = {
     "id": 1,
@@ -61,8 +61,8 @@ async def test_two_clients_that_come_at_once_start_one_server_with_a_token_of_it
 async def test_on_a_new_machine_tools_are_listed_before_the_rules_for_secrets_are_compiled(
     fresh_home: Home,
 ) -> None:
-    """Clients wait for 10 s at most, and that takes longer. The first text waits for it, and is
-    masked.
+    """Clients wait for 10 s at most, and the rules take longer. The first text waits for them, and
+    is masked.
     """
     home, cache = fresh_home, fresh_home.folder / "cache"
     home.environment.update(XDG_CACHE_HOME=str(cache), RECALL_DEADLINE_S="300")
@@ -98,7 +98,7 @@ async def test_the_server_ends_when_its_last_client_has_gone_and_not_before(home
     home.environment["RECALL_UNUSED_S"] = "0.2"
     async with home.client() as client:
         [server] = home.servers()
-        await asyncio.sleep(0.5)  # the client stays, and says nothing
+        await asyncio.sleep(0.5)  # The client stays connected and sends nothing.
         assert home.servers() == [server]
         assert await data(client, "whoami")
     await home.none_left()
@@ -152,12 +152,12 @@ async def test_a_signal_ends_it_cleanly(
     assert err == ""
 
 
-# Nobody waits for what was started, here as ever: it outlives whoever started it.
+# The test does not wait for the server that it started, which outlives it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_server_that_was_started_for_a_client_that_gave_up_is_waited_for(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the file and has not told its address when the next client comes."""
+    """That server has not written its address yet when the next client starts."""
     for name, value in home.environment.items():
         monkeypatch.setenv(name, value)
     log = home.database.with_name("server.log")
@@ -220,7 +220,7 @@ async def test_what_is_wrong_with_a_server_elsewhere_is_said_to_the_client(
 
 
 async def refused(home: Home, *options: str) -> str:
-    """What a client is told where it cannot connect."""
+    """Return the error that a client gets if it cannot connect."""
     try:
         async with home.client(*options):
             raise AssertionError("it connects")

@@ -1,4 +1,4 @@
-"""A paused task outlives the process, and is answered once, by whoever answers first."""
+"""A paused task is still there after the process, and the first answer counts."""
 
 import asyncio
 import json
@@ -102,7 +102,7 @@ async def test_of_ten_answers_at_once_over_two_replicas_one_takes_effect(
                 return choice
 
         said = Counter(await asyncio.gather(*map(answers, range(ANSWERS))))
-        # While it works on the first answer, and once it has ended.
+        # These answers come while the server works on the first one, or after the task has ended.
         assert said.pop("NOT_WAITING", 0) + said.pop("TASK_ENDED", 0) == ANSWERS - 1
         (won,) = said
         async with agent(servers[1], token) as client:
@@ -136,7 +136,7 @@ async def test_a_person_answers_on_the_command_line_or_over_http(database: Datab
 
 
 async def completed(client: Client, task_id: str) -> Task:
-    """The task as it is once the server has taken up what the command line left."""
+    """Wait until the server has completed the task that the command line answered."""
     async with asyncio.timeout(20):
         while True:
             task = await got(client, task_id)

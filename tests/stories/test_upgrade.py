@@ -1,4 +1,4 @@
-"""A database of an earlier release: only those migrate it who may, and it goes on."""
+"""Only a role with the right may migrate a database of an earlier release, which then works on."""
 
 import asyncio
 import hashlib
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 def first(
     request: pytest.FixtureRequest, tmp_path: Path, postgres: Postgres, migrated: str
 ) -> Iterator[Released]:
-    """`migrated` has made the roles, which the server of a release has made before."""
+    """`migrated` has made the roles. A server of the release would have made them."""
     tmp_path.chmod(0o700)
     with released(request.param, tmp_path, postgres) as found:
         yield found
@@ -95,7 +95,7 @@ def test_a_newer_schema_is_told_with_a_code(url: str) -> None:
 
 
 async def test_what_the_first_release_wrote_is_found_verified_and_goes_on(first: Released) -> None:
-    """A server of this release migrates it as it starts; tokens of then are let in."""
+    """A server of this release migrates it at its start, and accepts tokens from before."""
     settings = {"key_file": first.key, "embedder": "none"}
     async with Server(first.database, **settings) as server:
         async with calling(server.address, first.tokens["alice"]) as call:
@@ -143,7 +143,7 @@ async def test_servers_of_neighbouring_releases_serve_one_postgres_while_it_is_m
             found = await other("search_memories", query="favourite colour", mode="keyword")
             assert colour in json.dumps(found)
         assert await old.stop() == 0
-        await old.start()  # it was started again before it was replaced
+        await old.start()  # The old server is started once more before it is replaced.
         found = await here("search_memories", query=f"my number {STORES - 1}", mode="keyword")
         assert f"My number {STORES - 1} is" in json.dumps(found)
         assert await old.stop() == 0

@@ -1,4 +1,4 @@
-"""Webhooks as an operator has them: on the command line, and with the receiver of the page."""
+"""Webhooks on the command line, and with the receiver of the documentation."""
 
 import asyncio
 import json
@@ -100,7 +100,7 @@ async def test_an_event_is_told_although_the_server_was_killed_as_it_told_it(
 
 def test_an_operator_adds_lists_tests_and_removes_a_webhook(tmp_path: Path) -> None:
     place = {"recall_db_path": tmp_path / "recall.db", "recall_secret_key": SECRET_KEY}
-    # Nobody listens there.
+    # Nothing listens at this address.
     url = f"http://127.0.0.1:{free_port()}/hook"
 
     def said(*command: str, **settings: object) -> Said:

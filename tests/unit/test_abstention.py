@@ -1,4 +1,6 @@
-"""Evidence is strong where one item of the right person says most of what is asked, else weak."""
+"""Evidence is strong if one item of the right person has most words of the question, and weak
+otherwise.
+"""
 
 import math
 
@@ -86,7 +88,7 @@ def test_nothing_found_or_nothing_asked_covers_nothing() -> None:
 
 
 def of_one(covers: float, cosine: float | None, model: str | None) -> float:
-    """The evidence of one hit with these figures."""
+    """Return the evidence of one hit with these figures."""
     hit = Candidate(0, 0.5, coverage=covers, cosine=cosine)
     return evidence([hit], calibration(model).evidence)
 

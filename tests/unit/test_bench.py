@@ -1,4 +1,6 @@
-"""The texts of the benchmarks: a task that contradicts another would pause the measurement."""
+"""The texts of the benchmarks do not contradict each other, since a paused task would distort the
+measurement.
+"""
 
 from datetime import UTC, datetime
 

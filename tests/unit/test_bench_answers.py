@@ -1,4 +1,4 @@
-"""The benchmarks of answers and of currency count what is shown."""
+"""The benchmarks of answers and of currency count the hits that are shown."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -168,7 +168,7 @@ async def test_an_evidence_is_found_again_in_its_own_corpus(folder: Path) -> Non
 
 
 def assert_printed(report: Report, file: Path) -> None:
-    """A person reads what a script reads."""
+    """The printed table has the figures of the written file."""
     console = Console(record=True, width=200, file=io.StringIO())
     show(report, console)
     write_json([report], file)

@@ -1,4 +1,4 @@
-"""The benchmark of growth: its copies are like the original, and its checks are right."""
+"""The benchmark of growth copies the original faithfully, and its checks are right."""
 
 from pathlib import Path
 

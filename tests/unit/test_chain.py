@@ -13,7 +13,7 @@ Record = dict[str, Any]
 
 
 def sealed(record: Record, key: bytes = KEY) -> Record:
-    """With its digest and code as they must be."""
+    """Add the right digest and code."""
     digest = audit_chain.digest(record)
     return {**record, "digest": digest, "mac": audit_chain.mac(key, digest)}
 
@@ -43,7 +43,7 @@ def checkpoint(records: list[Record], seq: int) -> Checkpoint:
 
 
 def first_bad(records: list[Record], *checkpoints: Checkpoint, key: bytes | None = None) -> int:
-    """The record that is named; 0 where all are sound."""
+    """Return the number of the first bad record, or 0 if all are sound."""
     verifier = Verifier("alice", checkpoints=checkpoints, mac_key=key)
     try:
         for record in records:
@@ -72,7 +72,7 @@ def test_a_float_has_no_canonical_form(value: object) -> None:
         audit_chain.canonical(value)
 
 
-def test_a_book_as_it_was_written_is_sound() -> None:
+def test_an_audit_log_as_it_was_written_is_sound() -> None:
     records = book(5)
 
     assert first_bad([]) == 0
@@ -106,7 +106,7 @@ def test_without_the_key_nobody_continues_the_chain() -> None:
     records = book(3)
     forged = sealed({**book(1, after=Head(3, records[2]["digest"]))[0]}, b"x" * 32)
 
-    assert first_bad([*records, forged]) == 0  # the control: only the code is wrong
+    assert first_bad([*records, forged]) == 0  # The control: only the code is wrong.
     assert first_bad([*records, forged], key=KEY) == 4
 
 

@@ -1,4 +1,4 @@
-"""What is published for clients says what the code does: bundle, registry entry and plugin."""
+"""The files that are published for clients match the code: bundle, registry entry and plugin."""
 
 import json
 import re
@@ -25,7 +25,7 @@ NAMED = [
 ]
 COMMAND = ("uvx", "--from", "recall-server", "recall")
 
-# The rules of server.json of 2025-12-11, for what stands in ours.
+# The rules of server.json of 2025-12-11 for the fields that ours uses.
 _TEXT = {"type": "string", "minLength": 1}
 _INPUT: dict[str, Any] = {
     "type": "object",

@@ -1,4 +1,6 @@
-"""Which memories may be made into one: alike in meaning or words, and at one in what they say."""
+"""Which memories may be merged: those that are alike in meaning or words and agree in what they
+say.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def numbers(
     vectors: Mapping[int, Vector] | None = None,
     threshold: float = 0.85,
 ) -> list[list[int]]:
-    """The clusters, as the numbers of their memories."""
+    """Return the clusters as numbers of memories."""
     by_id = {f"mem_{number:05}": vector for number, vector in (vectors or {}).items()}
     found = clusters(memories, by_id, threshold)
     return [[int(one.id.removeprefix("mem_")) for one in cluster] for cluster in found]
@@ -72,7 +74,7 @@ def test_equal_vectors_are_alike_even_at_a_threshold_of_one() -> None:
 
 
 def test_a_cluster_takes_only_what_is_like_every_member() -> None:
-    """20 degrees are alike, 40 are not: a chain does not hold together."""
+    """20 degrees apart is alike, and 40 is not, so a chain is no cluster."""
     vectors = {1: at(0), 2: at(20), 3: at(40), 4: at(60)}
 
     assert numbers([memory(n) for n in vectors], vectors) == [[1, 2], [3, 4]]

@@ -1,4 +1,4 @@
-"""The image cannot be built here, so its text is read: what it copies, and as whom it runs."""
+"""No test can build the image, so they read its text: what it copies, and its user."""
 
 import json
 import re

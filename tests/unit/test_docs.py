@@ -1,4 +1,4 @@
-"""The documents say what the code does: reference tables, error codes, examples."""
+"""The documents match the code: reference tables, error codes, examples."""
 
 import re
 import shlex
@@ -67,7 +67,7 @@ async def test_every_route_is_in_the_reference_and_no_other(open_app: Open) -> N
 
 
 def served(app: object) -> Iterator[tuple[str, str]]:
-    """Method and path of all routes, below whatever middleware."""
+    """Yield method and path of all routes below the middleware."""
     while not hasattr(app, "routes"):
         inner = vars(app)
         app = inner.get("_app") or inner["app"]
@@ -81,7 +81,7 @@ def served(app: object) -> Iterator[tuple[str, str]]:
 
 
 def test_the_documents_are_built_strictly() -> None:
-    """With --quiet mkdocs counts no warnings, and --strict lets every broken link pass."""
+    """With --quiet, mkdocs counts no warnings, and --strict accepts every broken link."""
     (command,) = re.findall(r"^\t(.*/mkdocs .*)$", page("Makefile"), re.MULTILINE)
 
     assert "--strict" in command
@@ -94,7 +94,7 @@ def test_the_readme_is_short() -> None:
 
 def test_no_source_cites_a_document_that_is_not_in_the_repository() -> None:
     family = "AUTH|JWT|ISO|ERS|LLM|DOS|HTTP|VAL|QRY|LOG|EXP|F"
-    # Assembled, so that this line does not find itself.
+    # This is put together from parts, so that the line does not find itself.
     cited = re.compile(
         rf"\b(?:{family})-\d\d\b|" + "|".join(("FEATURES" + r" [A-L]\d", "SECURITY" + r" [\dA-Z]"))
     )
@@ -102,7 +102,8 @@ def test_no_source_cites_a_document_that_is_not_in_the_repository() -> None:
     sources = [p for folder in folders for p in (ROOT / folder).rglob("*.*")]
     texts = [p for p in sources if p.suffix in {".py", ".sql", ".md", ".yml", ".mjs"}]
 
-    # What PostgreSQL calls row-level security is followed by a semicolon, a quote or a full stop.
+    # In texts on PostgreSQL, "row-level security" is followed by a semicolon, a quote or a full
+    # stop.
     assert [str(p) for p in texts if cited.search(p.read_text(encoding="utf-8"))] == []
 
 
@@ -110,7 +111,7 @@ _OURS = r"^\$ ((?:\S+=\S+ |docker exec \S+ )*recall .*)$"
 
 
 def _printed() -> list[tuple[str, ...]]:
-    """The commands of ours that stand in a document, as words."""
+    """Return our commands that a document prints, as words."""
     found = set()
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for block in re.findall(r"```console\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
@@ -124,10 +125,10 @@ def _printed() -> list[tuple[str, ...]]:
 def test_a_command_that_is_printed_is_one_with_these_options(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the README and the quick start run too: tests/stories/test_printed.py."""
+    """Those of the README and the quick start also run in tests/stories/test_printed.py."""
     monkeypatch.chdir(tmp_path)
     for word in words:
-        if word.endswith((".jsonl", ".jws", ".jwk")):  # which must be there
+        if word.endswith((".jsonl", ".jws", ".jwk")):  # The file must exist.
             Path(word).touch()
     command = get_command(app)
     left = [str(tmp_path) if word == "/var/lib/recall/archive" else word for word in words]

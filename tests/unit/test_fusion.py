@@ -1,6 +1,4 @@
-"""Fusion: what each part of a search adds, by itself and to the digit, and what must hold of any
-pool.
-"""
+"""Fusion: what each part of a search adds, to the digit, and what must hold for any pool."""
 
 import math
 import random
@@ -23,7 +21,7 @@ from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, Evide
 from recall_server.domain.text.dates import Period
 from tests.support.paths import ROOT
 
-EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
+EXAMPLES = settings(max_examples=40, deadline=None)  # The test machine may be busy.
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -50,7 +48,7 @@ class Place(NamedTuple):
 
 
 class Item(NamedTuple):
-    """What ranking knows of a memory or turn."""
+    """The fields of a memory or turn that ranking uses."""
 
     id: str
     said_at: datetime
@@ -84,7 +82,7 @@ def item(
 
 
 class Occurrence(NamedTuple):
-    """How often a term stands in an item, and how long that is."""
+    """How often a term is in an item, and how long the item is."""
 
     item_id: str
     term: str
@@ -115,7 +113,7 @@ def words(keys: Sequence[str], known: Known) -> Words:
 
 
 def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> list[Ranked]:
-    """`fusion.fuse` of items whose slots are in the order of their ids."""
+    """Call `fusion.fuse` with items whose slots are in the order of their ids."""
     items = sorted(pool, key=lambda one: one.id)
     keys = [one.id for one in items]
     names: dict[str, int] = {}
@@ -171,13 +169,13 @@ def evidence(
     named: Sequence[str] = (),
     periods: tuple[Period, ...] = (),
 ) -> Known:
-    """Words of equal rarity, in a namespace of texts of ten words."""
+    """Make evidence from words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] != "@"}), 2.0)
     return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods)
 
 
 def only(*parts: str, mode: SearchMode = SearchMode.HYBRID) -> Query:
-    """A question for which nothing but these parts has a say."""
+    """Make a question to which only these parts add."""
     return Query("q", mode=mode, recency_weight=1, without=frozenset(PARTS) - frozenset(parts))
 
 
@@ -247,7 +245,9 @@ def test_where_several_are_named_each_lifts_his_own_once() -> None:
 
 
 def test_who_speaks_is_no_word_that_counts() -> None:
-    """Neither for the words, nor for the session, nor beside a turn."""
+    """The name of the speaker counts neither as a word, nor for the session, nor for a neighbouring
+    turn.
+    """
     pool = [item("a", position=0), item("b", position=1)]
     known = evidence(occurrence("a", "@ana"), named=["@ana"])
 
@@ -314,7 +314,7 @@ def test_a_word_that_few_sessions_have_tells_more_of_a_session() -> None:
 
     found = finals(fuse(pool, known, only("session"), NOW))
 
-    # Of five sessions, ln(6 / 1) and ln(6 / 4).
+    # The figures are ln(6 / 1) and ln(6 / 4), for five sessions.
     assert found["0"] == 1.0
     assert found["1"] == pytest.approx(math.log(6 / 4) / math.log(6))
 
@@ -425,13 +425,13 @@ def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
 
     silent = ("speaker", "time", "cosine", "cosine_rank", "rrf", "importance", "strength")
     assert [hit.scores.signals[name] for name in silent] == [None] * len(silent)
-    # Of words, session and recency it has all.
+    # It has the full share of words, session and recency.
     assert hit.scores.final == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("part", WEIGHTS)
 def test_without_a_part_its_effect_is_gone(part: str) -> None:
-    """What speaks for the second one is that part; of words, the session speaks too."""
+    """Only that part ranks the second item higher. With words, the session does too."""
     words = evidence(occurrence("b", "x"))
     reason = {
         "keyword": words,
@@ -453,7 +453,7 @@ def test_without_a_part_its_effect_is_gone(part: str) -> None:
 
     assert ids(with_it) == ["b", "a"]
     assert len(set(finals(with_it).values())) == 2
-    # Equals stand newest first, then by id.
+    # Equal items are ordered newest first, then by id.
     assert ids(without) == (["b", "a"] if part == "recency" else ["a", "b"])
     assert len(set(finals(without).values())) == 1
 

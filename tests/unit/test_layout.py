@@ -9,13 +9,13 @@ import pytest
 from tests.support.paths import ROOT
 
 TESTS = ROOT / "tests"
-# Programs of their own, with targets of their own in the Makefile: helpers may lie beside them.
+# Separate programs with their own targets in the Makefile. They may have helpers of their own.
 PROGRAMS = {"interop", "sabotage"}
 MODULES = sorted(TESTS.rglob("*.py"))
 
 
 def imported(text: str) -> Iterator[str]:
-    """The modules of tests/ that the text of a module imports, as dotted names."""
+    """Yield the modules of tests/ that a module imports, as dotted names."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -29,7 +29,7 @@ def imported(text: str) -> Iterator[str]:
 
 
 def allowed(path: Path, name: str) -> bool:
-    """Whether a module of tests/ may import another: support, or a program its own parts."""
+    """Return True if a test module may import another: of support, or of its own program."""
     top = path.relative_to(TESTS).parts[0]
     parts = name.split(".")
     if any(part.startswith("test_") or part == "conftest" for part in parts):
@@ -38,7 +38,7 @@ def allowed(path: Path, name: str) -> bool:
 
 
 def is_helper(path: Path) -> bool:
-    """Whether a module holds neither tests nor fixtures for pytest."""
+    """Return True if a module holds neither tests nor fixtures for pytest."""
     top = path.relative_to(TESTS).parts[0]
     named = path.name.startswith("test_") or path.name in {"__init__.py", "conftest.py"}
     return not named and top not in {"support", *PROGRAMS}

@@ -1,4 +1,6 @@
-"""What a search looks at: the best by words, as the library has them, and the best of two lists."""
+"""What a search looks at: the best items by words, as the library ranks them, and the best of two
+lists.
+"""
 
 from collections import Counter, defaultdict
 
@@ -16,7 +18,7 @@ DOCUMENTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=12), max_size=
 
 
 def postings_of(documents: list[list[str]]) -> dict[str, TermPostings]:
-    """Of documents whose slots are their places."""
+    """Return the postings of documents whose slots are their positions."""
     found = {}
     for term in "abcdef":
         having = [slot for slot, document in enumerate(documents) if term in document]
@@ -36,7 +38,7 @@ def test_by_words_the_order_is_that_of_the_libraries_bm25(
     postings = postings_of(documents)
     idf = ranking.bm25_weights({t: len(postings[t].slots) for t in asked}, len(documents))
     plus = ranking.bm25plus(asked, documents, idf=idf, average_length=5.0)
-    # Without what BM25+ pays on top for each term.
+    # Subtract what BM25+ adds for each term.
     scores = [
         round(score - sum(idf[t] for t in asked if t in document), 9)
         for score, document in zip(plus, documents, strict=True)

@@ -1,4 +1,4 @@
-"""Cutting turns into passages: what belongs together stays together, and no word is lost."""
+"""Turns are cut into passages: related lines stay together, and no word is lost."""
 
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,7 +14,7 @@ NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
 def cut(text: str) -> list[tuple[tuple[str, ...], str]]:
-    """The headings and the words of each passage."""
+    """Return the headings and the words of each passage."""
     return [
         (tuple(text[one.start : one.end] for one in found.headings), _words(text, found.span))
         for found in passages(text, parse_turns(text, NOON))

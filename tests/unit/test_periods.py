@@ -1,4 +1,4 @@
-"""What a question says of time is understood, and what only looks like it is left alone."""
+"""A period in a question is recognised, and words that only look like one are left alone."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -84,7 +84,7 @@ def at(text: str) -> datetime | None:
         ("Where was I between August 11 and August 15 2022?", "2022-08-11", "2022-08-16"),
         ("What did he do in the last two months?", "2023-07-20T12:30", "2023-09-20T12:30"),
         ("What did he do in the past week?", "2023-09-13T12:30", "2023-09-20T12:30"),
-        # open to one side, and beside
+        # Open on one side, and next to a period.
         ("Where has he worked since 2021?", "2021-01-01", ""),
         ("What happened after 3 June?", "2023-06-04", ""),
         ("What was it from May 2023 on?", "2023-05-01", ""),

@@ -1,4 +1,4 @@
-"""What is taken from a question: its words, and whom it names."""
+"""A question is parsed into its words and the people whom it names."""
 
 import time
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from recall_server.domain.search.question import NAMES_MAX, TERMS_MAX, Question
 from recall_server.domain.text.terms import SPEAKER, speaker_terms, term_counts, terms
 
-EXAMPLES = settings(max_examples=60, deadline=None)  # the cores are shared
+EXAMPLES = settings(max_examples=60, deadline=None)  # The test machine may be busy.
 
 SELF = {"@user", "@human", "@me"}
 HOSTILE = [
@@ -30,7 +30,7 @@ HOSTILE = [
 
 
 def said(text: str, *labels: str) -> str:
-    """A question as one of these speakers would ask it."""
+    """Return a question as one of these speakers would ask it."""
     known = [term for label in labels for term in speaker_terms(label)]
     return Question.parse(text).in_first_person(known)
 
@@ -55,7 +55,7 @@ def test_no_more_terms_are_asked_than_the_first_sixty_four() -> None:
 @EXAMPLES
 @given(st.text(alphabet="@＠﹫\u0301'’ .aAß小é\u200d", max_size=30) | st.text(max_size=30))
 def test_what_somebody_writes_never_becomes_the_term_of_a_speaker(text: str) -> None:
-    """Neither what is asked nor what is indexed: whoever types "@ana" asks for the word."""
+    """This holds for questions and for indexed texts: "@ana" means the word."""
     assert not any(term.startswith(SPEAKER) for term in terms(text))
     assert not any(term.startswith(SPEAKER) for term in term_counts(text)[0])
     assert not any(term.startswith(SPEAKER) for term in Question.parse(text).asked)
@@ -219,7 +219,7 @@ def test_whatever_is_asked_and_whoever_speaks_nothing_breaks(text: str, labels: 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:6]))
 def test_a_question_made_to_take_long_takes_no_time(text: str) -> None:
-    """Eight times as long as may be asked: what grows with the square would take a minute."""
+    """The text is eight times as long as a question may be. Quadratic work would take a minute."""
     began = time.thread_time()
 
     said(8 * text, "Ana", "s", "小")

@@ -1,4 +1,4 @@
-"""Ranking: the published formulas to the digit, and what must hold of any pool."""
+"""Ranking: the published formulas to the digit, and what must hold for any pool."""
 
 import math
 import random
@@ -36,7 +36,7 @@ from recall_server.domain.search.ranking import (
 from recall_server.domain.search.signals import SIGNALS, Evidence, fuse
 from recall_server.domain.text.terms import terms
 
-EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
+EXAMPLES = settings(max_examples=40, deadline=None)  # The test machine may be busy.
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CITATION = Citation("episode", Span(0, 1))
@@ -44,7 +44,7 @@ CITATION = Citation("episode", Span(0, 1))
 COLOURS = [["red"], ["red", "green"], ["green", "green", "blue", "blue"], ["blue"], []]
 
 
-# Rank 2 where rank 1 is worth 1 and rank 3, just past the end, is worth 0.
+# The weight of rank 2, scaled so that rank 1 is 1 and rank 3, just past the end, is 0.
 SECOND_OF_TWO = (1 / 62 - 1 / 63) / (1 / 61 - 1 / 63)
 
 
@@ -60,7 +60,7 @@ def ids(hits: Iterable[Hit]) -> list[str]:
 
 
 def narrowed(asked: Sequence[str], documents: Sequence[Sequence[str]]) -> list[float]:
-    """BM25 as the SQL sums it, over documents that are the whole namespace."""
+    """Compute BM25 as the SQL does, with the documents as the whole namespace."""
     frequencies = Counter(term for document in documents for term in set(document))
     idf = bm25_weights(frequencies, len(documents))
     average = sum(map(len, documents)) / len(documents)
@@ -237,7 +237,7 @@ def test_shares_of_ranks_lie_between_0_and_1_and_know_no_order_of_the_rows(
 
 
 def weights(recency_weight: float) -> list[float]:
-    """Those of the mode `recall`."""
+    """Return the weights of the mode `recall`."""
     of_mode = {one.name: one.weights.get(SearchMode.RECALL) for one in SIGNALS}
     names = ("rrf", "recency", "importance", "strength")
     return [weight.scaled(recency_weight) for name in names if (weight := of_mode[name])]
@@ -271,7 +271,7 @@ def score(
     query: Query,
     now: datetime,
 ) -> list[Hit]:
-    """The hits of the mode `recall`, by BM25 and cosine of items by their ids."""
+    """Return the hits of the mode `recall`, from BM25 and cosine of items by their ids."""
     items = sorted(pool, key=lambda one: one.id)
     columns = {
         "said_at": np.array([one.recorded_at.timestamp() for one in items]),
@@ -407,7 +407,7 @@ def peer_texts() -> list[str]:
 
 
 def places(texts: list[str], accesses: Sequence[int]) -> list[int]:
-    """For each text asked for by its own words: the place where it is answered, from 1."""
+    """Ask for each text by its own words, and return its position in the answer, from 1."""
     documents = [terms(text) for text in texts]
     found = []
     for i, document in enumerate(documents):
@@ -433,8 +433,8 @@ def test_what_only_its_number_tells_from_the_rest_beats_all_that_is_read_more_of
 def test_being_read_more_often_does_not_push_the_best_match_off_the_first_ten() -> None:
     found = places(peer_texts(), [i % 6 for i in range(100)])
 
-    # The published weights give the strength .10, which is 13 ranks of RRF with k=60: the next
-    # best matches that are read may overtake, but not the crowd.
+    # The published weights give the strength .10, which is 13 ranks of RRF with k=60. A next best
+    # match that is often read may overtake, but not all of them.
     assert sum(place <= 10 for place in found) >= 95
     assert max(found) <= 13
 
@@ -447,7 +447,7 @@ def scored(*finals: float) -> list[Candidate]:
 
 
 def words_of(hits: Sequence[Hit]) -> tuple[list[Candidate], dict[int, list[str]]]:
-    """The hits at slots, and their words there."""
+    """Return the hits at their slots, and the words at each slot."""
     best = [Candidate(slot, hit.scores.final) for slot, hit in enumerate(hits)]
     return best, {slot: terms(hit.item.text) for slot, hit in enumerate(hits)}
 

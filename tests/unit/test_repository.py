@@ -1,4 +1,4 @@
-"""The code keeps its own rules: modules small and named, one reader of the environment."""
+"""The code keeps its own rules: small, named modules, and one reader of the environment."""
 
 import ast
 import re
@@ -45,7 +45,7 @@ def test_the_text_of_no_query_is_put_together() -> None:
     storage = [p for p in MODULES if "storage" in p.relative_to(ROOT).parts]
     formatted = re.compile(r"""f["'](?:SELECT|INSERT|UPDATE|DELETE)""")
 
-    # Migrations write numbers and digests of our own; the others the names of tables.
+    # Migrations format numbers and our own digests; the others format names of tables.
     assert {p.name for p in storage if formatted.search(p.read_text())} <= {
         "migrations.py",
         "derived.py",

@@ -1,4 +1,4 @@
-"""Rights: what is within what, and why a token is not let in."""
+"""Rights: which are within which, and why a token is refused."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -144,7 +144,7 @@ def token(**given: object) -> TokenInfo:
 
 
 def test_why_a_token_is_refused() -> None:
-    """At its very end it has ended; made at the very moment it is let in."""
+    """A token has ended at its very end. A token made at the moment of the line is accepted."""
     later = NOON + HOUR
 
     assert token().refusal(later) is None

@@ -1,4 +1,4 @@
-"""Which items an access scope includes, as it is kept in memory."""
+"""The items of an access scope are kept in memory, for a limited number of scopes."""
 
 import numpy as np
 

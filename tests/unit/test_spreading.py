@@ -1,4 +1,4 @@
-"""What no source can do to an answer, and what the order keeps."""
+"""No source can fill an answer, and the order is kept."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from recall_server.domain.search.ranking import others, spread
 
 
 def spread_of(letters: str, size: int) -> list[int]:
-    """The places of those that are shown, each letter being a source."""
+    """Return the positions of the items that are shown. Each letter is a source."""
     return spread(range(len(letters)), letters, size, others(size))
 
 

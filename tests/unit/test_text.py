@@ -1,4 +1,4 @@
-"""What is shown obeys nobody; what is data stays exact."""
+"""Shown text does not act on a terminal, and data stays exact."""
 
 import json
 

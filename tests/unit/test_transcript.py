@@ -1,4 +1,4 @@
-"""Cutting a text into turns, and turns into chunks."""
+"""A text is cut into turns, and a turn into chunks."""
 
 import time
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What is new of a transcript is handed in once, whatever fails on the way."""
+"""New parts of a transcript are sent once, whatever fails meanwhile."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_line_that_is_not_whole_yet_waits(transcript: Transcript) -> None:
 
 def test_a_part_that_may_have_been_sent_is_sent_again_as_it_was(transcript: Transcript) -> None:
     write(transcript.path, CLAUDE)
-    sent = next(transcript.parts())  # and then the process is killed
+    sent = next(transcript.parts())  # Then the process is killed.
     write(transcript.path, CODEX)
 
     again, rest = transcript.parts()

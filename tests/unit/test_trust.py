@@ -1,4 +1,4 @@
-"""Whose word it is, and what is a second witness."""
+"""Whose word a turn is, and what counts as a second witness."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def said(
         ("tool_result", None, Trust.FETCHED),
         ("Web search", None, Trust.FETCHED),
         ("Search results", None, Trust.FETCHED),
-        # Who speaks in what a program fetched is what its author says.
+        # In a fetched text, its author chooses the names of speakers.
         ("Ana", "web:example.com", Trust.FETCHED),
         (None, "Tool:browser", Trust.FETCHED),
         (None, "web-desk", Trust.PERSON),
@@ -76,7 +76,7 @@ def test_one_author_or_one_source_is_one_witness_however_often() -> None:
 
 
 def test_neither_a_model_nor_what_is_trusted_less_is_evidence_for_a_person() -> None:
-    """An assistant may have it from here."""
+    """An assistant may have read it here."""
     assert not corroborates(said("Assistant", at="ep_2"), [said("Ana")])
     assert not corroborates(said("Assistant", at="ep_2"), [said("Tool")])
     assert not corroborates(said("Tool", at="ep_2"), [said("Ana")])

@@ -1,4 +1,4 @@
-"""Whose turn it is, and who gives way: one's crowd keeps nobody else waiting."""
+"""Whose turn it is, and who waits: a crowd under one key does not hold up the others."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ CROWD = 5
 
 
 class Passing:
-    """The clock of the event loop, which goes on when a test says so."""
+    """The clock of the event loop, which moves when a test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()
@@ -29,13 +29,13 @@ async def time(monkeypatch: pytest.MonkeyPatch) -> Passing:
 
 
 async def settled() -> None:
-    """Everybody has come as far as they can."""
+    """Let every task run until it waits."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 class Crowd:
-    """So many of one key, who keep what they get."""
+    """Many callers under one key, who keep their turns."""
 
     def __init__(self, of: FairSemaphore, key: str, size: int = CROWD) -> None:
         self._turns = of
@@ -96,7 +96,7 @@ async def test_nobody_of_a_crowd_goes_on_while_another_has_a_single_turn(time: P
     await settled()
     await crowd.disperse()
 
-    assert control.done()  # nobody was there
+    assert control.done()  # There was nobody to give way to.
     assert waited
     assert halted.done()
 
@@ -138,7 +138,9 @@ async def test_work_that_nobody_waits_for_gives_way_to_a_call(time: Passing) -> 
 
 
 async def test_way_is_given_for_no_longer_than_a_moment(time: Passing) -> None:
-    """Or one who always has a turn would stop everybody else; and one that lasts, for as long."""
+    """Otherwise a caller that always has a turn would stop all others, and so would one that keeps
+    it.
+    """
     calls = FairSemaphore(16)
     crowd = Crowd(calls, "crowd")
     await calls.acquire("slow")

@@ -1,4 +1,4 @@
-"""The words that the glossary has replaced are used no more: not in names, not in sentences."""
+"""Words that the glossary has replaced appear neither in names nor in sentences."""
 
 import io
 import re
@@ -33,7 +33,7 @@ def _blank(code: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class Replaced:
-    """The left column of the table, by what may not be called so, with the right one."""
+    """The rows of the table: for each sort of name, the old word and the new one."""
 
     words: dict[str, str]
     names: dict[str, str]
@@ -41,7 +41,7 @@ class Replaced:
     modules: dict[str, str]
 
     def of_name(self, name: str) -> Iterator[str]:
-        """What is wrong with a name in the code."""
+        """Yield the faults of a name in the code."""
         bare = name.strip("_")
         if bare in self.names:
             yield f"{bare} -> {self.names[bare]}"
@@ -63,7 +63,9 @@ class Replaced:
         return re.compile(rf"(?<![\w-])(?:{'|'.join(self.words)})(?![\w-])", re.IGNORECASE)
 
     def of_sentence(self, text: str) -> Iterator[tuple[int, str]]:
-        """What is wrong with a text but for its code quotes, with the number of lines before it."""
+        """Yield the faults of a text outside of code quotes, each with the number of lines before
+        it.
+        """
         text = CODE.sub(_blank, text)
         for match in self._in_sentences.finditer(text):
             word = match[0].lower()
@@ -90,7 +92,7 @@ def replaced(glossary: str) -> Replaced:
 
 
 def in_python(text: str, old: Replaced) -> Iterator[tuple[int, str]]:
-    """The faults in a module, each with its line."""
+    """Yield the faults of a module, each with its line."""
     before = ["", "", "", ""]
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         line, kind = token.start[0], tokenize.tok_name[token.type]
@@ -107,20 +109,20 @@ def in_python(text: str, old: Replaced) -> Iterator[tuple[int, str]]:
 
 
 def in_sql(text: str, old: Replaced) -> Iterator[tuple[int, str]]:
-    """The faults in the comments of a file of queries."""
+    """Yield the faults in the comments of a file of queries."""
     for number, line in enumerate(text.splitlines(), 1):
         comment = line.partition("--")[2]
         yield from ((number, fault) for _, fault in old.of_sentence(comment))
 
 
 def in_document(text: str, old: Replaced) -> Iterator[tuple[int, str]]:
-    """The faults in a page, but for the glossary's table."""
+    """Yield the faults of a page, without the glossary's table."""
     prose = text.partition(TABLE)[0]
     yield from ((line + 1, fault) for line, fault in old.of_sentence(prose))
 
 
 def faults(path: Path, old: Replaced) -> Iterator[str]:
-    """One line for each use of a replaced word in a file."""
+    """Yield one line for each use of a replaced word in a file."""
     read = {".py": in_python, ".sql": in_sql, ".md": in_document}[path.suffix]
     where = path.relative_to(ROOT).as_posix()
     found = [(1, fault) for fault in old.of_module(path)]

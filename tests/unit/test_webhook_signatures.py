@@ -1,4 +1,4 @@
-"""The signature of a webhook is that of Standard Webhooks."""
+"""The signature of a webhook follows Standard Webhooks."""
 
 from datetime import UTC, datetime
 

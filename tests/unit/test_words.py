@@ -1,4 +1,4 @@
-"""Terms: what is found by what, on any text that can be typed, pasted or forged."""
+"""Terms: which words find which texts, for any text that can be typed, pasted or forged."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recall_server.domain.text.terms import TERM_CHARS_MAX, TERMS_DISTINCT_MAX, term_counts, terms
 
-EXAMPLES = settings(max_examples=100, deadline=None)  # the cores are shared
+EXAMPLES = settings(max_examples=100, deadline=None)  # The test machine may be busy.
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200)
 """Every code point, lone surrogates, NUL, marks and unassigned ones included."""
@@ -115,7 +115,8 @@ def test_a_text_has_a_bounded_number_of_distinct_terms_but_its_whole_length() ->
     "unit", ["a\u0300\u0316", "\u0300\u0316", "a.", "a'", "1,000", "c+++", "'", "@a@", "ก\u0e33"]
 )
 def test_a_forged_text_takes_no_longer_than_its_length(unit: str) -> None:
-    # Quadratic work on any of these would take minutes; `normalize` alone does on piled marks.
+    # Quadratic work on any of these would take minutes. `normalize` alone takes it with many marks
+    # on one letter.
     terms(unit * (100_000 // len(unit)))
 
 
@@ -147,7 +148,7 @@ def test_every_term_of_any_text_can_be_stored_on_both_engines(text: str) -> None
 def test_a_text_is_found_by_its_own_words_whatever_stands_around_them(a: str, b: str) -> None:
     both = terms(f"{a}\n{b}")
 
-    # A part of nothing but stop words is dropped once the other part has more than that.
+    # A part with only stop words is dropped once the other part has more than that.
     assert both == terms(a) + terms(b) or both in (terms(a), terms(b))
 
 

@@ -1,7 +1,7 @@
-"""A disk that fails at one of its writes: what is said to be kept is kept, and nothing more is said
-after a failure of which nobody knows what it took along.
+"""A disk fails at one of its writes. What was reported as stored is stored, and after a failed
+flush nothing more is reported.
 
-Needs `strace`, which lets a call to the system fail: `make faults`.
+Needs `strace`, which makes a system call fail: `make faults`.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ def test_a_write_that_fails_loses_nothing_that_was_said_to_be_kept(
 
 
 def test_after_a_flush_that_failed_nothing_more_is_taken(tmp_path: Path) -> None:
-    """The system forgets what it could not write, and the next flush would say that all is well:
-    `insist` goes on as a server does, and says what it was told.
+    """The system forgets what it could not write, and the next flush would succeed. `insist` goes
+    on as a server does, and prints the answers.
     """
 
     async def insisted(copies: Copies, *strace: str) -> list[str]:

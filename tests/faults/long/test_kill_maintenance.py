@@ -1,8 +1,8 @@
 """`recall migrate`, `migrate --distribute`, `backup`, `restore-backup` and `rebuild` are killed at
-each of their writes: nothing is lost, the audit logs verify, and the same command again finishes.
-A stand-in for Citus distributes.
+each of their writes. Nothing is lost, the audit logs verify, and the same command finishes when it
+runs again. A stand-in for Citus distributes.
 
-Needs `strace`, which kills a process at the n-th call to the system: `make faults`.
+Needs `strace`, which kills a process at the n-th system call: `make faults`.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ COPY = "copy.db"
 
 @dataclass(frozen=True)
 class Maintenance:
-    """`left` looks at what a kill left, and `done` at what the command makes of it when it is run
-    again to its end.
+    """A command with two checks: `left` after it was killed, and `done` after it has run again to
+    its end.
     """
 
     command: tuple[str, ...]
@@ -54,20 +54,20 @@ def _verifies(place: Place) -> None:
 def _is_migrated(place: Place) -> None:
     assert place.recall("migrate", "--check").code == 0
     _verifies(place)
-    # What it copied first is whole, and as it was before.
+    # The copy that it made first is whole and unchanged.
     for copy in place.folder.glob("recall.db.before-*"):
         assert copy.suffix != ".part"
         _is_intact(copy)
 
 
 def _is_migrated_in_part(place: Place) -> None:
-    """Each migration is all there or not at all: a dry run of the rest succeeds."""
+    """Each migration is applied completely or not at all: a dry run of the rest succeeds."""
     said = place.recall("migrate", "--dry-run")
     assert said.code == 0, said.err
 
 
 def _is_copied(place: Place) -> None:
-    """The copy stands alone: with the key it is a database that verifies."""
+    """The copy needs no other file: with the key it is a database that verifies."""
     copy = place.folder / COPY
     _is_intact(copy)
     copied = Place(place.folder / "alone")
@@ -80,18 +80,18 @@ def _is_copied(place: Place) -> None:
 
 
 def _is_copied_or_not(place: Place) -> None:
-    """A file of that name is a whole one."""
+    """A file of that name is whole."""
     _verifies(place)
     if (place.folder / COPY).exists():
         _is_copied(place)
         shutil.rmtree(place.folder / "alone")
-        # It is never overwritten.
+        # The command never overwrites it.
         assert place.recall("backup", place.folder / COPY).code == 2
         (place.folder / COPY).unlink()
 
 
 def _is_restored(place: Place) -> None:
-    """It was meant, and what was erased since is erased again."""
+    """The log says that the restore was intended, and what was erased since is erased again."""
     _verifies(place)
     said = place.verified().out
     assert "a backup was put back" in said
@@ -101,9 +101,9 @@ def _is_restored(place: Place) -> None:
 
 
 def _is_restored_or_not(place: Place) -> None:
-    """What is served is the old file or the new one, and verifies."""
+    """The served file is the old one or the new one, and verifies."""
     if place.url:
-        return  # pg_restore has put it there before; until the command has run, nothing opens it
+        return  # pg_restore has restored it before. Nothing opens it until the command has run.
     _verifies(place)
 
 
@@ -115,7 +115,7 @@ def _is_rebuilt(place: Place) -> None:
 
 
 def _is_rebuilt_or_not(place: Place) -> None:
-    """What is read is the old state or the new one."""
+    """Reads show the old state or the new one."""
     assert _believed(place) in ([], ["The user lives in Lisbon."])
     _verifies(place)
 
@@ -132,7 +132,7 @@ def _is_intact(path: Path) -> None:
 
 
 def _is_distributed_in_part(place: Place) -> None:
-    """Each table is spread or not, and guarded in either case; all of its rows are there."""
+    """Each table is distributed or not, and protected in either case. All of its rows are there."""
     with psycopg.connect(place.url) as raw:
         found = raw.execute(
             "SELECT relname FROM pg_class WHERE relrowsecurity AND NOT relforcerowsecurity"
@@ -142,7 +142,7 @@ def _is_distributed_in_part(place: Place) -> None:
 
 
 def _is_distributed(place: Place) -> None:
-    """Every table is spread, and nothing of it is left where it was."""
+    """Every table is distributed, and no row is left in the local one."""
     _is_distributed_in_part(place)
     wanted = {table.name for table in placed()}
     with psycopg.connect(place.url) as raw:
@@ -155,7 +155,7 @@ MAINTENANCE = {
     "migrate": Maintenance(("migrate",), _is_migrated_in_part, _is_migrated),
     "backup": Maintenance(("backup", COPY), _is_copied_or_not, _is_copied),
     "restore-backup": Maintenance(("restore-backup", COPY), _is_restored_or_not, _is_restored),
-    # Of PostgreSQL, which has put the tables back before.
+    # On PostgreSQL, pg_restore has restored the tables before.
     "restored": Maintenance(("restore-backup",), _is_restored_or_not, _is_restored),
     "rebuild": Maintenance(("rebuild", "alice"), _is_rebuilt_or_not, _is_rebuilt),
     "distribute": Maintenance(
@@ -175,7 +175,7 @@ CASES = [
 
 
 def _used(place: Place) -> None:
-    """Two namespaces, and a checkpoint of both."""
+    """Make two namespaces, and a checkpoint of both."""
     for name in ("alice", "bob"):
         assert place.recall("create-token", name).code == 0
         assert place.recall("add", name, "I live in Lisbon.").code == 0
@@ -188,7 +188,7 @@ def _checkpointed(place: Place) -> None:
 
 
 def _spoiled(place: Place) -> None:
-    """The memory of alice was given another state than its last event says, beside the server."""
+    """Give the memory of Alice another state than its last event has, past the server."""
     assert _believed(place)
     spoil = "UPDATE memories SET status = 'forgotten', retired_at = recorded_at"
     if place.url:
@@ -202,7 +202,7 @@ def _spoiled(place: Place) -> None:
 
 
 def _used_on(place: Place) -> None:
-    """After the backup: bob is erased, and alice goes on."""
+    """Change the database after the backup: erase Bob, and add a token for Alice."""
     assert place.recall("erase", "bob", "--yes").code == 0
     assert place.recall("create-token", "alice").code == 0
     _checkpointed(place)

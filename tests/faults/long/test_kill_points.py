@@ -1,7 +1,7 @@
-"""Killed at each of its writes in turn, a work loses nothing that it has said is done, does
-nothing twice when it is done again, and leaves nothing half done.
+"""A process is killed at each of its writes in turn. It loses nothing that it has reported as done,
+repeats nothing when it runs again, and leaves nothing half done.
 
-Needs `strace`, which kills a process at the n-th call to the system: `make faults`.
+Needs `strace`, which kills a process at the n-th system call: `make faults`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from tests.support.kill_points import POINTS, Copies, prepared, victim, writes
 from tests.support.processes import Database
 from tests.support.victim import WORKS, drain, opened, summary
 
-# What reaches a file, or the server of the database.
+# The calls that reach a file, or the server of the database.
 WRITES = {
     "sqlite": "pwrite64,fdatasync,fsync,ftruncate,rename,link,unlink",
     "postgres": "sendto,fsync,rename",
@@ -22,7 +22,7 @@ AT_ONCE = 2
 
 
 async def finished(work: str, database: Database) -> dict[str, object]:
-    """What is there once the work has been done again, to its end."""
+    """Return what is there once the work has run again to its end."""
     async with opened(database) as built:
         await WORKS[work].do(built, lambda _: None)
         await drain(built)

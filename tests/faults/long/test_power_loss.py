@@ -1,9 +1,9 @@
-"""The power fails at the moment at which something is said to be done: what the disk had been told
-to keep by then is all there is, and it is enough.
+"""The power fails at the moment when something is reported as done. Only what was flushed by then
+is left, and it is enough.
 
 SQLite alone: Postgres answers for its own disk, and `recall doctor` names the settings with which
-it does not; that it is waited for is in test_postgres.py. Needs `strace`, whose log says what was
-written and what was flushed: `make faults`.
+it does not; test_postgres.py shows that the server waits for it. Needs `strace`, whose log has all
+writes and flushes: `make faults`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tests.support.kill_points import prepared, victim
 from tests.support.victim import WORKS, opened
 
 CALLS = "openat,pwrite64,write,ftruncate,fdatasync,fsync,rename,link,unlink"
-# Of those, the ones that can be begun again find what is said to be done.
+# Those that can be repeated find what is reported as done.
 CUT = ("store", "extract", "consolidate", "answer", "erase", "import", "restore", "revoke")
 _LINE = re.compile(r"(\d+) +(.*)")
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+)")
@@ -36,7 +36,7 @@ def _bytes(spelled: str) -> bytes:
 class Disk:
     """The files of one folder: as programs see them, and as they are after the power has failed.
 
-    Nothing of what was not flushed is kept, neither contents nor names: a disk may keep more.
+    Nothing that was not flushed is kept, neither contents nor names. A real disk may keep more.
     """
 
     folder: Path
@@ -51,13 +51,15 @@ class Disk:
             self.named.add(path)
 
     def left(self) -> dict[str, bytes]:
-        """What a power failure leaves. The index of the journal is made anew at each start."""
+        """Return what a power failure leaves. The index of the journal is built again at each
+        start.
+        """
         return {
             path.name: self.flushed[path] for path in self.named if not path.name.endswith("-shm")
         }
 
     def take(self, name: str, arguments: str, result: int) -> None:
-        """One call that has ended well."""
+        """Apply one successful call."""
         place, texts = _PLACE.search(arguments), _TEXT.findall(arguments)
         path = Path(_bytes(place[2]).decode()) if place else Path()
         if name in ("openat", "rename", "link", "unlink"):
@@ -96,7 +98,7 @@ class Disk:
 
 
 def calls(trace: Path) -> Iterator[tuple[str, str, int]]:
-    """Name, arguments and result of each call, as they end; those that fail do nothing."""
+    """Yield name, arguments and result of each call when it ends. Failed calls do nothing."""
     begun: dict[str, str] = {}
     for line in trace.read_text("ascii").splitlines():
         match = _LINE.fullmatch(line)
@@ -113,7 +115,7 @@ def calls(trace: Path) -> Iterator[tuple[str, str, int]]:
 
 @dataclass(frozen=True)
 class Failure:
-    """What had been said to be done, what is left, and what would be if nothing were flushed."""
+    """What was reported as done, what is left, and what would be left without any flush."""
 
     told: tuple[str, ...]
     left: dict[str, bytes]
@@ -121,7 +123,7 @@ class Failure:
 
 
 def failures(disk: Disk, trace: Path) -> Iterator[Failure]:
-    """One at each thing that the victim said."""
+    """Yield one for each report of the victim."""
     said, before = b"", disk.left()
     for name, arguments, result in calls(trace):
         if name == "write" and arguments.startswith("1<"):
@@ -140,7 +142,7 @@ def _put(left: dict[str, bytes], folder: Path) -> None:
 
 
 async def lost(work: str, told: tuple[str, ...], left: dict[str, bytes], folder: Path) -> list[str]:
-    """What is not there of what was said to be done."""
+    """Return what was reported as done and is not there."""
     _put(left, folder)
     async with opened(folder / "before.db") as built:
         assert await WORKS[work].whole(built)

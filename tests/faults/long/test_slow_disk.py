@@ -1,5 +1,5 @@
-"""A disk that takes a fifth of a second for each flush: whoever writes waits that long, nobody is
-refused, who reads is not held up, and afterwards all is as before.
+"""Each flush takes a fifth of a second. A writer waits that long, nobody is refused, readers are
+not delayed, and afterwards everything is as before.
 
 Needs `strace`, which delays the flushes of running processes: `make faults`.
 """
@@ -29,7 +29,7 @@ WITHIN_S = 20.0
 
 @asynccontextmanager
 async def slow(pids: Sequence[int], trace: Path) -> AsyncIterator[None]:
-    """Every flush of these processes, their threads and their children takes longer."""
+    """Delay every flush of these processes, their threads and their children."""
     inject = f"inject={FLUSHES}:delay_enter={round(DELAY_S * 1_000_000)}"
     command = ["strace", "-f", "-o", str(trace), "-e", f"trace={FLUSHES}", "-e", inject]
     for pid in pids:
@@ -50,12 +50,12 @@ async def slow(pids: Sequence[int], trace: Path) -> AsyncIterator[None]:
 def _status(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/status").read_text("utf-8")
-    except FileNotFoundError:  # one of Postgres' that has ended meanwhile
+    except FileNotFoundError:  # A process of Postgres has ended meanwhile.
         return ""
 
 
 def of_postgres(url: str) -> list[int]:
-    """Its processes."""
+    """Return the ids of its processes."""
     with psycopg.connect(url) as raw:
         row = raw.execute("SHOW data_directory").fetchone()
     assert row is not None
@@ -65,7 +65,7 @@ def of_postgres(url: str) -> list[int]:
 
 
 async def tried(server: Server, token: str, part: str) -> tuple[list[float], list[float], set[int]]:
-    """Seconds of each store and of each search meanwhile, and how healthy the server says it is."""
+    """Return seconds of each store and of each search meanwhile, and the answers of the probes."""
     storing, searching, healthy = list[float](), list[float](), set[int]()
 
     async def store(writer: int) -> None:
@@ -113,7 +113,7 @@ async def test_a_slow_disk_makes_writers_wait_and_refuses_nobody(
             f" its health {max(looking):.3f} s at most"
         )
 
-    assert delayed >= WRITERS * EACH / 2  # several may share one
+    assert delayed >= WRITERS * EACH / 2  # Several stores may share one flush.
     assert [healthy for *_, healthy in (before, during, after)] == [{200}] * 3
     assert len(during[0]) == WRITERS * EACH
     assert min(during[0]) >= DELAY_S / 2

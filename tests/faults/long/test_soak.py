@@ -1,8 +1,8 @@
-"""Minutes of work while something breaks every few seconds, by chance: what was acknowledged is
-there, once, and the server is as large at the end as it was.
+"""Minutes of work while something breaks at random every few seconds. Afterwards acknowledged data
+is stored once, and the server is as large as before.
 
-`make soak`; SOAK_S=600 for ten minutes, SEED=… for the same again. Clocks are left alone here: see
-test_time.py.
+`make soak`; SOAK_S=600 for ten minutes, SEED=… for the same run again. The clocks do not change
+here: see test_time.py.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ SOAK_S = float(os.environ.get("SOAK_S", "120"))
 SEED = int(os.environ.get("SEED", str(int(NOON.timestamp()))))
 WRITERS = 4
 READERS = 2
-# Calm before what follows, so that each breakage is overcome by itself.
+# A pause before the next fault, so that the server recovers from each one by itself.
 CALM_S = (0.5, 3.0)
 BROKEN_S = (0.5, 3.0)
-# Of the soak, in which the server is killed too; then it must live, and is measured.
+# The share of the soak in which the server is killed too. After that it stays up, and is measured.
 KILLING = 0.3
-# Of a client that was not answered.
+# The pause of a client without an answer.
 REST_S = 0.1
 RECOVERED_S = 60.0
 SETTLED_S = 300.0
@@ -57,7 +57,7 @@ MEMORY = {"text": "Alice owns a bicycle.", "quote": "I own a bicycle"}
 
 
 class MoodyModel(ScriptedModel):
-    """Finds one memory in each text, or is overloaded."""
+    """A model that finds one memory in each text, or is overloaded."""
 
     overloaded = 0
     up = True
@@ -69,7 +69,7 @@ class MoodyModel(ScriptedModel):
 
 @dataclass(frozen=True)
 class Size:
-    """Of a process, at rest."""
+    """The size of an idle process."""
 
     rss_kb: int
     files: int
@@ -91,7 +91,7 @@ class Size:
 
 @dataclass
 class Soak:
-    """A server and a worker, clients of them, and what breaks."""
+    """A server and a worker, their clients, and the faults."""
 
     database: Database
     server: Server
@@ -109,7 +109,7 @@ class Soak:
     over: bool = False
 
     async def write(self, writer: int) -> None:
-        """Store, each text until it is acknowledged, with the same key each time."""
+        """Store texts, each until it is acknowledged, with the same key each time."""
         async with calling(self.server.address, self.token) as call:
             while not self.over:
                 key = f"{writer}-{self.numbers[writer]}"
@@ -125,7 +125,7 @@ class Soak:
                 self.found += await self._tried(search)
 
     async def _tried(self, call: Awaitable[object]) -> bool:
-        """Whether a call was answered, from which its client may hang up."""
+        """Return True if a call was answered. The client may disconnect from it."""
         try:
             async with asyncio.timeout(self.rng.choice((0.02, 20.0, 20.0, 20.0))):
                 await call
@@ -136,7 +136,7 @@ class Soak:
         return True
 
     async def break_(self, seconds: float, *, killing: bool) -> None:
-        """One thing after the other, for so long."""
+        """Cause one fault after the other for this many seconds."""
         ends = time.monotonic() + seconds
         ways = self._ways(killing=killing)
         while time.monotonic() < ends:
@@ -152,7 +152,7 @@ class Soak:
         if self.between is None:
             return {**ways, "disk full": self._full, "database locked": self._locked}
         more = {"link down": self._vanished, "cut off": self._cut}
-        if killing:  # as a failover does, and its answer is the same
+        if killing:  # A failover does the same, and gives the same answer.
             more["postgres killed"] = self._fallen
         return {**ways, **more}
 
@@ -174,7 +174,7 @@ class Soak:
         self.model.up = True
 
     async def _full(self) -> None:
-        """A file that may not grow stands for the disk."""
+        """A file that may not grow stands for the full disk."""
         assert isinstance(self.database, Path)
         size = max(self.database.stat().st_size, Size.of(self.server, self.database).journal_bytes)
         room = limit(self.server, resource.RLIMIT_FSIZE, size)
@@ -199,13 +199,15 @@ class Soak:
         await asyncio.to_thread(self.restart)
 
     async def settled(self) -> Size:
-        """How large the server is once nothing is left to do."""
+        """Return how large the server is when no job is left."""
         async with opened(self.database) as store:
             await until(lambda: done(store), SETTLED_S, "all jobs are done")
         return Size.of(self.server, self.database)
 
     async def run(self, seconds: float, *, killing: bool) -> None:
-        """Clients at work, and breakages, for so long; then all is well again within a minute."""
+        """Run clients and faults for this many seconds. Then everything works again within a
+        minute.
+        """
         self.over = False
         writers = [asyncio.create_task(self.write(n)) for n in range(WRITERS)]
         readers = [asyncio.create_task(self.read()) for _ in range(READERS)]
@@ -277,7 +279,7 @@ async def test_what_was_acknowledged_outlasts_whatever_breaks_and_nothing_grows(
     if isinstance(soak.database, Path):
         assert whole(soak.database)
     assert last.threads <= first.threads * 1.1
-    # An idle connection to Postgres is kept for ten minutes.
+    # The server keeps an idle connection to Postgres for ten minutes.
     pool = 0 if isinstance(soak.database, Path) else POOL_SIZE
     assert last.files <= first.files * 1.1 + pool
     assert last.journal_bytes <= JOURNAL_BYTES

@@ -1,4 +1,6 @@
-"""The file of identity providers: whatever could let in somebody else stops the start."""
+"""The server does not start with a file of identity providers that could accept somebody else's
+tokens.
+"""
 
 import json
 from pathlib import Path
@@ -78,7 +80,7 @@ def test_what_is_not_safe_is_refused_and_named(
 
 
 def test_somebody_else_s_tokens_are_not_let_in_for_want_of_an_audience(tmp_path: Path) -> None:
-    """The library takes a token without an audience where none is asked for."""
+    """The library accepts a token without an audience if none is required."""
     with pytest.raises(Invalid, match="audience: missing, and there is no RECALL_PUBLIC_URL"):
         load(written(tmp_path, GOOD), None)
     own = load(written(tmp_path, GOOD | {"audience": "urn:ours"}), None)

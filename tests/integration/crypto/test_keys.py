@@ -1,4 +1,6 @@
-"""The server's own key: made once, for its owner's eyes, and the one that the database knows."""
+"""The server's own key is made once, only its owner can read it, and it must be the one that the
+database knows.
+"""
 
 import stat
 from pathlib import Path

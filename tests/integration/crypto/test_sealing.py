@@ -1,4 +1,4 @@
-"""What is sealed can be opened with the key, at its place, and in no other way."""
+"""A sealed secret opens only with its key and at its place."""
 
 from base64 import urlsafe_b64encode
 

@@ -1,4 +1,4 @@
-"""The webhook reaches what is public or was allowed, and nothing else, whatever it is told."""
+"""A webhook reaches public and allowed addresses, and no other, whatever it is told."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ NUMBERS = ["2130706433", "0x7f000001", "0x7f.1", "127.1", "127.0.1", "0", "0177.
 
 
 class Names:
-    """A resolver that gives these answers, one after the other and then the last for ever."""
+    """A resolver that gives these answers one after the other, and then repeats the last."""
 
     def __init__(self, *answers: Sequence[str] | str) -> None:
         self.answers = [[one] if isinstance(one, str) else list(one) for one in answers]
@@ -147,13 +147,15 @@ async def webhook(
 
 
 class Authority:
-    """A certificate authority of the test's own."""
+    """A certificate authority for the test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def server(self, name: str) -> tuple[ssl.SSLContext, list[str | None]]:
-        """What a server of this name needs, and the names that it will be asked for."""
+        """Return the TLS context of a server with this name, and a list that gets the requested
+        names.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
@@ -483,7 +485,9 @@ async def test_the_certificate_must_be_the_names_and_not_the_addresss(
 
 
 async def test_a_tenant_whose_names_are_never_found_does_not_hold_up_anothers() -> None:
-    """Its look-ups take its share for as long as they last, whoever still waits for them."""
+    """A look-up counts against its tenant as long as it lasts, even if nobody waits for it any
+    more.
+    """
     free, asked = asyncio.Event(), list[str]()
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -502,7 +506,8 @@ async def test_a_tenant_whose_names_are_never_found_does_not_hold_up_anothers() 
         await hook.check_url("https://hooks.test/", tenant="bob")
     free.set()
     await asyncio.sleep(0)
-    await hook.check_url("https://hooks.test/", tenant="mallory")  # her own are free again
+    # Her own look-ups are free again.
+    await hook.check_url("https://hooks.test/", tenant="mallory")
     await hook.close()
 
     assert asked[:3] == ["silent0.test", "silent1.test", "hooks.test"]

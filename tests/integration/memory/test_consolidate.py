@@ -1,4 +1,4 @@
-"""Consolidation: what is committed, what is only shown, what waits for an answer, how long."""
+"""Consolidation: what is committed, what is shown, what waits for an answer, and how long."""
 
 import asyncio
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ async def application(open_app: Open) -> Application:  # type: ignore[misc]
 
 
 async def task(application: Application, text: str = "", **given: object) -> Task:
-    """A run of a text (or of what is given), as far as it comes by itself."""
+    """Run a task on a text (or on the given request) until it pauses or ends."""
     request = Request(
         **{"mode": Mode.INGEST if text else Mode.MERGE, "topic": "life", "text": text, **given}  # type: ignore[arg-type]
     )
@@ -69,7 +69,7 @@ def question(paused: Task) -> Question:
     return one
 
 
-# --- what is asked, and what settles itself ---
+# --- questions, and what needs none ---
 
 
 async def test_another_value_of_a_single_valued_attribute_is_asked_about(
@@ -159,7 +159,7 @@ async def test_a_run_whose_worker_was_lost_is_taken_up_again_and_applied_once(
     request = Request(Mode.INGEST, "life", LISBON)
     started = await application.services.consolidate.start(context(application), request)
     async with application.store.transaction(None) as tx:
-        assert await tx.jobs.claim("", clock(), clock() + timedelta(minutes=3))  # and it dies
+        assert await tx.jobs.claim("", clock(), clock() + timedelta(minutes=3))  # The worker dies.
     await drained(application)
     assert not (
         await application.services.tasks.get(context(application), started.id)
@@ -286,7 +286,7 @@ async def test_facts_that_moved_while_it_was_paused_are_asked_about_anew(
     assert await values(application) == ["Madrid"]
 
 
-# --- what leaves memory as it was ---
+# --- memory stays as it was ---
 
 
 async def test_a_paused_or_cancelled_run_leaves_memory_as_it_was(application: Application) -> None:
@@ -399,7 +399,7 @@ async def test_a_model_that_is_away_is_waited_for(open_app: Open, clock: Clock) 
 async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory(
     open_app: Open, clock: Clock
 ) -> None:
-    """The process that accepted it need not read it again, and must notice all the same."""
+    """That process works from its own memory of the task, and must notice the end all the same."""
     request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
     async with open_app() as first, open_app() as second:
         await enter(first)
@@ -422,7 +422,7 @@ async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory
 async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
     open_app: Open, clock: Clock
 ) -> None:
-    """Not at the next look at what other processes did, an hour later."""
+    """The next look at changes of other processes would be an hour later."""
     async with open_app(task_poll_s=3600) as application:
         await enter(application)
         request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
@@ -515,7 +515,7 @@ async def test_similar_memories_of_a_topic_become_one_that_says_all_they_say(
 
 
 class Model:
-    """A merger that asks a model, and counts how often."""
+    """A merger that asks a model, and counts its calls."""
 
     name = "model/1"
     call_tokens_max = 100
@@ -531,7 +531,7 @@ class Model:
         return Merged(f"To be written from {len(memories)}.", self.name, draft=True)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: nothing is open."""
 
 
 async def test_a_dry_run_of_a_merge_pays_no_model_and_applying_it_pays_once(
@@ -573,7 +573,9 @@ async def test_a_dry_run_of_a_merge_pays_no_model_and_applying_it_pays_once(
 async def test_an_expiry_lifts_nothing_fetched_over_what_a_person_said(
     application: Application, clock: Clock, agent: str | None, left: list[str]
 ) -> None:
-    """As a policy does not: both stay, and it is told. The control: words of a person."""
+    """A policy does not do so either. Both stay, and the result says so. The control: words of a
+    person.
+    """
     await task(application, LISBON)
     paused = await task(
         application,
@@ -595,7 +597,7 @@ async def test_an_expiry_lifts_nothing_fetched_over_what_a_person_said(
 
 
 class Repeating(Model):
-    """A merger whose model repeats what it is told to."""
+    """A merger whose model always returns this text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -619,7 +621,7 @@ ERASED = "I have been treated for a rare illness in Graz."
 async def test_a_merged_text_that_brings_back_what_was_erased_is_left_out(
     database: Path | str, clock: Clock, said: str, kept: bool
 ) -> None:
-    """And counted as rejected. Control: another answer of the model is taken."""
+    """It is counted as rejected. Control: another answer of the model is accepted."""
     async with open_application(
         settings_for(database), merger=Repeating(said), embedder=HashEmbedder(), now=clock
     ) as application:

@@ -1,4 +1,4 @@
-"""Each change of a memory or a passage is an event: by whom, why, and what it left."""
+"""Each change of a memory or a passage is an event: its author, its reason, and the new state."""
 
 import re
 from datetime import timedelta
@@ -229,7 +229,7 @@ async def test_whatever_is_done_the_last_event_of_a_memory_tells_its_state(
 
 
 CHANGES = re.compile(r"(?:UPDATE|INSERT INTO|DELETE FROM)\s+(?:memories|citations)\b")
-# An erasure takes rows with their events; a count of accesses and labels are no states.
+# An erasure deletes rows with their events. A count of accesses and labels are no states.
 UNTOLD = re.compile(r"erase_.*|redact_.*|count_accesses_of_.*|unlink_memories")
 TOLD_BY = {
     "add_memories": {"memories.py", "export.py"},
@@ -256,7 +256,7 @@ TOLD_BY = {
 
 
 def test_no_query_changes_memories_but_where_an_event_is_noted() -> None:
-    """A new query that does fails here until its table notes what it does."""
+    """A new query that changes memories fails here until its table records the event."""
     queries = bound_connection.load("sqlite").values()
     changing = {one.name for one in queries if CHANGES.search(one.sql)}
 

@@ -1,4 +1,4 @@
-"""A text may say until when it is to be found; what was made of it goes with it."""
+"""A text may set when it expires. Its memories expire with it."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Remember at once, extract later, lose nothing."""
+"""A text is stored at once and extracted later, and nothing is lost."""
 
 import asyncio
 from datetime import timedelta
@@ -63,7 +63,7 @@ async def test_the_same_key_with_another_text_is_refused(open_app: Open) -> None
 async def test_a_hundred_at_once_with_one_key_make_one_episode(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However slow the machine: nobody gives up waiting for a connection."""
+    """The wait for a connection is longer than on any slow machine."""
     monkeypatch.setattr(driver, "POOL_WAIT_S", 60.0)
     async with open_app() as application:
         await enter(application)
@@ -177,7 +177,9 @@ async def test_values_of_a_multi_valued_attribute_stand_side_by_side(open_app: O
 
 
 async def test_a_memory_rests_on_so_many_words_however_often_it_is_said(open_app: Open) -> None:
-    """Else each time would be compared with all before it, and to forget it would take as long."""
+    """Otherwise each repetition would be compared with all before it, and forgetting would take as
+    long.
+    """
     async with open_app() as application:
         await enter(application)
         for _ in range(CITED_MAX + 5):
@@ -297,7 +299,7 @@ async def test_a_long_transcript_is_taken_whole_and_a_crash_repeats_no_passage(
 
         async def die_at_the_third() -> None:
             if extractor.asked == 3:
-                raise asyncio.CancelledError  # as if the process had died
+                raise asyncio.CancelledError  # This acts as if the process had died.
 
         extractor.meanwhile = die_at_the_third
         with pytest.raises(asyncio.CancelledError):
@@ -408,7 +410,7 @@ async def test_a_submission_may_say_who_and_which_session(open_app: Open) -> Non
     )
 
 
-async def test_each_operation_leaves_one_line_in_the_book(open_app: Open) -> None:
+async def test_each_operation_leaves_one_audit_record(open_app: Open) -> None:
     async with open_app() as application:
         await enter(application)
         line: AuditEntry = entry(application)

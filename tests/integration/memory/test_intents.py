@@ -1,5 +1,5 @@
-"""Whatever is submitted, answered, forgotten and restored: a dry run shows what is done, and no two
-values of an attribute that has one are believed without a mark.
+"""A dry run shows what a call does. No two values of a single-valued attribute are active without a
+dispute or a decision, whatever is submitted, answered, forgotten and restored.
 """
 
 import random
@@ -96,7 +96,7 @@ async def test_a_dry_run_shows_what_is_done_and_nothing_contradicts_unmarked(
 
 
 async def _step(application: Application, drawn: random.Random, seen: Counter[str]) -> Plan | None:
-    """One change; the plan of a submission."""
+    """Make one change, and return the plan if it was a submission."""
     services = application.services
     kind = drawn.choice(["submit"] * 5 + ["policy", "answer", "forget", "restore"])
     ids = sorted(await _statuses(application)) or ["mem_none"]
@@ -130,7 +130,7 @@ async def _step(application: Application, drawn: random.Random, seen: Counter[st
 
 
 async def _submit(application: Application, drawn: random.Random, ids: list[str]) -> Plan:
-    """Submit something, shown before: the plan that was carried out."""
+    """Submit something after a dry run, and return the plan that was applied."""
     text = f"{drawn.choice(PEOPLE)} lives in {drawn.choice(PLACES)}."
     intent = drawn.choice([Intent.REMEMBER] * 3 + [Intent.CORRECT, Intent.FORGET])
     named = drawn.choice(ids) if intent is not Intent.REMEMBER and drawn.random() < 0.5 else ""
@@ -143,7 +143,7 @@ async def _submit(application: Application, drawn: random.Random, ids: list[str]
 
 
 def _outline(report: Report) -> list[Any]:
-    """What a report says, without the ids that a dry run cannot know."""
+    """Return what a report says, without ids that a dry run cannot know."""
     told = reports.report(report)
     known = {one["memory_id"] for one in told["considered"]}
     known |= {one["memory_id"] for rule in told["rules"] for one in rule["against"]}
@@ -164,7 +164,7 @@ async def _statuses(application: Application) -> dict[str, str]:
 
 
 def _applied(statuses: dict[str, str], plan: Plan) -> dict[str, str]:
-    """The states of memories once a plan is carried out."""
+    """Return the states of memories after a plan is applied."""
     after = dict(statuses)
     for change in plan.changes:
         match change:
@@ -182,7 +182,7 @@ def _applied(statuses: dict[str, str], plan: Plan) -> dict[str, str]:
 
 
 async def _settled(application: Application, statuses: dict[str, str]) -> dict[str, str]:
-    """With those active again of which no dispute is left."""
+    """Return the states, with disputed memories active if their dispute is gone."""
     still = {one for sides in (await _open(application)).values() for one in sides}
     return {
         one: Status.ACTIVE if status == Status.DISPUTED and one not in still else status
@@ -201,7 +201,7 @@ async def _open(application: Application) -> dict[str, set[str]]:
 
 
 async def _check_contradictions(application: Application) -> None:
-    """Two values that are believed are in one dispute, or somebody has decided to keep both."""
+    """Check that two active values are in one dispute, or were both kept by a decision."""
     disputes = (await _open(application)).values()
     rows = await select(application.store, "SELECT memory_id, question_id, choice FROM decisions")
     kept = {
@@ -255,7 +255,7 @@ async def test_what_is_imported_is_settled_with_what_is_known_there(
         await taken_in(application, file, BOB)
         await taken_in(application, file, BOB)
 
-        # Bob said it later.
+        # Bob said this later.
         assert await _believed(application, BOB) == {"Ana lives in Porto.": "active"}
 
         carla = await _asking(application)
@@ -320,7 +320,7 @@ async def _state(application: Application) -> list[list[tuple[Any, ...]]]:
 async def test_what_is_submitted_disputed_and_answered_is_undone_exactly(
     open_app: Open, clock: Clock
 ) -> None:
-    """And so is each undo."""
+    """Each undo is undone exactly, too."""
     async with open_app() as application:
         services = application.services
         await enter(application)

@@ -1,4 +1,4 @@
-"""A language model settles a dispute that no rule settles, where it may and is sure."""
+"""A language model settles a dispute that no rule settles, if it is allowed to and is sure."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -125,7 +125,7 @@ REASON = "The later statement says that Quentin has moved."
 
 
 async def judged(application: Application) -> str:
-    """Have a dispute judged. Returns its id."""
+    """Have a dispute judged, and return its id."""
     await enter(application)
     dispute = await contradicted(application)
     await drained(application)
@@ -161,7 +161,7 @@ async def test_a_judgement_is_kept_with_its_reason(open_app: Open) -> None:
 
 
 async def stated(application: Application, place: str, namespace: Namespace = ALICE) -> str:
-    """State where Zoe lives. Returns the id of the memory."""
+    """State where Zoe lives, and return the id of the memory."""
     wish = Wish(Intent.REMEMBER, Submission(f"Zoe lives in {place}.", "life"))
     asked = context(application, namespace)
     report = await application.services.intents.submit(asked, wish)

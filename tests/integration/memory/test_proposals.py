@@ -1,4 +1,4 @@
-"""What a model is not sure of waits for somebody, where somebody is to be asked."""
+"""If a model is not sure and the setting asks for a person, its statement waits as a proposal."""
 
 from dataclasses import replace
 
@@ -80,7 +80,7 @@ async def test_an_accepted_one_is_found_and_a_rejected_one_leaves_its_words(
             [hit.text for hit in (await recall.search(context(application), Query(asked))).hits]
             for asked in ("Porto", "tea")
         ]
-        # Read again, it is not asked again.
+        # A second extraction does not propose it again.
         await remember(application, "Something else.")
         await drained(application)
         left = await waiting(application)

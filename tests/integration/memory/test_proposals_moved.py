@@ -1,4 +1,4 @@
-"""Proposals travel with an export, as they were."""
+"""An export holds proposals, and an import restores them as they were."""
 
 import pytest
 
@@ -36,7 +36,7 @@ async def texts(application: Application, namespace: Namespace) -> set[str]:
 
 
 async def test_open_proposals_wait_where_an_export_is_taken_in(open_app: Open) -> None:
-    """Who made them is told; what was rejected stays hidden, and the erased do not come along."""
+    """The proposer is kept, rejected ones stay hidden, and erased ones are not imported."""
     async with open_app() as application:
         await enter(application)
         reviews, recall = application.services.reviews, application.services.recall
@@ -70,7 +70,7 @@ async def test_open_proposals_wait_where_an_export_is_taken_in(open_app: Open) -
         with pytest.raises(NotFound):
             await reviews.answer(context(application, BOB), erased, Verdict.ACCEPT)
 
-        # Taken in once more, what was answered does not wait again.
+        # After a second import, an answered proposal does not wait again.
         await taken_in(application, file, BOB)
         assert await waiting(application, BOB) == {}
 

@@ -1,4 +1,6 @@
-"""What is read derives from the texts and the events: compared, mended, and extracted anew."""
+"""The tables that reads use are derived from texts and events: they are compared, repaired, and
+extracted again.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,7 +24,9 @@ TEXT = "User: Hello there. I live in Porto."
 
 
 def old_rules() -> Scripted:
-    """The rules of an older release: they put the place badly, and keep what is no statement."""
+    """Return the rules of an older release. They word the place badly, and make a memory of a
+    greeting.
+    """
     fact = Fact("user", "lives_in", "Porto")
     found = Scripted(
         Hello=Candidate("Hello is said.", MemoryType.FACT, Span(6, 11)),

@@ -1,5 +1,5 @@
-"""A memory that is in several disputes, or has rivals: what settles one of them leaves the others,
-and an undo and a redo of it bring back exactly what was open.
+"""A memory may be in several disputes or have rivals. Settling one dispute leaves the others, and
+an undo and a redo restore exactly what was open.
 """
 
 from datetime import timedelta
@@ -29,9 +29,7 @@ SIDES = (Choice.KEEP_NEW, Choice.KEEP_EXISTING, Choice.KEEP_BOTH)
 async def disputed(
     application: Application, clock: Clock, namespace: Namespace = ALICE
 ) -> list[str]:
-    """Two disputes, the first of which has only sides that are in the second too. Returns their
-    ids.
-    """
+    """Make two disputes. The first has only sides that the second has too. Return their ids."""
     await enter(application, namespace)
     services = application.services
     await services.tasks.set_policy(context(application, namespace), Policy.ASK)
@@ -49,7 +47,7 @@ async def waiting(application: Application, namespace: Namespace = ALICE) -> lis
 
 
 async def answered(application: Application, clock: Clock, dispute: str, choice: Choice) -> str:
-    """Answer a dispute. Returns the id of the change."""
+    """Answer a dispute, and return the id of the change."""
     clock.pass_(SECOND)
     answering = context(application)
     await application.services.reviews.answer(answering, dispute, choice)
@@ -138,7 +136,7 @@ async def test_an_answer_to_a_dispute_that_was_imported_is_undone_exactly(
 async def test_an_undo_is_refused_where_another_undo_has_brought_back_a_rival(
     open_app: Open, clock: Clock
 ) -> None:
-    """The change that it undid was older than the one that is to be undone now."""
+    """The other undo reverted an older change than this one does."""
     async with open_app() as application:
         await enter(application)
         forgotten = []

@@ -51,7 +51,7 @@ async def said(
 
 
 def test_of_values_that_all_overlap_it_names_so_many() -> None:
-    """Of two hundred there are twenty thousand pairs. Control: of some it names all."""
+    """Two hundred values make twenty thousand pairs. Control: a few overlaps are all named."""
     memories = [
         replace(a_memory(f"mem_{number}"), valid_from=NOON + number * WEEK) for number in range(200)
     ]
@@ -122,7 +122,7 @@ async def test_two_values_at_once_are_an_overlap(open_app: Open, clock: Clock) -
         await enter(application)
         await said(application, clock, "Lisbon")
         clock.pass_(WEEK)
-        # What expires replaces nothing that lasts.
+        # A value that expires does not replace one that lasts.
         await said(application, clock, "Porto", until=NOON + 2 * WEEK)
         found = await asked(application)
 
@@ -198,7 +198,7 @@ async def test_a_timeline_is_as_it_was_known_at_a_moment_and_of_what_was_true_at
 
 
 async def test_the_readme_shows_what_the_command_draws(open_app: Open, clock: Clock) -> None:
-    """The scene of the demo, each text told on its day; then the last one is undone."""
+    """The test stores each text of the demo on its day, and undoes the last one."""
     async with open_app() as application:
         await enter(application)
         for day, text in MOVES:

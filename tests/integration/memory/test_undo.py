@@ -1,4 +1,4 @@
-"""A change is taken back exactly, unless something later rests on it."""
+"""An undo restores the exact state before a change, unless a later change rests on it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -65,7 +65,7 @@ async def test_a_text_is_undone_with_its_memories_and_what_they_replaced_holds_a
         clock.pass_(HOUR)
         await undo(application, done.change_id)
         assert await present(application) == after
-        # And once more.
+        # Undo the undo as well.
         again = (await changes(application))[0]
         await undo(application, again)
         assert await present(application) == before
@@ -278,7 +278,7 @@ async def test_whatever_was_done_its_undo_is_exact_and_so_is_the_undo_of_that(
             await walk.step()
             after, now = await present(application), await changes(application)
             if len(now) != len(known) + 1:
-                continue  # nothing has changed, or an erasure has
+                continue  # Nothing has changed, or the step was an erasure.
             done = await undo(application, now[0])
             assert await present(application) == before, walk.taken
             assert done.change_id is not None
@@ -378,7 +378,9 @@ async def test_memories_that_rest_on_a_released_turn_are_named(
 async def test_what_expired_is_not_taken_back_but_no_longer_in_the_way(
     open_app: Open, clock: Clock
 ) -> None:
-    """An expiry itself stands; what it rests on is undone with it, and what is left ends again."""
+    """The expiry is not undone. The change before it is undone, and its restored memory expires
+    again.
+    """
     async with open_app() as application:
         await enter(application)
         await remember(application, "User: I live in Porto.")
@@ -412,7 +414,7 @@ async def test_what_expired_is_not_taken_back_but_no_longer_in_the_way(
 async def test_an_undo_is_of_any_number_of_changes_up_to_its_limit(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in memory at a time is a batch; the limit is refused before anything is done."""
+    """One batch is in memory at a time. Beyond the limit, an undo is refused at once."""
     monkeypatch.setattr(undo_module, "BATCH", 3)
     async with open_app() as application:
         await enter(application)
@@ -446,7 +448,7 @@ async def test_an_undo_is_of_any_number_of_changes_up_to_its_limit(
 async def test_a_relation_that_an_undone_change_stated_is_not_shown(
     open_app: Open, clock: Clock
 ) -> None:
-    """It is shown again with an undo of the undo; what was decided stays on record."""
+    """An undo of the undo shows it again. The decision stays on record."""
     async with open_app() as application:
         await enter(application)
         for text in ("User: I like hiking in the Alps.", "User: I like hiking in the high Alps."):
@@ -477,7 +479,7 @@ async def test_a_relation_that_an_undone_change_stated_is_not_shown(
 
 
 async def test_an_undo_reads_a_batch_at_once_however_many_items_it_has(open_app: Open) -> None:
-    """So does the undo of it, although somebody said something else since."""
+    """An undo of the undo reads no more either, although something else was said in between."""
     asked = []
     async with open_app() as application:
         await enter(application)
@@ -504,8 +506,8 @@ async def test_an_undo_reads_a_batch_at_once_however_many_items_it_has(open_app:
 
 
 async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: Clock) -> None:
-    """History tells of it at both ends, the past before it does not show it, an undo hides it and
-    leaves the memories alone, and nothing rests on it.
+    """The history of both memories has it, and the past before it does not. An undo hides it and
+    leaves the memories alone, and no other change rests on it.
     """
     async with open_app() as application:
         await enter(application)
@@ -540,10 +542,10 @@ async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: 
             event = (await recall.history(context(application), one.id)).events[-1]
             assert (event.kind, event.reason, event.change_id) == ("related", reason, change)
 
-        # A change of a memory since then is not in the way, and stays.
+        # A later change of a memory does not prevent the undo, and stays.
         clock.pass_(HOUR)
         await remember(application, "User: I live in Lisbon now.")
-        # But for the relations, which stand last.
+        # Leave out the relations, which are last.
         moved = (await present(application))[:-1]
         related = Past(known_at=clock())
         clock.pass_(HOUR)
@@ -563,7 +565,7 @@ async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: 
         assert [kind for kind, _ in await stated(tea.id)] == ["refines"]
         assert (await present(application))[:-1] == moved
 
-        # It is not in the way of an undo either.
+        # The relation does not prevent an undo of that change either.
         await undo(application, first.job_id, with_dependents=True)
         assert await stated(tea.id) == []
 
@@ -584,7 +586,7 @@ async def test_an_undone_relation_is_not_exported(open_app: Open) -> None:
 async def test_other_labels_since_are_not_in_the_way_of_an_undo(
     open_app: Open, clock: Clock
 ) -> None:
-    """They rest on the text in name only. An end that was set since stays."""
+    """The labels name the text, but do not rest on the change. An end that was set later stays."""
     async with open_app() as application:
         await enter(application)
         await remember(application, "User: I live in Porto.")

@@ -1,6 +1,4 @@
-"""After any history: an undo is exact, what is read is what it derives from, and the past is as it
-was.
-"""
+"""After any history an undo is exact, the tables equal a rebuild, and the past is as it was."""
 
 import re
 from collections.abc import Mapping
@@ -50,8 +48,8 @@ async def undo(application: Application, change_id: str) -> str:
 
 
 async def undone_or_not(application: Application, change_id: str) -> str | None:
-    """The undo of a change; None of an expiry or other labels, or where another has taken its turn
-    in between.
+    """Undo a change. Return None for an expiry or a change of labels, or if a later change rests on
+    it.
     """
     try:
         return await undo(application, change_id)
@@ -74,8 +72,8 @@ async def begun(application: Application, clock: Clock, seed: int, *, erases: bo
 
 
 async def walked(application: Application, clock: Clock, seed: int, steps: int = 16) -> int:
-    """Take a walk, and check after each step that it can be undone and is what is rebuilt, and at
-    its end what is found now and in the past. Returns how many steps were undone.
+    """Take a walk. After each step, check that it can be undone and that the tables equal a
+    rebuild. At the end, check what is found now and in the past. Return how many steps were undone.
     """
     walk = await begun(application, clock, seed, erases=False)
     seen, compared = {}, 0
@@ -114,7 +112,7 @@ async def walked(application: Application, clock: Clock, seed: int, steps: int =
 
 
 async def sentences(application: Application, now: datetime) -> set[str]:
-    """All sentences of Alice's texts that are neither forgotten, held back nor over."""
+    """Return all sentences of Alice's texts that are not forgotten, held back or expired."""
     found: set[str] = set()
     ids = [row["id"] for row in await select(application.store, TEXTS)]
     async with application.store.transaction(ALICE, write=False) as tx:
@@ -187,8 +185,8 @@ async def test_what_a_model_has_judged_can_be_undone_and_rebuilt_too(
 
 
 async def hits(application: Application, question: str, at: Past = PRESENT) -> dict[str, str]:
-    """The items that are found, of any evidence, each with its text."""
-    # Nothing is cut off: what was erased may have been the best hit, which others are measured by.
+    """Return the items that are found with any evidence, each with its text."""
+    # No hit is cut off. The best hit may have been erased, and scores are relative to it.
     asked = Query(question, limit=50, score_threshold=0.0, past=at)
     answer = await application.services.recall.search(context(application), asked)
     return {hit.item.id: hit.item.citation.episode_id for hit in answer.hits}
@@ -197,8 +195,9 @@ async def hits(application: Application, question: str, at: Past = PRESENT) -> d
 async def walked_with_erasures(
     application: Application, clock: Clock, seed: int, steps: int = 16
 ) -> None:
-    """Take a walk that erases: the past is what it was, but for what was erased. What stood in the
-    same text may be found by fewer signals since: its vectors were made of words beside it too.
+    """Take a walk with erasures, and check that the past is the same without the erased items.
+    Items of the same text may be found by fewer signals, since their vectors came from erased words
+    too.
     """
     walk = await begun(application, clock, seed, erases=True)
     seen: dict[tuple[datetime, str], dict[str, str]] = {}

@@ -1,4 +1,6 @@
-"""What the tests of the extractor share: the extractor, pointed at a script, on a still clock."""
+"""Fixtures of the tests of extractors: the extractor with a scripted model and a clock that stands
+still.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def pauses() -> Pauses:
 
 @pytest.fixture
 async def extractor_at(pauses: Pauses) -> AsyncIterator[Callable[..., ModelExtractor]]:
-    """Make extractors for a URL, with the real prompt; they are closed afterwards."""
+    """Make extractors for a URL, with the real prompt, and close them afterwards."""
     made: list[ModelExtractor] = []
 
     def make(url: str, *, deadline_s: float = 60.0, model: str = "m") -> ModelExtractor:

@@ -1,4 +1,4 @@
-"""The adapter against the real SDK and a real socket: what it sends, keeps, refuses and retries."""
+"""The adapter with the real SDK and a real socket: what it sends, keeps, refuses and retries."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_neither_text_nor_prompt_nor_key_is_logged_even_at_debug(
         with pytest.raises(ModelAnswerInvalid) as caught:
             await extractor.extract(PASSAGE)
 
-    assert "/v1/messages" in caplog.text  # the control: something was logged
+    assert "/v1/messages" in caplog.text  # The control: something was logged.
     for secret in ("Lisbon", "long-term memory", "sk-secret", "echo: the text"):
         assert secret not in caplog.text
         assert secret not in str(caught.value)
@@ -215,8 +215,8 @@ async def test_a_quote_that_stands_twice_is_taken_from_the_turn_that_is_named(
     "quote",
     [
         "I live in Madrid",
-        "Ana: Morning!",  # a label is nobody's words
-        "Porto any more. assistant: Noted",  # nor do words of two turns belong together
+        "Ana: Morning!",  # The label of a speaker is not part of anybody's words.
+        "Porto any more. assistant: Noted",  # Words of two turns do not belong together.
         "...",
         " ",
     ],
@@ -344,7 +344,7 @@ def test_the_schema_that_is_sent_has_the_fields_that_are_read() -> None:
     schema = json.loads(json.dumps(OUTPUT))
     item = schema["properties"]["memories"]["items"]
 
-    # A model may ask for a review of what it says, and is not asked whether it does.
+    # A model may set `needs_review`, but is not asked for it.
     asked = set(Entry.model_fields) - {"needs_review"}
     assert set(item["properties"]) == set(item["required"]) == asked
     assert schema["additionalProperties"] is item["additionalProperties"] is False
@@ -502,7 +502,7 @@ async def test_a_hanging_or_trickling_answer_ends_at_the_deadline(
     assert pauses.slept == []
 
 
-# --- the answer is of no use ------------------------------------------------------------------
+# --- the answer is useless --------------------------------------------------------------------
 
 BAD_ANSWERS = {
     "bad JSON": Reply(b'{"type": "message", ', headers={"content-type": "application/json"}),
@@ -563,7 +563,7 @@ async def test_an_empty_list_is_a_good_answer(extractor_at: MakeExtractor) -> No
     assert (found.candidates, found.rejected) == ((), 0)
 
 
-# --- the double itself ------------------------------------------------------------------------
+# --- the scripted model itself ----------------------------------------------------------------
 
 
 async def test_the_script_fails_the_test_when_it_runs_dry(extractor_at: MakeExtractor) -> None:

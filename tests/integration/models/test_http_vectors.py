@@ -1,4 +1,4 @@
-"""The embedder behind an HTTP endpoint, against a real socket: what it sends, takes and refuses."""
+"""The embedder behind an HTTP endpoint, with a real socket: what it sends, accepts and refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GOOD = [{"index": 0, "embedding": [3.0, 4.0]}]
 
 
 def vectors(*rows: Sequence[float], status: int = 200) -> Reply:
-    """A well-formed answer, in an order of its own."""
+    """Return a valid answer with its rows in another order."""
     data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
     return json_reply({"object": "list", "data": data[::-1], "model": "m"}, status=status)
 
@@ -45,7 +45,7 @@ async def endpoint(*script: Reply, **given: Any) -> AsyncIterator[tuple[Scripted
 
 
 async def refused(reply: Reply, text: str = TEXT, **given: Any) -> str:
-    """The message with which an answer is refused."""
+    """Return the error message for an answer."""
     async with endpoint(reply, **given) as (_, embedder):
         with pytest.raises(EmbedderUnavailable) as caught:
             await embedder.embed([text])

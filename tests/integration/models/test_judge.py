@@ -66,7 +66,7 @@ LATE = replace(QUESTION, new=COFFEE, existing=(NONE, TEA))
 
 @pytest.fixture
 async def judge_at() -> AsyncIterator[MakeJudge]:
-    """Make judges for a URL, with the real prompt; they are closed afterwards."""
+    """Make judges for a URL, with the real prompt, and close them afterwards."""
     made: list[ModelJudge] = []
     pauses = Pauses()
 

@@ -1,4 +1,4 @@
-"""Merging: one text for several memories that loses nothing, by rules and by a scripted model."""
+"""Merging makes one text of several memories without loss, by rules and by a scripted model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MakeMerger = Callable[..., ModelMerger]
 
 
 def memory(number: int, text: str, fact: Fact | None = None, **given: MemoryType) -> Memory:
-    """The memory that was said as the `number`th."""
+    """Make the memory that was said as number `number`."""
     said_at = WHEN + timedelta(days=number)
     kind = given.get("kind", MemoryType.FACT)
     cited = Citation("ep_1", Span(0, 4))
@@ -191,7 +191,7 @@ async def test_every_number_and_every_term_of_the_sources_is_in_the_text_of_the_
     assert await RulesMerger().merge(shuffled) == merged
     if merged is not None:
         assert len(merged.text) <= MERGED_CHARS_MAX
-        # A word beside the sources, as a text of function words has these for its terms.
+        # The added word gives a text of stop words the same terms.
         kept = set(terms(f"{merged.text} word"))
         for one in memories:
             assert set(terms(f"{one.text} word")) <= kept
@@ -214,7 +214,7 @@ def pauses() -> Pauses:
 
 @pytest.fixture
 async def merger_at(pauses: Pauses) -> AsyncIterator[MakeMerger]:
-    """Make mergers for a URL, with the real prompt; they are closed afterwards."""
+    """Make mergers for a URL, with the real prompt, and close them afterwards."""
     made: list[ModelMerger] = []
 
     def make(url: str, *, deadline_s: float = 60.0, model: str = "claude-haiku-4-5") -> ModelMerger:
@@ -438,7 +438,7 @@ async def test_a_preview_asks_no_model_and_names_the_one_that_will_be_asked(
 async def test_what_is_too_long_to_be_merged_is_not_sent(merger_at: MakeMerger) -> None:
     long = said(
         *(f"Ana read book {number} of {'very ' * 300}many." for number in range(15))
-    )  # 22,500 characters
+    )  # This is 22,500 characters.
 
     assert await merged(merger_at, sources=long) is None
 

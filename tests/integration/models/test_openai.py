@@ -1,5 +1,5 @@
-"""OpenAI-compatible servers against the real SDK and a real socket: what differs between them, and
-what their models may answer. What all models have in common is in `test_claude`.
+"""OpenAI-compatible servers with the real SDK and a real socket: how they differ, and what their
+models may answer. `test_claude` tests what all models have in common.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def scripted(*script: Reply) -> ScriptedModel:
 
 @pytest.fixture
 async def api_at(pauses: Pauses) -> AsyncIterator[MakeApi]:
-    """Make adapters for a server, on a still clock; they are closed afterwards."""
+    """Make adapters for a server with a clock that stands still, and close them afterwards."""
     made: list[OpenAIApi] = []
 
     def make(server: ScriptedModel, *, key: str | None = "sk-secret", **given: object) -> OpenAIApi:
@@ -127,7 +127,7 @@ async def test_neither_text_nor_prompt_nor_key_is_logged_even_at_debug(
     with pytest.raises(ModelAnswerInvalid) as caught:
         await extracted(api_at, *[error(400)] * 3)
 
-    assert COMPLETIONS in caplog.text  # the control: something was logged
+    assert COMPLETIONS in caplog.text  # The control: something was logged.
     for secret in ("Lisbon", "long-term memory", "sk-secret", "echo: the text"):
         assert secret not in caplog.text
         assert secret not in str(caught.value)
@@ -166,7 +166,7 @@ async def test_a_server_without_schemas_is_asked_without_one_from_then_on(
 
 
 async def test_a_text_that_is_refused_changes_nothing_for_the_next(api_at: MakeApi) -> None:
-    """Nobody's text may take the schema from the others."""
+    """A refused text does not turn off the schema for other texts."""
     async with scripted(*[error(400)] * 3, GOOD, error(400), GOOD) as server:
         asked = extractor(api_at(server))
         for _ in range(2):
@@ -204,7 +204,7 @@ async def test_what_is_found_in_prose_is_trusted_no_more_than_an_answer(api_at: 
     assert ([one.text for one in found.candidates], found.rejected) == (["Ana lives in Lisbon."], 1)
 
 
-# --- an answer of no use ----------------------------------------------------------------------
+# --- a useless answer -------------------------------------------------------------------------
 
 BAD_ANSWERS = {
     "nothing": Reply(b""),

@@ -1,4 +1,4 @@
-"""The prompts are text in files: each is complete, versioned, and its example is a good answer."""
+"""The prompts are text files. Each is complete and versioned, and its example is a good answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = sorted(
     for file in resources.files(prompts).iterdir()
     if file.name.endswith(".md")
 )
-# A changed text needs a new version, because memories say which version they came from.
+# A changed text needs a new version, since memories record the version of their prompt.
 WRITTEN = {
     ("extract", "1"): "4df646aee1119573",
     ("merge", "1"): "8a13defb66daeff4",

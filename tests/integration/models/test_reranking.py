@@ -1,4 +1,6 @@
-"""Choosing a re-ranker, and what the words of a question weigh; with models: tests/embeddings."""
+"""The choice of a re-ranker, and the weights of the words of a question. tests/embeddings has the
+models.
+"""
 
 import sys
 

@@ -842,7 +842,7 @@ Je ne mange plus que des légumes.
 
 
 def cases(table: str) -> list[tuple[str, list[str]]]:
-    """Return each text of a table with the memories that stand indented below it."""
+    """Return each text of a table with its memories, which are indented below it."""
     found: list[tuple[str, list[str]]] = []
     for line in rows(table):
         if line.startswith("  "):
@@ -853,7 +853,7 @@ def cases(table: str) -> list[tuple[str, list[str]]]:
 
 
 def shown(candidate: Candidate) -> str:
-    """Return a candidate as the tables write it."""
+    """Return a candidate in the format of the tables."""
     fact = candidate.fact
     parts = [candidate.type.value, candidate.text]
     parts += [f"{fact.entity}, {fact.attribute}, {fact.value}"] if fact else []
@@ -1104,14 +1104,14 @@ HOSTILE = (
 )  # fmt: skip
 
 
-# As much as the longest passage that it is handed, four times.
+# This is four times the longest passage that the extractor gets.
 REPEATED_CHARS = 16_000
 
 
 @pytest.mark.parametrize("unit", HOSTILE.split("|"))
 def test_hostile_repetition_takes_time_in_proportion(unit: str) -> None:
     text = (unit * REPEATED_CHARS)[:REPEATED_CHARS] if unit else "|" * REPEATED_CHARS
-    began = time.process_time()  # it reads in another thread
+    began = time.process_time()  # The extractor reads it in another thread.
 
     whole = Passage(text, parse_turns(text, SAID_AT)[:200], "general", SAID_AT)
     extracted = asyncio.run(RulesExtractor().extract(whole))

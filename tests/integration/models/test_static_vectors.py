@@ -1,4 +1,4 @@
-"""The embedders: the one out of a wheel for real, the optional one where its package is missing."""
+"""The embedders: the default one for real, and the optional one without its package."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def test_the_hashing_double_likes_shared_stems_and_can_fail() -> None:
 async def test_the_hub_is_asked_for_a_model_only_with_leave(
     monkeypatch: pytest.MonkeyPatch, *, download: bool
 ) -> None:
-    """The libraries are not installed here: what they are told is what decides."""
+    """The libraries are not installed here, so the test checks their arguments."""
     told: list[bool] = []
 
     def load(place: str, *, local_files_only: bool) -> None:

@@ -1,4 +1,4 @@
-"""What is held of token vectors, and of whom."""
+"""Which token vectors the cache holds, and for which namespace."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ ROWS_BYTES = 2 * 4 * 2
 
 
 class Maker:
-    """Makes two rows of four numbers for each text, and knows for which."""
+    """Make two rows of four numbers for each text, and record the texts."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -33,7 +33,7 @@ def test_what_was_made_is_not_made_again() -> None:
 
 
 def test_no_namespace_gets_what_another_one_holds() -> None:
-    """Nor is it faster for it."""
+    """A namespace is not faster for another's vectors either."""
     held, make = TokenVectors(10 * ROWS_BYTES), Maker()
     held.vectors(ANA, 0, ["secret"], make)
     held.vectors(BO, 0, ["secret"], make)
@@ -66,7 +66,7 @@ def test_what_does_not_fit_at_all_is_made_and_not_held() -> None:
 
 
 def test_an_erasure_drops_what_was_held_before_it() -> None:
-    """Whoever still sees the state before it puts nothing back."""
+    """A reader that still sees the state before the erasure puts nothing back."""
     held, make = TokenVectors(10 * ROWS_BYTES), Maker()
     held.vectors(ANA, 1, ["secret"], make)
     held.vectors(ANA, 2, ["new"], make)

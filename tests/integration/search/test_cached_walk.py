@@ -1,5 +1,5 @@
-"""Whatever happens to a namespace, and whoever searches meanwhile: by what is held in memory a
-search finds what it would find by what is stored.
+"""After any steps and with searches in between, a search with the cache finds what it finds with
+the stored rows.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ REACHES = (
     AccessScope(agent_id="nobody"),
 )
 SEED = 2
-# What is held is compared after so many steps.
+# The cache is compared after this many steps.
 COMPARED_EVERY = at_full_length(1, otherwise=3)
 QUESTIONS = ("Where does Ann live, in Lisbon or Faro?", "tea, piano, jam")
 
 
 def holding(application: Application, cache_bytes_max: int) -> Application:
-    """A replica: the same database, and a memory of its own."""
+    """Return a replica: the same database with its own cache."""
     store = Store(application.store.driver, cache_bytes_max=cache_bytes_max, mac_key=bytes(32))
     return replace(application, store=store)
 
@@ -51,7 +51,7 @@ async def shown(
 
 
 async def asked_at_once(application: Application, question: str) -> Sequence[dict[str, Scores]]:
-    """All that there is is among the hits, so all of it is compared by its stored vector."""
+    """The hits include every item, so all are compared by their stored vectors."""
     queries = [Query(question, mode=mode, limit=50) for mode in MODES]
     return await asyncio.gather(
         *(
@@ -98,7 +98,7 @@ async def test_whatever_is_done_what_is_held_finds_what_is_stored(
 
 
 def _kind(application: Application) -> str:
-    """The form in which vectors are held."""
+    """Return the form in which the cache holds vectors."""
     (index,) = application.store._cache._indexes.values()
     vectors = index.vectors(f"hash/64+{RECIPE}", 64).vectors
     if vectors is None:

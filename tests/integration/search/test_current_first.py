@@ -1,6 +1,4 @@
-"""Of statements about the same thing the later one takes the better place, where no typed fact has
-decided.
-"""
+"""Of two statements about one thing, the later ranks higher, if no typed fact has decided."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,7 +14,7 @@ from tests.support.conversation import context, enter
 from tests.support.runtime import Clock
 
 EARLIER = "The office printer is associated with the address 10.0.0.7."
-# Longer, and so less like the question.
+# This is longer, and so less like the question.
 LATER = "The office printer is now associated, after the move, with the address 10.0.0.9."
 QUESTION = "Which address is the office printer associated with?"
 LONG = (

@@ -1,4 +1,4 @@
-"""What a vector is made of, and that whatever lacks one gets it."""
+"""Which words a vector is made of, and that every item without a vector gets one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,9 @@ TALK = "Ana: Shall we meet on Friday?\nBen: Yes, at noon.\nAna: Fine, in the par
 
 
 def episode(*said: tuple[str | None, str], hidden: int = -1, session: int = 10**6) -> Episode:
-    """One line a turn; the one at `hidden` is, and a session begins at `session`."""
+    """Make an episode with one turn on each line. The turn at `hidden` is held back, and a session
+    begins at `session`.
+    """
     text, turns = "", []
     for index, (speaker, words) in enumerate(said):
         start = len(text)
@@ -50,7 +52,7 @@ def episode(*said: tuple[str | None, str], hidden: int = -1, session: int = 10**
 
 
 class Watched(HashEmbedder):
-    """Counts the texts, and lets something happen while it works."""
+    """Count the texts, and call `meanwhile` while it works."""
 
     texts = 0
     meanwhile: Callable[[], Awaitable[None]] | None = None

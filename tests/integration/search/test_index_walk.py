@@ -1,4 +1,4 @@
-"""Whatever happens to a namespace, in whatever order: what search finds by is what was kept."""
+"""After any steps in any order, the index equals the stored items."""
 
 from collections import Counter
 from datetime import timedelta
@@ -66,8 +66,8 @@ async def test_whatever_is_done_the_index_is_the_one_that_would_be_made_anew(
 
 
 async def _travels(application: Application) -> None:
-    """What is taken in elsewhere is indexed by the same words, once what had been released here is
-    released there too.
+    """An import in another namespace is indexed by the same words, once the same turns are released
+    from quarantine there.
     """
     await enter(application, BOB)
     await taken_in(application, await exported(application), BOB)

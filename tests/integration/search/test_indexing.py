@@ -1,7 +1,8 @@
-"""What search finds by words: each item by its own and by those around it, and nothing that went.
+"""Search by words finds each item by its own words and those around it, and nothing that was
+removed.
 
-The index is changed with every change of memory, bit by bit; made anew from what is kept, it must
-be the same.
+Every change of memory changes the index in steps. It must equal an index that is built from the
+stored rows.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ TALK = (
 
 
 def found_now(rows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The postings of what search finds."""
+    """Return the postings of findable items."""
     return [one for one in rows[0] if one["findable"]]
 
 

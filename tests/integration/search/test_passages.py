@@ -1,4 +1,4 @@
-"""What is stored is found by its own words, whatever memories cite, forget and correct."""
+"""A stored text is found by its own words, whatever memories cite, forget and correct."""
 
 import random
 from collections.abc import Sequence

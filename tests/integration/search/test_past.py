@@ -1,4 +1,4 @@
-"""What was known at a moment is found again as it was found then, but for what was erased."""
+"""A search of the past finds what it found then, without what was erased since."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -44,7 +44,7 @@ async def found(
 
 
 class Lives(Walk):
-    """A walk in which texts expire, and nothing is erased unless it `erases`."""
+    """A walk in which texts expire. Nothing is erased unless it `erases`."""
 
     def __init__(self, application: Application, seed: int, clock: Clock, *, erases: bool) -> None:
         super().__init__(application, seed)
@@ -61,7 +61,7 @@ class Lives(Walk):
         await self.application.services.ingest.remember(context(self.application), given)
 
     async def moments(self) -> AsyncIterator[datetime]:
-        """The moments after each step."""
+        """Yield the moment after each step."""
         for _ in range(8):
             self.clock.pass_(timedelta(minutes=1))
             await self.step()
@@ -131,7 +131,7 @@ async def test_a_limited_token_gets_of_the_past_what_it_got_then(
 
 
 async def moved(application: Application, clock: Clock) -> list[datetime]:
-    """Porto, then Lisbon, then Faro, a day each; the moments before, and after each."""
+    """Store Porto, then Lisbon, then Faro. Return the moment before, and after each."""
     moments = [clock()]
     for city in ("Porto", "Lisbon now", "Faro now"):
         clock.pass_(HOUR)
@@ -164,7 +164,7 @@ async def test_what_was_believed_is_listed_counted_and_shown_as_of_then(
         assert await listed(PRESENT, Status.SUPERSEDED) == ["Lisbon", "Porto"]
         # What was true then, as it is known now.
         assert await listed(Past(as_of=porto)) == ["Porto"]
-        # What was known then to be true then.
+        # What was known then as true then.
         assert await listed(Past(as_of=porto, known_at=porto)) == ["Porto"]
         assert await listed(Past(as_of=faro, known_at=porto)) == ["Porto"]
         counts = await recall.stats(whole, Past(known_at=lisbon))

@@ -1,4 +1,6 @@
-"""After a change of the embedder: vectors of its model for all that lacks one, and of no other."""
+"""After a change of the embedder, every item without a vector of its model gets one, and no other
+model's.
+"""
 
 from dataclasses import replace
 
@@ -25,7 +27,7 @@ TALK = "Ana: Shall we meet on Friday?\nBen: Yes, at noon.\nAna: Fine, in the par
 
 
 async def known(application: Application, namespace: Namespace = ALICE) -> dict[str, set[str]]:
-    """The items that have a vector, by model."""
+    """Return the items that have a vector, by model."""
     found: dict[str, set[str]] = {}
     rows = await select(
         application.store,
@@ -38,7 +40,7 @@ async def known(application: Application, namespace: Namespace = ALICE) -> dict[
 
 
 async def lived(application: Application) -> None:
-    """Two tenants with memories, turns, and something that was forgotten."""
+    """Store memories, turns and a forgotten memory for two tenants."""
     await enter(application)
     await enter(application, BOB)
     await remember(application, TALK)
@@ -118,7 +120,7 @@ async def test_the_vectors_of_other_models_are_deleted_when_that_is_asked_for(
 
 
 async def test_what_is_erased_meanwhile_has_no_part_in_any_vector(open_app: Open) -> None:
-    """No job is fenced here: the batch itself notices, and is made again."""
+    """No job is stopped here: the batch notices the erasure itself, and is made again."""
     async with open_app() as application:
         await enter(application)
         accepted = await remember(application, TALK)

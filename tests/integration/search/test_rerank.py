@@ -1,4 +1,4 @@
-"""What a re-ranker is shown of the best hits, and that what it holds goes with what is erased."""
+"""What a re-ranker gets of the best hits, and that an erasure drops what it holds."""
 
 from collections.abc import Sequence
 from dataclasses import replace

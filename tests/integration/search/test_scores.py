@@ -1,5 +1,5 @@
-"""What a score says: how likely it is that the hit answers the question. With the vectors of the
-product's default, for which this was measured.
+"""A score is the likelihood that the hit answers the question. The tests use the product's default
+vectors, for which this was measured.
 """
 
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How a search goes, with the real services over both engines."""
+"""Searches with the real services on both engines."""
 
 import asyncio
 import math
@@ -45,7 +45,7 @@ from tests.support.searches import CONVERSATIONS, HERON, MODES, QUOKKA, looked, 
 from tests.support.transfer import BOB
 
 FISH = "Cid: Fish and jam."
-NAMESPACES = ("alic", "bob")  # stemmed
+NAMESPACES = ("alic", "bob")  # The first name is stemmed.
 READS = at_full_length(1_000, otherwise=150)
 ALL_STOP_WORDS = "what is that and who was it"
 
@@ -81,7 +81,7 @@ SHAPES: tuple[Mapping[str, Any], ...] = (
 
 @asynccontextmanager
 async def alike(database: Database) -> AsyncIterator[Application]:
-    """A house that has heard all conversations, with ids and times that are the same anywhere."""
+    """Open an application with all conversations, and the same ids and times on each engine."""
     clock = Clock()
     async with open_application(
         settings_for(database, extractor="rules"),
@@ -93,7 +93,7 @@ async def alike(database: Database) -> AsyncIterator[Application]:
         for number, text in enumerate(3 * CONVERSATIONS):
             clock.pass_(timedelta(hours=7 if number % 3 else 0))
             await tell(built, text, session=f"s{number % 4}" if number % 2 else None)
-            # Two of three are extracted: memories and turns are both among what is found.
+            # Two of three texts are extracted, so both memories and turns are found.
             if number % 3:
                 await drained(built)
         yield built
@@ -131,8 +131,8 @@ async def test_both_engines_give_the_same_hits_with_the_same_scores(
 async def _far_and_near(
     application: Application, *, topic: str = "life", agent: str | None = None
 ) -> None:
-    """Two namespaces with the same words. In Alice's, what is elsewhere stands in the session of
-    the heron; in Bob's it does not.
+    """Make two namespaces with the same words. In Alice's, the text beyond the scope is in the
+    session of the heron; in Bob's it is not.
     """
     for namespace, session in ((ALICE, "shared"), (BOB, "other")):
         await enter(application, namespace)
@@ -164,7 +164,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_its_session(
             assert scores(near) == scores(far)
             assert set(texts(near)) == {HERON, FISH}
 
-        # The positive control: who reaches all of it is told otherwise.
+        # The positive control: a token for the whole namespace gets other scores.
         query = Query("quokka jam heron fish")
         near, far = [await looked(application, query, one) for one in (ALICE, BOB)]
         assert scores(near) != scores(far)
@@ -193,7 +193,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_app
 
 
 async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open) -> None:
-    """The scale of the vectors goes from the farthest to the nearest within reach."""
+    """The scale of the vectors goes from the farthest to the nearest item in the scope."""
     access_scope = AccessScope(topics=frozenset({"work"}))
     others = frozenset(PARTS) - {"cosine"}
     async with open_app() as application:
@@ -251,7 +251,7 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
         async with application.store.transaction(ALICE, write=False) as tx:
             all_placed = [row["id"] for row in await tx.bound.fetch("placed", slots=slots)]
         assert sorted(all_placed) == sorted(ids)
-        # Passages have no type: beside the memory its passage is in reach.
+        # Passages have no type, so a limit of types includes the memory only.
         assert len(ids) > len(placed) == (1 if limit == "type" else 2)
         for mode in MODES:
             query = Query("Lisbon oolong Ben Ann", mode=mode, neighbours=5, limit=50)
@@ -264,7 +264,7 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
 
 
 async def test_what_is_out_of_reach_takes_no_place_in_a_search(open_app: Open) -> None:
-    """Though it fits better, and is more than is looked at."""
+    """It matches better, and there is more of it than a search looks at."""
     access_scope = AccessScope(topics=frozenset({"work"}))
     async with open_app() as application:
         await enter(application)
@@ -312,7 +312,7 @@ async def test_what_is_shown_was_compared_as_it_is_stored_however_little_of_it_i
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_at_lambda_1_nothing_but_relevance_decides(open_app: Open, mode: SearchMode) -> None:
-    """Neither likeness nor the limit of a source displaces a better hit."""
+    """Neither similarity nor the limit for a source displaces a better hit."""
     async with open_app() as application:
         await enter(application)
         turns = [f"Ann: Does the quokka eat jam and figs, plate {number}?" for number in range(14)]
@@ -324,7 +324,7 @@ async def test_at_lambda_1_nothing_but_relevance_decides(open_app: Open, mode: S
 
         relevant = await looked(application, replace(query, mmr_lambda=1.0))
         every = await looked(application, replace(query, mmr_lambda=1.0, limit=20))
-        # Noise would take no place from them.
+        # Without a threshold, noise takes no place from them.
         limited = await looked(application, replace(query, score_threshold=0.0))
 
         assert relevant == every[:10]
@@ -347,7 +347,7 @@ async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_app: Ope
             return {hit.item.id: hit.scores.signals["cosine"] or 0.0 for hit in hits}
 
         async def placed(count: int) -> list[int]:
-            """The numbers of the nearest, before anything is read of them."""
+            """Return the numbers of the nearest items, before their rows are read."""
             query = Query("oolong", mode=SearchMode.VECTOR)
             asked = await search.prepare(
                 application.store.autocommit(ALICE), application.embedder, ALICE, query
@@ -401,7 +401,7 @@ async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
     asked = [*NAMESPACES, "quokka", "@ann"]
     async with open_app() as application:
         seen = {}
-        # Of the one word that both have, Bob's memory by the same id has more.
+        # Bob's memory with the same id has the common word more often.
         for namespace, turns, words in ((ALICE, 2, "of alice"), (BOB, 5, "quokka of bob")):
             await enter(application, namespace)
             await _long(application.store, namespace, turns, words)
@@ -427,7 +427,9 @@ async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
 
 
 async def _stale(store: Store, namespace: Namespace) -> None:
-    """As an older release left it: by the memories' own words, here by none at all."""
+    """Leave the state of an older release: the index has each memory's own words, and here none at
+    all.
+    """
     async with store.driver.transaction(namespace=namespace, write=True) as raw:
         for sql in (
             "UPDATE terms SET found = '' WHERE namespace = '{}'",
@@ -475,7 +477,7 @@ async def test_an_older_index_is_made_anew_when_a_server_starts(open_app: Open) 
     async with open_app() as application:
         assert await _index(application.store) == whole
         assert await looked(application, query) == hits
-        # Once more there is nothing to do.
+        # A second renewal changes nothing.
         await indexing.renew(application.store)
         assert await _index(application.store) == whole
 
@@ -524,7 +526,7 @@ async def test_what_is_told_while_an_index_is_made_anew_is_in_it(open_app: Open)
 
 
 class Silent(HashEmbedder):
-    """Finds no direction in any text."""
+    """An embedder that finds no direction in any text."""
 
     model = "silent/64"
 
@@ -631,7 +633,7 @@ async def test_limits_thresholds_and_budgets_hold_in_every_mode(
 
 
 class _Counting:
-    """A connection that counts what it is told to do, and the texts that it reads."""
+    """A connection that counts its statements, and the texts that it reads."""
 
     def __init__(self, connection: Connection, statements: list[str], read: list[str]) -> None:
         self._connection = connection
@@ -672,7 +674,9 @@ class Counted:
 
 
 async def _long(store: Store, namespace: Namespace, turns: int, words: str = "") -> None:
-    """An episode of so many turns, a memory of the last one, and one of every twentieth before."""
+    """Store an episode with this many turns, a memory of the last one, and one of every twentieth
+    before.
+    """
     said = [f"Word {number} of the quokka {words}. " for number in range(turns)]
     spans, end = [], 0
     for turn in said:
@@ -713,7 +717,7 @@ async def _long(store: Store, namespace: Namespace, turns: int, words: str = "")
 async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any(
     open_app: Open,
 ) -> None:
-    """Nor more of any: on Postgres one that takes ten seconds would be stopped."""
+    """None of its statements reads more, either: Postgres would stop one that takes ten seconds."""
     query = Query("quokka", limit=50, mmr_lambda=1.0)
     async with open_app() as application:
         counts = {}
@@ -741,7 +745,7 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
 async def _told_much(application: Application) -> None:
     await enter(application)
     for number in range(6):
-        # Questions, of which no memories are made.
+        # These are questions, so they make no memories.
         turns = [f"Ann: Does quokka {number} of island {turn} eat jam?" for turn in range(10)]
         await tell(application, "\n".join(turns))
     await drained(application)
@@ -773,7 +777,7 @@ async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_noth
         first = len(counted.statements)
         await recall.search(context(application), Query("quokka jam", limit=10))
 
-        # The statistics, the memories, the passages, and what was said of them later.
+        # These read the statistics, the memories, the passages, and later statements about them.
         assert first > len(counted.statements) - first == 4
         assert not counted.writing
 

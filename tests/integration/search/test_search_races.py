@@ -1,5 +1,5 @@
-"""What happens while a search is under way: it shows nothing that is gone, and misses nothing that
-was there before.
+"""Changes during a search: it shows nothing that is erased, and misses nothing that was stored
+before.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ from tests.support.runtime import NOON, Clock
 from tests.support.searches import CONVERSATIONS, HERON, MODES, QUOKKA, looked, scores, tell, texts
 
 Do = Callable[[], Awaitable[object]]
-# Not for a word between two searches.
+# Not enough for a word between two searches.
 NO_ROOM = 1
 TEA = "Ann: I prefer oolong tea."
 TALKS = (
@@ -38,7 +38,7 @@ TALKS = (
 
 
 async def narrowed_and_shown(application: Application, query: Query, meanwhile: Do) -> list[Hit]:
-    """What a search shows, where something happens before it reads the texts."""
+    """Return the hits of a search. `meanwhile` runs before it reads the texts."""
     tx = application.store.autocommit(ALICE)
     asked = await search.prepare(tx, application.embedder, ALICE, query)
     narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
@@ -51,7 +51,7 @@ async def narrowed_and_shown(application: Application, query: Query, meanwhile: 
 async def test_what_is_erased_while_a_search_is_under_way_is_not_shown(
     open_app: Open, mode: SearchMode, embedded: bool
 ) -> None:
-    """Though it was read before: what has no vector is compared by its words."""
+    """The search has read it before. An item without a vector is compared by its words."""
     query = Query("quokka jam heron fish", mode=mode, limit=5)
     async with open_app() as application:
         await enter(application)
@@ -73,7 +73,7 @@ async def test_what_is_erased_while_a_search_is_under_way_is_not_shown(
 
 
 class Erasing(Scripted):
-    """A re-ranker at whose question something is erased."""
+    """A re-ranker that erases something while it is asked."""
 
     meanwhile: Do | None = None
 
@@ -127,8 +127,8 @@ class _Interrupted:
 
 
 class Interrupted:
-    """A driver that lets something happen, once, before a query in which certain words stand, or
-    before the one after so many of these.
+    """A driver that calls back once, before a query with certain words, or before the one after
+    this many of them.
     """
 
     def __init__(self, driver: Any) -> None:
@@ -164,7 +164,7 @@ class Interrupted:
 
 
 def holding(application: Application, room: int = 10_000_000) -> tuple[Application, Interrupted]:
-    """The house over a store that holds nothing yet, and has so much room."""
+    """Return the application with an empty cache of this size, and its driver."""
     driver = Interrupted(application.store.driver)
     return replace(
         application, store=Store(driver, cache_bytes_max=room, mac_key=bytes(32))
@@ -174,7 +174,7 @@ def holding(application: Application, room: int = 10_000_000) -> tuple[Applicati
 async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_it(
     open_app: Open,
 ) -> None:
-    """What one makes room for is not what the other is about to look at."""
+    """A search does not drop from the cache what another is about to read."""
     query = Query("quokka", mode=SearchMode.KEYWORD)
     access_scope = AccessScope(topics=frozenset({"work"}))
     async with open_app() as built:
@@ -216,7 +216,7 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
             meanwhile = (await search.finalize(tx, narrowed, query)).hits()
 
-        # Of what came to be behind what it asked for, a search need not know.
+        # A search need not find what was stored after its own state.
         others = set(texts(before)) - {memory.text}
         assert others <= set(texts(meanwhile)) <= {*others, memory.text}
         assert len(meanwhile) == len(set(texts(meanwhile)))

@@ -1,4 +1,4 @@
-"""A query that is a transaction by itself."""
+"""A query that is its own transaction."""
 
 import pytest
 

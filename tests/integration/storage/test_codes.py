@@ -1,4 +1,4 @@
-"""A namespace of which vectors are held rounded, or only their codes, on both engines."""
+"""A namespace whose vectors are cached as rounded values or only as codes, on both engines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ FEW, MANY = 40, 400
 
 @pytest.fixture(autouse=True, params=["rounded", "codes"])
 def held(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """So that hundreds of vectors are as many as tens of thousands, or as hundreds of them."""
+    """Lower the limits, so that hundreds of vectors count as tens or hundreds of thousands."""
     monkeypatch.setattr(vector_cache, "WHOLE_UP_TO", FEW)
     monkeypatch.setattr(vector_cache, "EXACT_UP_TO", FEW)
     if request.param != "rounded":
@@ -37,7 +37,7 @@ def held(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str
 
 
 def unit(count: int, seed: int) -> Floats:
-    """As they are read again, with half precision."""
+    """Return vectors as they are read from the database, with half precision."""
     made = np.random.default_rng(seed).standard_normal((count, DIMENSIONS)).astype(np.float32)
     rows: Floats = made / np.linalg.norm(made, axis=1, keepdims=True)
     return vector_cache.unpacked([{"vector": vector_cache.packed(row)} for row in rows])
@@ -53,14 +53,14 @@ async def put(store: Store, rows: Floats, first: int = 0) -> None:
 async def nearest(
     store: Store, query: Floats, within: Sequence[int] | None = None
 ) -> dict[str, float]:
-    """By the ids; the slots are in their order, from 1 on."""
+    """Return the nearest by their ids. The slots are in the order of the ids, from 1 on."""
     async with store.transaction(ALICE, write=False) as tx:
         known = await tx.words.statistics()
         allowed = (await tx.words.documents(known)).findable
         if within is not None:
             allowed = allowed & np.isin(np.arange(len(allowed)), within)
         vectors = await tx.vectors.of_search("m", DIMENSIONS, known)
-        # More than are wanted, as a search does: what is rounded may have changed places.
+        # A search takes more than it needs, since rounding may have changed the order.
         near = await vectors.nearest(query, allowed, 20)
         slots, cosines = best(near, await vectors.cosines(query, near), 10)
         ids = {row["slot"]: row["item_id"] for row in await _documents(tx)}
@@ -89,7 +89,7 @@ async def test_of_many_vectors_the_nearest_are_found_by_their_codes(store: Store
 
 
 async def test_what_comes_later_is_found_among_what_was_read_before(store: Store) -> None:
-    """From few to some, to many, and on."""
+    """The number grows from few to some, to many, and more."""
     await enter(store, ALICE)
     rows, (query,) = unit(MANY, 1), unit(1, 3)
     for first, last in ((0, 30), (30, 60), (60, 70), (70, 200), (200, MANY)):
@@ -194,7 +194,7 @@ async def test_a_vector_of_zeros_is_near_to_nothing(store: Store) -> None:
 async def test_the_cache_of_all_namespaces_keeps_to_its_budget(
     monkeypatch: pytest.MonkeyPatch, database: Path | str
 ) -> None:
-    """The one searched last stays; the others make room."""
+    """The namespace that was searched last stays, and others are dropped."""
     monkeypatch.undo()
     driver = driver_for(database)
     await driver.open()

@@ -1,4 +1,4 @@
-"""THE conformance suite: what a store must do, on every engine."""
+"""The conformance suite: what a store must do on every engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -199,7 +199,7 @@ async def test_a_vector_is_found_by_its_neighbour_until_its_item_is_taken_out(st
     async with store.transaction(ALICE) as tx:
         for one in words.values():
             await tx.words.add(one)
-        # What search does not find has no vector.
+        # An item that search does not find has no vector.
         await tx.vectors.put("model", {"east": east, "north": north, "nowhere": north})
 
     assert await near(store, east) == {1: 1.0, 2: 0.0}

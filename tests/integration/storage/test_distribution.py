@@ -1,5 +1,5 @@
-"""Ready for Citus: nothing in the schema or the queries that it refuses, and `distribute`, which is
-run here against a stand-in. That Citus itself takes it is not shown by these tests.
+"""The schema and the queries hold nothing that Citus refuses, and `distribute` runs against a
+stand-in. These tests do not show that Citus itself accepts it.
 """
 
 import re
@@ -28,7 +28,7 @@ from tests.support.rows import ALICE, BOB, an_episode, enter
 TABLE = re.compile(r"\b(?:FROM|JOIN|UPDATE|INTO)\s+(\w+)\b")
 LOCAL = {table.name for table in registry.TABLES if table.local}
 SPREAD = {table.name for table in registry.TABLES if table.tenant and not table.local}
-# The first migration that knows of Citus.
+# The first migration for Citus.
 FROM = 43
 
 
@@ -188,7 +188,7 @@ async def test_it_is_refused_while_a_server_is_connected(
 
 
 async def test_a_spread_database_binds_every_transaction_to_its_namespace(citus: str) -> None:
-    """By statements of their own, which Citus sends on, and not by a call."""
+    """It sends separate statements, which Citus passes on, and no function call."""
     await distribute(citus, MIGRATION_LOCK)
     driver = driver_for(citus)
     await driver.open()

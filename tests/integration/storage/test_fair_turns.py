@@ -1,4 +1,4 @@
-"""A crowd's transactions begin when the single calls of others are over."""
+"""The transactions of a crowd begin after the single calls of others."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ async def test_a_transaction_of_a_crowd_waits_for_the_single_call_of_another(
     for name in (ALICE, ALICE, BOB):
         await calls.acquire(name)
     crowd = asyncio.create_task(begun(ALICE))
-    # The control: longer than a transaction takes that waits for nobody.
+    # The control: this is longer than a transaction takes if nobody else waits.
     others = [await begun(namespace) for namespace in (BOB, None, BOB)]
     waited = not crowd.done()
     calls.release(BOB)

@@ -1,4 +1,4 @@
-"""The lists of the word index: they are closed where they are long, and whole whatever goes."""
+"""The lists of the word index: a long list is closed, and a list stays complete after removals."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ CLOSED = "SELECT slot, found FROM postings WHERE term = 'heron' ORDER BY slot"
 
 
 async def fill(store: Store) -> None:
-    """Entries of one word, some at a time; every entry of Bob's too."""
+    """Add entries of one word in batches, and each entry for Bob too."""
     await enter(store, ALICE, BOB)
     for batch in range(BATCHES):
         for namespace in (ALICE, BOB):
@@ -53,7 +53,7 @@ async def test_a_list_that_is_long_is_closed_and_a_reader_lacks_nothing(store: S
         async with store.transaction(ALICE) as tx:
             ids = [f"mem_{batch}_{number}" for number in range(BATCH)]
             await tx.words.add(postings(dict.fromkeys(ids, Findable("heron"))))
-        # One that has read some of it reads on; another reads all of it.
+        # One store has read some of it and continues. Another reads all of it.
         for reader in (other, Store(store.driver, cache_bytes_max=1_000_000)):
             async with reader.transaction(ALICE, write=False) as tx:
                 documents = await tx.words.documents(await tx.words.statistics(["heron"]))
@@ -66,7 +66,7 @@ async def test_a_list_that_is_long_is_closed_and_a_reader_lacks_nothing(store: S
 
 
 async def test_an_erasure_takes_an_entry_out_of_every_list(store: Store) -> None:
-    """The control: Bob's entries by the same ids stay."""
+    """The control: Bob's entries with the same ids stay."""
     await fill(store)
     last = BATCH * BATCHES
     before = await listed(store, BOB)
@@ -102,7 +102,7 @@ async def test_an_index_that_is_made_anew_keeps_the_hidden_entries_of_every_list
 
 
 async def test_the_items_that_share_the_rarest_words_come_first(store: Store) -> None:
-    """Also of lists that are closed; those that are hidden are left out, however many."""
+    """This includes closed lists. Hidden items are left out, however many there are."""
     await fill(store)
     weights = {"heron": 1.0, "oslo": 2.0}
     async with store.transaction(ALICE) as tx:

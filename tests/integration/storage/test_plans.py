@@ -1,7 +1,7 @@
-"""How the engines carry out what every search asks: by the keys, and never through a namespace.
+"""The engines run the queries of a search by keys, and never scan a namespace.
 
-On tables of some size, as the server itself asks, behind row-level security, and with what the
-engine knows of them: SQLite, which nobody tells to look, knows nothing.
+The tables have some size. The queries are sent as the server sends them, with row-level security,
+and with the statistics that the engine has: SQLite has none, since nobody runs ANALYZE there.
 """
 
 import json
@@ -26,7 +26,7 @@ from recall_server.storage.store import Store
 from tests.support.rows import ALICE, BOB, enter
 from tests.support.runtime import NOON
 
-# In conversations of ten; every second one with a memory.
+# The texts are conversations of ten turns; every second turn has a memory.
 TURNS = 20_000
 IDS = [f"mem_{number}" for number in range(0, TURNS, 400)]
 TURN_IDS = [turn_id(f"ep_{number}", number % 10) for number in range(1, TURNS // 10, 41)]
@@ -62,7 +62,7 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "vectors_of": {"model": "hash/64", "ids": IDS},
     "vectors_at": {"model": "hash/64", "slots": [1, 2, 3]},
 }
-# What a plan goes through that is no table: values that were handed in, and what was found before.
+# Steps of a plan that read no table: values that were passed in, and results of earlier steps.
 HANDED_IN = re.compile(
     r"VIRTUAL TABLE|^(?:SCAN|SEARCH) "
     r"(?:\(subquery-\d+\)|cited|counted|entries|events|lists|e|c|found|fresh|s|w|f)$"
@@ -145,7 +145,7 @@ SELECT :namespace, 'hash/64', 'mem_' || i, :vector, '', 1, i, i + 1 FROM n WHERE
 
 @pytest.fixture
 async def filled(store: Store, database: Path | str) -> Store:
-    """Two namespaces of the same. Postgres looks by itself how large its tables are, by and by."""
+    """Fill two namespaces alike. Postgres updates the sizes of its tables by itself."""
     await enter(store, ALICE, BOB)
     for namespace in (ALICE, BOB):
         for query in parse(FILL, store.engine):
@@ -167,7 +167,7 @@ async def filled(store: Store, database: Path | str) -> Store:
 async def _plan(
     store: Store, name: str, access_scope: AccessScope, given: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """What the engine does for a query, as far as it reads tables: a line for each."""
+    """Return the steps of the engine's plan that read tables, one on each line."""
     query = load(store.engine)[name]
     async with store.driver.transaction(namespace=ALICE, write=False) as connection:
         bound = BoundConnection(connection, {name: query}, ALICE, access_scope)
@@ -177,7 +177,7 @@ async def _plan(
             lines = [row["detail"] for row in rows]
             read = [line for line in lines if line.startswith(("SCAN", "SEARCH"))]
             return [line for line in read if not HANDED_IN.search(line)]
-        # What tables of this size cost where everything is in memory.
+        # The cost of such tables if everything is in memory.
         await connection.fetch("SET LOCAL random_page_cost = 1.0", {})
         rows = await connection.fetch(f"EXPLAIN (FORMAT JSON) {sql}", params)
         whole = rows[0]["QUERY PLAN"]
@@ -199,8 +199,8 @@ def _line(node: Mapping[str, Any]) -> str:
 
 
 def _by_more_than_the_namespace(line: str) -> bool:
-    """Two parts of a key at least; a namespace itself has one. `closed_containers` holds only those
-    that are being erased just now.
+    """Return True if at least two parts of a key are used; a namespace row has one.
+    `closed_containers` holds only containers that are being erased.
     """
     if re.search(r"\bnamespaces\b|\bclosed_containers\b|SEARCH n |Bitmap Heap Scan", line):
         return True
@@ -209,7 +209,7 @@ def _by_more_than_the_namespace(line: str) -> bool:
 
 @pytest.mark.slow
 async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
-    """By more than the namespace: an index that is gone through for it is as good as none."""
+    """The namespace alone is not enough: an index that is scanned for all of it does not help."""
     for name in PARAMS:
         for access_scope in (FULL_ACCESS, LIMITED, IN_ROOMS):
             plan = await _plan(filled, name, access_scope, PARAMS[name])
@@ -217,7 +217,7 @@ async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
             assert plan, name
             assert all(map(_by_more_than_the_namespace, plan)), (name, plan)
 
-    # The control: a token that is limited to its agent has all of a namespace gone through.
+    # The control: for a token that is limited to its agent, the whole namespace is scanned.
     plan = await _plan(filled, "slots_in_reach", AccessScope(agent_id="planner"), {"after": 0})
     assert not all(map(_by_more_than_the_namespace, plan)), plan
 
@@ -225,7 +225,7 @@ async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
 async def test_when_statements_were_true_is_read_in_pages_of_entries_and_events(
     filled: Store,
 ) -> None:
-    """One statement for all of a namespace takes longer than a statement may."""
+    """One statement for a whole namespace would take longer than a statement may."""
     known = Statistics(version=TURNS, last_event=TURNS)
     everything, behind = (
         filled.autocommit(ALICE, past=Past(as_of=at)).words for at in (NOON, NOON - DAY)
@@ -258,7 +258,7 @@ FROM n
 async def test_what_waits_is_counted_without_what_is_done(
     store: Store, database: Path | str
 ) -> None:
-    """However many texts have ever been stored."""
+    """The number of texts that were ever stored does not matter."""
     await enter(store, ALICE)
     (fill,) = parse(JOBS, store.engine)
     async with store.driver.transaction(namespace=ALICE, write=True) as raw:

@@ -22,7 +22,7 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_query_of_the_house_is_read_for_each_engine(engine: Engine) -> None:
+def test_every_named_query_is_read_for_each_engine(engine: Engine) -> None:
     assert len(load(engine)) > 40
 
 
@@ -85,7 +85,7 @@ def test_the_scope_is_expanded_with_the_alias_of_its_table() -> None:
 def test_a_caller_without_limits_gives_none_and_still_sees_no_closed_container(
     engine: Engine,
 ) -> None:
-    """The same query in a text that asks for less, so it cannot find less than it should."""
+    """The query has a second text with fewer conditions, so it cannot find less than it should."""
     unlimited = {query: query.unlimited for query in load(engine).values() if query.unlimited}
 
     assert len(unlimited) >= 20
@@ -127,14 +127,14 @@ def test_a_query_that_reads_a_scoped_table_needs_a_scope_or_says_why(table: str,
 
 @pytest.mark.parametrize("due", [0, 1])
 def test_a_claim_looks_at_no_job_that_is_for_later(due: int) -> None:
-    """Each task that has ended leaves one, for as long as it is kept."""
+    """Each ended task leaves such a job for as long as the task is kept."""
     few, many = (_steps_of_a_claim(later, due) for later in (10, 1_000))
 
     assert many < few + 20
 
 
 def _steps_of_a_claim(later: int, due: int) -> int:
-    """How many steps SQLite takes, with so many jobs in each of two namespaces."""
+    """Return how many steps SQLite takes, with this many jobs in each of two namespaces."""
     raw = sqlite3.connect(":memory:")
     for migration in read(shipped("migrations"), "sqlite"):
         raw.executescript(migration.sql)
@@ -178,15 +178,15 @@ def test_a_look_at_the_queues_takes_one_step_in_the_index_for_each_namespace() -
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_query_that_asks_for_one_limit_of_a_token_asks_for_all(engine: Engine) -> None:
-    """None can be forgotten in a new query. What has no type is asked for types in general
-    only, and what is read by its containers need not ask whether there are any.
+    """A new query cannot leave one out. A query of items without a type has no list of types, and
+    one by containers does not ask whether there are any.
     """
     limits = set(_scope_params(FULL_ACCESS))
     held = [one for one in load(engine).values() if "any_topic" in one.parameters]
 
     assert len(held) >= 20
     for query in held:
-        # What filters of searches and lists go by, tasks do not have.
+        # Tasks do not have the columns that filters of searches and lists use.
         without = set() if re.search(r"\b(memories|episodes)\b", query.sql) else FILTERS
         assert limits - query.parameters <= {"types", "any_container", *without}, query.name
     asked = {one for one in limits if one.startswith("any_")} - {"any_topic"}

@@ -1,5 +1,5 @@
-"""Where a worker looks for jobs: a queue never tells too late, and one that tells too early is put
-right by whoever looks in vain.
+"""How a worker finds jobs: a queue never reports a job too late, and a worker that finds nothing
+corrects one that reports too early.
 """
 
 import re
@@ -18,7 +18,7 @@ from tests.support.runtime import NOON
 
 LEASE = NOON + timedelta(minutes=5)
 TOMORROW = NOON + timedelta(days=1)
-# What may make a job due earlier, and what it tells the queue by.
+# The queries that may make a job due earlier, and the method that updates the queue.
 TOLD_BY = {
     "add_job": "Jobs.add",
     "release_job": "Jobs.release",
@@ -30,7 +30,7 @@ TOLD_BY = {
     "promise_pushes": "Pushes.promise",
     "promise_webhooks": "Webhooks.keep",
     "promise_push_end": "Pushes.promise_end",
-    # Later than before, or not changed.
+    # These make it due later, or do not change it.
     "claim_job": "",
     "advance_job": "",
     "end_jobs_of_runs": "",
@@ -90,7 +90,7 @@ async def test_a_job_for_later_is_found_when_it_is_due_and_an_earlier_one_before
     jobs = [await claim(store), await claim(store), await claim(store, at=TOMORROW)]
 
     assert [job and job.id for job in jobs] == ["now", None, "now"]
-    assert await claim(store, at=TOMORROW) is not None  # "later": both leases were over
+    assert await claim(store, at=TOMORROW) is not None  # Both leases were over.
 
 
 async def test_a_job_that_is_put_back_is_found_at_once(store: Store) -> None:
@@ -98,7 +98,7 @@ async def test_a_job_that_is_put_back_is_found_at_once(store: Store) -> None:
     await add(store, "one")
     job = await claim(store)
     assert job is not None
-    assert await claim(store) is None  # the queue tells of the end of the lease now
+    assert await claim(store) is None  # The queue now reports the end of the lease.
     async with store.transaction(ALICE) as tx:
         assert await tx.jobs.release(job, NOON, None, failed=False)
 
@@ -112,7 +112,7 @@ async def test_a_job_that_is_added_while_another_looks_in_vain_is_found(store: S
     assert await claim(store) is not None
     async with store.transaction(ALICE) as tx:
         await tx.jobs.add("second", "extract", {}, NOON)
-        await tx.jobs.counts()  # it is written, and nobody else sees it
+        await tx.jobs.counts()  # It is written, but not committed.
         assert await claim(store) is None
 
     found = await claim(store)

@@ -1,4 +1,4 @@
-"""SQLite is read and written in threads: nothing runs on the event loop."""
+"""SQLite is read and written in threads, and nothing runs on the event loop."""
 
 import asyncio
 import sqlite3
@@ -27,7 +27,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
 
 
 async def _order(driver: SqliteDriver, sql: str, seen: list[str]) -> Row:
-    """Read, while somebody else wants to go on; who is done first comes first."""
+    """Read while another task wants to run, and record which is done first."""
 
     async def read() -> Row:
         async with driver.transaction(namespace="alice", write=False) as connection:

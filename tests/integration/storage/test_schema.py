@@ -1,4 +1,4 @@
-"""Migrations: in order, once, under a lock, whole or not at all."""
+"""Migrations run in order, once, under a lock, and completely or not at all."""
 
 import asyncio
 import sqlite3
@@ -28,7 +28,7 @@ __all__ = ["empty"]
 
 
 async def told(database: Path | str, folder: Path) -> tuple[list[str], list[str]]:
-    """What is to be applied, and what of it the release before cannot read."""
+    """Return the migrations to apply, and those of them that the release before cannot read."""
     driver = driver_for(database)
     await driver.open()
     try:
@@ -53,7 +53,7 @@ async def test_each_migration_is_applied_once(empty: Path | str) -> None:
 
 
 async def test_all_who_create_a_file_at_once_open_it(tmp_path: Path) -> None:
-    # One of eight times, two of four meet while they switch the journal.
+    # In one of eight rounds, two of four switch the journal at the same moment.
     for number in range(30):
         drivers = [SqliteDriver(tmp_path / f"{number}.db") for _ in range(4)]
         await asyncio.gather(*(driver.open() for driver in drivers))
@@ -153,7 +153,7 @@ Columns = set[tuple[str, str]]
 
 
 async def schema(database: Path | str) -> tuple[Columns, dict[str, tuple[str, ...]]]:
-    """The columns of all tables, and their primary keys."""
+    """Return the columns of all tables, and their primary keys."""
     if isinstance(database, Path):
         with closing(sqlite3.connect(database)) as lite:
             found = lite.execute(
@@ -194,7 +194,7 @@ async def test_both_engines_have_the_same_tables_and_columns(
 async def test_the_registry_has_every_table_with_its_key_and_its_exported_columns(
     database: Path | str,
 ) -> None:
-    """A new table, or a new column of an exported one, fails here until it is decided about."""
+    """A new table, or a new column of an exported one, fails here until it has an entry."""
     columns, keys = await schema(database)
 
     assert {table for table, _ in columns} == {table.name for table in registry.TABLES}
@@ -219,8 +219,8 @@ def test_every_tenants_table_says_what_each_erasure_does_to_it(table: Table) -> 
 def test_every_column_that_can_hold_words_is_known_with_what_erasures_do_to_it(
     postgres: Postgres, migrated: str
 ) -> None:
-    """A new column of text fails here until it is decided about. That no other column holds any,
-    `test_erasure_canaries` sees to.
+    """A new text column fails here until it has an entry. `test_erasure_canaries` checks that no
+    other column holds words.
     """
     with psycopg.connect(postgres.named(migrated)) as raw:
         found = raw.execute(
@@ -231,8 +231,8 @@ def test_every_column_that_can_hold_words_is_known_with_what_erasures_do_to_it(
         of_text = {column for owner, column in found if owner == table.name}
         assert {*table.said} <= of_text
         assert of_text <= {*table.said, *registry.OURS}, table.name
-        # Of a task all is read; of others these; and where no part takes a row along, the purge
-        # looks for the name.
+        # A task is read whole. Of other tables, these columns are read. If no part deletes the row,
+        # the purge looks for the name.
         read = {*table.words, *table.labels, *table.redacted, *table.derived}
         task = Part.TASK in dict(table.goes_with)
         assert task or table.named or {*table.said} <= read, table.name
@@ -325,14 +325,14 @@ async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
 
     codes = {row["item_id"]: row["code"] for row in found}
     assert codes == {f"mem_{number}": code(row) for number, row in enumerate(rows)}
-    # In the order in which they were written.
+    # The slots are in the order of the writes.
     assert {row["item_id"]: row["slot"] for row in found} == {
         f"mem_{number}": 5 - number for number in range(5)
     }
 
 
 async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_path: Path) -> None:
-    """Bytes, of each namespace by itself."""
+    """Bytes are counted for each namespace."""
     async with released(empty, tmp_path, before="0017") as driver:
         async with driver.migration() as connection:
             for owner, number, text in (("a", 1, "Köln"), ("a", 2, "🙂"), ("b", 1, "tea")):
@@ -346,7 +346,7 @@ async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_
         async with driver.transaction(namespace=None, write=False) as raw:
             found = await raw.fetch("SELECT namespace, stored_bytes FROM namespaces", {})
 
-    # Since there are events, each text has one.
+    # Each text has one event since events exist.
     counted = {"a": 9 + 2 * EVENT_BYTES, "b": 3 + EVENT_BYTES, "c": 0}
     assert {row["namespace"]: row["stored_bytes"] for row in found} == counted
 

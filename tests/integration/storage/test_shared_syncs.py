@@ -1,5 +1,5 @@
-"""On SQLite, transactions that wait for each other reach the disk together; how one ends is no
-matter of another.
+"""On SQLite, waiting transactions are flushed to the disk together. The outcome of one does not
+affect another.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def adding(name: str) -> Work:
 
 
 async def one_behind_the_other(store: Store, *works: Work) -> list[BaseException | None]:
-    """All begin while the first is under way; how each has ended."""
+    """Start all works while the first one runs, and return how each has ended."""
     crowded = asyncio.Event()
 
     async def run(work: Work, *, first: bool) -> None:
@@ -79,7 +79,7 @@ async def test_one_that_fails_takes_nothing_of_the_others_with_it(store: Store, 
 async def test_one_that_was_told_on_leaving_that_it_fails_is_alone_with_that(
     store: Store, bad: int
 ) -> None:
-    """What it sent last is taken with its end."""
+    """Its last statement is sent together with its end."""
 
     async def twice(tx: Transaction) -> None:
         await tx.jobs.add("twice", "extract", {}, NOON)
@@ -145,7 +145,7 @@ async def test_who_was_to_go_on_and_hangs_up_while_it_waits_leaves_nobody_waitin
 async def test_when_the_disk_is_full_all_that_write_are_told_and_nothing_holds(
     store: Store, database: Path
 ) -> None:
-    """The file may not grow: that stands for a disk that is full."""
+    """A file that may not grow stands for a full disk."""
     await enter(store, ALICE)
     assert await one_behind_the_other(store, adding("before")) == [None]
     size = database.with_name(database.name + "-wal").stat().st_size
@@ -188,7 +188,7 @@ async def test_nobody_who_came_before_waits_for_an_erasure(store: Store) -> None
 
 
 class Disk:
-    """Syncs when it is let, and counts how often."""
+    """A disk that syncs when the test allows it, and counts the syncs."""
 
     def __init__(self, failure: OSError | None = None) -> None:
         self.syncs = 0
@@ -214,7 +214,8 @@ async def test_transactions_that_wait_for_each_other_share_a_sync(database: Path
             await connection.fetch(f"INSERT INTO notes VALUES ('{number}')", {})
 
     writing = [asyncio.create_task(write(number)) for number in range(8)]
-    # Nobody waits when the first begins, nor when the last does: their commits sync by themselves.
+    # Nobody waits when the first begins, or when the last does, so their commits sync by
+    # themselves.
     await asyncio.wait({writing[7]}, timeout=WITHIN_S)
     acknowledged = [task.done() for task in writing]
     async with driver.transaction(namespace="alice", write=False) as connection:

@@ -1,4 +1,4 @@
-"""What is done to its end, whoever hangs up, and what they are told."""
+"""Work that runs to its end although its caller is cancelled, and what the caller gets."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from recall_server.storage.driver import cancelled_as_such, run_uncancelled
 
 
 class Commit:
-    """Goes on when it is let, and then fails or not."""
+    """A commit that goes on when the test allows it, and then succeeds or fails."""
 
     def __init__(self, failure: Exception | None) -> None:
         self._failure = failure
@@ -31,7 +31,7 @@ class Commit:
 async def test_who_is_cancelled_meanwhile_is_cancelled_after_it_whatever_came_of_it(
     failure: Exception | None,
 ) -> None:
-    """Told of a failure, a loop that tries again would go on."""
+    """If it got a failure, a loop with retries would go on."""
     commit = Commit(failure)
     caller = asyncio.create_task(run_uncancelled(commit()))
     await commit.begun.wait()
@@ -56,7 +56,9 @@ async def test_who_waits_is_told_what_went_wrong() -> None:
 
 
 async def test_a_failure_that_is_made_of_a_cancellation_is_one() -> None:
-    """As psycopg makes it of several statements. The control: one that nobody asked for."""
+    """Several statements in psycopg end with such a failure. The control: a failure without a
+    cancellation.
+    """
     waits = asyncio.Event()
 
     async def failing() -> None:

@@ -1,4 +1,6 @@
-"""The vectors in memory: exact while there are few, by their signs first when there are many."""
+"""The vectors in memory: compared exactly while there are few, and by their codes first when there
+are many.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 from recall_server.domain.search.ranking import best
 from recall_server.storage.index.vector_cache import EXACT_UP_TO, Floats, VectorCache, code, packed
 
-DIMENSIONS = 100  # not a multiple of 64: the signs are padded
+DIMENSIONS = 100  # This is not a multiple of 64, so the signs are padded.
 MANY = EXACT_UP_TO + 1_000
 
 
@@ -38,7 +40,7 @@ def change(i: int, vector: Floats, slot: int) -> dict[str, object]:
 def near(
     made: VectorCache, query: Floats, limit: int, without: Sequence[int] = ()
 ) -> dict[int, float]:
-    """What a search does with it."""
+    """Search as the server does, and return the best with their cosines."""
     allowed = ~np.isin(np.arange(2 * MANY), without)
     positions = made.candidates(query, limit, allowed)
     slots = made.codes.documents(positions).astype(np.int64)
@@ -64,7 +66,7 @@ def test_among_many_the_ten_nearest_are_found() -> None:
     rows = vectors(MANY)
     made = matrix(rows)
 
-    # Random directions are the hardest case: everything is equally far from everything.
+    # Random directions are the hardest case: every vector is equally far from every other.
     found = expected = 0
     for query in vectors(20, seed=9):
         truth = nearest_by_hand(rows, query, 10)
@@ -110,7 +112,7 @@ def test_a_vector_whose_document_is_another_now_is_found_by_that() -> None:
 
 
 class Interrupted(np.ndarray[tuple[int], np.dtype[np.bool_]]):
-    """Flags of which something is asked while something else happens."""
+    """Flags that call back when they are read."""
 
     meanwhile: Callable[[], object]
 
@@ -120,7 +122,7 @@ class Interrupted(np.ndarray[tuple[int], np.dtype[np.bool_]]):
 
 
 def test_a_search_in_a_thread_is_not_broken_by_what_is_taken_in_beside_it() -> None:
-    """Which documents are allowed was told before one of the vectors had another."""
+    """The flags of allowed documents were made before a vector moved to another document."""
     rows = vectors(300)
     made = matrix(rows)
     allowed = np.ones(400, np.bool_).view(Interrupted)

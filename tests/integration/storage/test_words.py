@@ -1,4 +1,4 @@
-"""What is held in memory of what search finds: what changed is read, and all of it is known."""
+"""The cache of the word index reads what changed, and is complete."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ async def remove(store: Store, item_id: str, text: str) -> None:
 
 
 async def told(store: Store, *terms: str) -> Told:
-    """How often each term stands in what is found, by the slots."""
+    """Return how often each term is in the findable items, by their slots."""
     async with store.transaction(ALICE, write=False) as tx:
         documents = await tx.words.documents(await tx.words.statistics(terms))
     slots = np.flatnonzero(documents.findable)
@@ -51,7 +51,7 @@ async def test_what_comes_later_is_read_behind_what_is_held(store: Store) -> Non
 async def test_what_was_taken_out_is_found_no_more_and_again_when_it_is_put_back(
     store: Store,
 ) -> None:
-    """By a store that holds it, and by one that never has."""
+    """A store that has it in its cache and a store without a cache both follow."""
     await enter(store, ALICE)
     await write(store, {"mem_1": "heron", "mem_2": "heron"})
     assert await told(store, "heron") == {"heron": {1: 1, 2: 1}}
@@ -109,7 +109,7 @@ async def allowed(store: Store, access_scope: AccessScope) -> Sequence[int]:
 async def test_what_is_in_reach_is_told_of_what_comes_later_too(
     store: Store,
 ) -> None:
-    """The control: without a limit all of it is."""
+    """The control: without a limit, every item is in the scope."""
     await enter(store, ALICE)
     limited = AccessScope(topics=frozenset({"work"}))
 

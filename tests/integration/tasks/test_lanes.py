@@ -1,4 +1,4 @@
-"""Slots of the worker: no tenant holds all of them, and pushes have slots of their own."""
+"""Slots of the worker: no tenant can hold all of them, and pushes have their own."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def store(application: Application, text: str, namespace: Namespace = ALIC
 
 
 class SlowForAlice(Scripted):
-    """Never comes to an end with what Alice says."""
+    """An extractor that never ends with a text of Alice."""
 
     async def extract(self, passage: Passage) -> Extraction:
         self.asked += 1
@@ -106,13 +106,13 @@ async def test_silent_receivers_of_pushes_hold_up_no_other_job_and_no_other_tena
         assert silent.connections <= application.settings.namespace_push_jobs
         async with application.store.transaction(ALICE, write=False) as tx:
             counts = await tx.jobs.counts()
-        assert counts["push", JobState.QUEUED] > 0  # the control: they wait for their turn
+        assert counts["push", JobState.QUEUED] > 0  # The control: these wait for their turn.
 
 
 async def pushed(
     application: Application, url: str, configs: int, namespace: Namespace = ALICE
 ) -> None:
-    """A task of which all is told to as many configs."""
+    """Make a task whose events all go to this many configurations."""
 
     async def configured(tx: Transaction, task: Task) -> None:
         for _ in range(configs):

@@ -1,4 +1,4 @@
-"""Push: every event arrives, in order, at the right place, or is given up with a reason."""
+"""Every event of a task arrives in order and at the right address, or is given up with a reason."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def events_of(tx: Transaction, task_id: str, after: int) -> Sequence[PushE
 
 @dataclass
 class Desk:
-    """The verbs, a worker, and a run that things happen to."""
+    """The services, a worker, and one task with events."""
 
     store: Store
     clock: Clock
@@ -64,7 +64,7 @@ class Desk:
         return self.audit.begin(namespace, "push_config", "test", None)
 
     async def start(self, namespace: Namespace = ALICE) -> None:
-        """The run, with its first event."""
+        """Store the task, with its first event."""
         status = Status(TaskState.SUBMITTED, NOON)
         request = Request(Mode.INGEST, "life")
         async with self.store.transaction(namespace) as tx:
@@ -74,7 +74,7 @@ class Desk:
             await tx.tasks.add(Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
 
     async def happen(self, state: TaskState = TaskState.WORKING, *, fail: bool = False) -> None:
-        """One more event; `fail` rolls it back."""
+        """Store one more event; `fail` rolls it back."""
         async with self.store.transaction(ALICE) as tx:
             task = await tx.tasks.locked(TASK)
             assert task is not None
@@ -93,7 +93,7 @@ class Desk:
         return [config.id for config in page.configs]
 
     async def drain(self, after: timedelta = timedelta()) -> None:
-        """Run jobs until none is due, `after` a while."""
+        """Run jobs until none is due, after the clock has moved by `after`."""
         self.clock.pass_(after)
         while await self.worker.run_once():
             pass
@@ -104,7 +104,7 @@ class Desk:
         return {state: number for (one, state), number in counts.items() if one == kind}
 
     async def buried(self) -> list[str]:
-        """The codes of what was given up."""
+        """Return the error codes of jobs that were given up."""
         async with self.store.transaction(ALICE, write=False) as tx:
             rows = await tx.bound.connection.fetch(
                 "SELECT error_code FROM operations WHERE state = 'failed'", {}
@@ -114,7 +114,7 @@ class Desk:
 
 @pytest.fixture
 async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk]]:
-    """Makes desks on the store of the test: as many as there are processes."""
+    """Return a function that makes desks on the store of the test, one for each process."""
     runtime = Runtime(clock, RandomBytes(), lambda: None, timedelta(minutes=3))
     webhook = Webhook(allowed=["127.0.0.0/8"], timeout_s=5)
 
@@ -153,7 +153,7 @@ async def desk(opened: Callable[..., Desk]) -> Desk:
 
 
 def told(receiver: Receiver) -> list[int]:
-    """The events that came in, by number."""
+    """Return the numbers of the events that arrived."""
     return [json.loads(request.body)["seq"] for request in receiver.requests]
 
 
@@ -221,7 +221,7 @@ async def test_token_and_credentials_are_sent_and_stand_nowhere_in_the_database(
 
 
 async def dumped(store: Store) -> str:
-    """Every row that could hold a secret, as it is kept."""
+    """Return every stored value that could hold a secret."""
     found = []
     async with store.transaction(ALICE, write=False) as tx:
         for table in ("push_configs", "operations", "tool_call_records"):
@@ -614,7 +614,7 @@ async def test_an_address_that_may_no_longer_be_reached_gets_nothing(desk: Desk)
     assert receiver.connections == 0
 
 
-async def test_each_event_that_left_the_house_is_in_the_book(desk: Desk) -> None:
+async def test_each_event_that_was_sent_is_in_the_audit_log(desk: Desk) -> None:
     async with Receiver() as receiver:
         await desk.configure(receiver.url, id="mine")
         await desk.happen()
@@ -622,13 +622,15 @@ async def test_each_event_that_left_the_house_is_in_the_book(desk: Desk) -> None
     newest = (await desk.audit.newest(ALICE, 1))[0]
 
     assert (newest.operation, newest.protocol, newest.counts) == ("push", "worker", {"seq": 2})
-    # Not the id of the configuration, which the caller has chosen.
+    # The record leaves out the id of the configuration, which the caller has chosen.
     assert newest.ids[1:] == (TASK,)
 
 
 @pytest.mark.parametrize("ends", ["config", "task", "event", "token", "nothing"])
 async def test_what_ends_while_the_name_is_looked_up_is_told_nothing(desk: Desk, ends: str) -> None:
-    """Name servers may be slow: long enough to erase the task, or to revoke the token."""
+    """A name server may be slow enough for the task to be erased or the token to be revoked
+    meanwhile.
+    """
 
     async def end() -> None:
         async with desk.store.transaction(ALICE, erasing=True) as tx:

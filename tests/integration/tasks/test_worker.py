@@ -1,4 +1,6 @@
-"""The worker: takes turns, waits out outages, gives up on poison, lets go when told to stop."""
+"""The worker: it serves tenants in turn, waits out outages, gives up on jobs that keep failing, and
+stops when told to.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -58,7 +60,7 @@ async def test_a_job_that_lost_its_worker_once_is_done_by_the_next(
 
 
 async def test_a_worker_finds_a_job_that_no_queue_tells_of(open_app: Open) -> None:
-    """It repairs the queues when it begins, and every minute from then on."""
+    """It repairs the queues when it starts, and every minute after that."""
     extractor = Scripted(**{"I like tea": TEA})
     async with open_app(extractor=extractor, worker_poll_s=0.05) as application:
         await enter(application)

@@ -1,4 +1,4 @@
-"""What happens in a namespace is told to its webhooks: once, in order, signed, and no more."""
+"""The webhooks of a namespace get its events once, in order and signed, and nothing else."""
 
 import asyncio
 import json
@@ -179,7 +179,7 @@ async def test_an_import_tells_what_is_believed_by_it(
 async def test_a_namespace_without_webhooks_pays_no_statement_for_them(
     serve: Serve, receiver: Receiver
 ) -> None:
-    """The control: with one, its events are kept and queued."""
+    """The control: with a webhook, its events are stored and queued."""
     async with serve(**allowing(receiver)) as running, running.http(await running.token()) as http:
         await store(running, http, "User: I live in Porto.")
         sent: list[str] = []
@@ -364,7 +364,7 @@ async def test_what_was_committed_is_told_although_the_process_ended_before(
     async with serve(**given) as running, running.http(await running.token()) as http:
         await register(http, receiver.url, "memory.added")
         await http.post("/v1/memories", json={"text": "User: I live in Porto."})
-        # Up to the delivery, and not with it.
+        # Run everything before the delivery.
         while not await _kept(running):
             assert await running.application.worker.run_once()
     assert receiver.requests == []

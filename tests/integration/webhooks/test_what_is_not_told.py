@@ -1,6 +1,4 @@
-"""What webhooks are never told: what was erased or forgotten meanwhile, and what is not for whoever
-registered them.
-"""
+"""A webhook never gets what was erased or forgotten meanwhile, or what its owner may not see."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -47,7 +45,7 @@ async def forget(http: httpx2.AsyncClient, memory_id: str) -> None:
 
 
 async def nothing(_: httpx2.AsyncClient, __: str) -> None:
-    """The control."""
+    """Do nothing: this is the control."""
 
 
 @pytest.mark.parametrize("act", [nothing, forget, erase])
@@ -173,7 +171,7 @@ async def test_another_namespace_has_none_of_it(serve: Serve, receiver: Receiver
 async def test_a_webhook_ends_with_the_token_that_registered_it(
     serve: Serve, receiver: Receiver, clock: Clock, way: str
 ) -> None:
-    """The control: what the operator has registered goes on."""
+    """The control: a webhook of the operator stays."""
     async with serve(**allowing(receiver)) as running:
         services = running.application.services
 

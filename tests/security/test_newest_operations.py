@@ -1,4 +1,4 @@
-"""Attempts on the doors that were added last, through one real server; each has a control."""
+"""Attacks on the operations that were added last, through one real server. Each has a control."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from recall_server.services.auth.access import TokenRequest
 from tests.support.conversation import drained
 from tests.support.server import Serve
 
-# Forms of addresses inside, and addresses with credentials.
+# Forms of private addresses, and addresses with credentials.
 INSIDE = (
     "https://[::1]/",
     "https://[::ffff:127.0.0.1]/",
@@ -34,7 +34,7 @@ INSIDE = (
     "https://1.1.1.1\\@127.0.0.1/",
 )
 AHEAD = "2099-01-01T00:00:00Z"
-# Folders that name no container beyond the caller's scope.
+# Folders that name no container in the caller's scope.
 FOLDERS = ("/srv/secret", "/srv/secret/", "C:\\srv\\secret", "../secret", "/srv//secret/.")
 
 
@@ -50,11 +50,11 @@ async def test_no_webhook_is_registered_for_an_address_inside(serve: Serve) -> N
     assert control.status_code in {200, 201}, control.text
 
 
-async def test_a_limited_token_learns_nothing_beyond_its_scope_from_the_newest_doors(
+async def test_a_limited_token_learns_nothing_beyond_its_scope_from_the_newest_operations(
     serve: Serve,
 ) -> None:
-    """Proposals, reviews, hooks by any form of `cwd`, relations, and changes. The control: the
-    token of the whole namespace sees all of it.
+    """It asks for proposals, reviews, relations and changes, and calls hooks with any form of
+    `cwd`. The control: the token of the whole namespace sees all of it.
     """
     async with serve(worker_jobs=0) as running:
         limits = AccessScope(containers=frozenset({"open"}))
@@ -116,7 +116,7 @@ async def _everything(http: httpx2.AsyncClient) -> str:
 
 @pytest.mark.parametrize("scope", sorted({*Scope} - {Scope.ADMIN}))
 async def test_metrics_tell_only_a_token_that_may_read_them(serve: Serve, scope: Scope) -> None:
-    """The control: the scope of metrics itself."""
+    """The control: a token with the scope of metrics gets them."""
     async with serve(worker_jobs=0) as running:
         wanted = TokenRequest(Rights(frozenset({scope})))
         async with running.http(await running.token(wanted=wanted)) as http:
