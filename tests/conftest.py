@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from hypothesis import settings
 
 pytest.register_assert_rewrite("tests.support")
 
@@ -41,6 +42,10 @@ __all__ = [
     "sqlite_templates",
     "store",
 ]
+
+# A busy machine takes longer than the deadline of an example.
+settings.register_profile("recall", deadline=None)
+settings.load_profile("recall")
 
 
 def pytest_report_header() -> str:

@@ -155,7 +155,7 @@ async def a_purge(application: Application, _: Clock) -> Operation:
         return ""
 
     # The job for files waits for the transactions of this test.
-    application.store.purge = nothing
+    application.store.purge = nothing  # type: ignore[method-assign]
     await erase_all(application)
     return application.worker.run_once
 

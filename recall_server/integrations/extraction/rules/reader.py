@@ -384,8 +384,8 @@ class _Reader:
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
-        order = self.language.starts("keep.order", clause.text)
-        order = order or self.language.has("keep.rules", about)
+        ordered = self.language.starts("keep.order", clause.text) is not None
+        order = ordered or self.language.has("keep.rules", about)
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
         return None if order else found, titles("about").sub("", heading)
