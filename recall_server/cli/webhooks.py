@@ -1,4 +1,4 @@
-"""`recall webhooks`: have a URL told of the events of a namespace."""
+"""`recall webhooks`: send the events of a namespace to a URL."""
 
 from typing import Annotated
 
@@ -56,15 +56,15 @@ def _row(row: Json) -> Json:
 @app.command(cls=NamespaceFirst)
 @asks(operations.webhooks.REMOVE_WEBHOOK)
 def remove(_: Json, *, webhook_id: Id) -> str:
-    """Remove a webhook: it is told nothing more."""
+    """Remove a webhook: it gets no more events."""
     return f"Removed {webhook_id}."
 
 
 @app.command("test", cls=NamespaceFirst)
 @with_target
 async def send_test(target: Target, *, webhook_id: Id, as_json: AsJson = False) -> None:
-    """Send a webhook an event without data; a dead one that takes it is told again. Exits with 1
-    where it does not take it.
+    """Send a webhook an event without data; a dead one that accepts it gets events again. Exits
+    with 1 if it does not accept it.
     """
     tested = await target.ask(operations.webhooks.TEST_WEBHOOK, webhook_id=webhook_id)
     answered = (

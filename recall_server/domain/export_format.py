@@ -154,7 +154,7 @@ class Extraction(_Strict):
 
 
 class Episode(_Strict):
-    """A text exactly as it was handed in, with its turns. `extraction` is null if nothing is left
+    """A text exactly as it was sent, with its turns. `extraction` is null if nothing is left
     to do, and `request_digest` is empty if words of it were erased.
     """
 

@@ -1,6 +1,6 @@
-"""Reads the new messages of the transcript that a coding agent writes; each is handed in once.
+"""Reads the new messages of the transcript that a coding agent writes; each is sent once.
 
-A file for each session keeps the position up to which its transcript was handed in. Each part is
+A file for each session keeps the position up to which its transcript was sent. Each part is
 noted there before it is sent, so that after a failure the same part is sent again under the same
 key, and is stored once.
 """
@@ -41,7 +41,7 @@ class Transcript:
     state: Path
 
     def parts(self) -> Iterator[Part]:
-        """Yield the parts that were not handed in yet, in order. A part counts as handed in when
+        """Yield the parts that were not sent yet, in order. A part counts as sent when
         the next one is requested.
         """
         start, until = self._kept()

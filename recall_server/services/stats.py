@@ -49,7 +49,7 @@ class ServerStats:
 
 # Growth is measured over the last days, or over the life of the database if that is shorter.
 GROWTH_DAYS = 7.0
-# Kinds of data that grow with the texts that are handed in.
+# Kinds of data that grow with the texts that are stored.
 OF_TEXTS = ("texts", "memories", "embeddings", "words", "jobs")
 
 

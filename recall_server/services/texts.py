@@ -1,4 +1,4 @@
-"""Lists, relabels and forgets texts as they were handed in."""
+"""Lists, relabels and forgets texts as they were sent."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,1 +1,3 @@
-"""Other people's clients of MCP and A2A, and suites, against our real server: `make interop`."""
+"""Clients of MCP and A2A by other people, and conformance suites, run against the real server:
+`make interop`.
+"""

@@ -1,4 +1,4 @@
-"""`python -m tests.interop`: all checks, or those of the suites named as arguments."""
+"""`python -m tests.interop`: all checks, or those of the suites that are named as arguments."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def main() -> int:
         print(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
         return 2
     logs.configure("error")
-    # The suites provoke what the SDK warns of.
+    # The suites do on purpose what the SDK warns of.
     logging.getLogger("mcp").setLevel(logging.ERROR)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="recall-interop-") as folder:

@@ -1,4 +1,4 @@
-"""@a2a-js/sdk: the JavaScript client of A2A, in each way of speaking that our card names."""
+"""@a2a-js/sdk, the JavaScript client of A2A, over each binding that our card names."""
 
 import json
 import shutil
@@ -11,16 +11,16 @@ from tests.interop.server import Server
 
 SCRIPT = Path(__file__).with_name("a2a_js.mjs")
 WITHIN_S = 90.0
-# Binding, revision of the protocol, and how many checks the script makes of it.
+# The binding, the revision of the protocol, and how many checks the script makes with them.
 WAYS = (("JSONRPC", "1.0", 14), ("HTTP+JSON", "1.0", 14), ("JSONRPC", "0.3", 13))
 
 
 async def check(node: Node, server: Server, report: Report) -> None:
-    # A module is looked for beside the script that imports it.
+    # A module is looked for next to the script that imports it.
     script = str(shutil.copy(SCRIPT, HOME))
     for binding, version, checks in WAYS:
         named = f"a2a-js {binding} {version}:"
-        # Each has a memory of its own: what one says would contradict what the next one does.
+        # Each has its own namespace, since the texts of one would contradict those of the next.
         token = await server.issued(f"js-{binding}-{version}".lower().translate(_PLAIN))
         made = 0
         with report.check(f"{named} all {checks} checks are made"):
@@ -36,7 +36,7 @@ _PLAIN = str.maketrans("+.", "--")
 
 
 def _told(ended: Ended, named: str, report: Report) -> int:
-    """Report what the script has said; how many checks that was."""
+    """Report what the script printed, and return how many checks that was."""
     lines = [json.loads(line) for line in ended.out.splitlines()]
     for line in lines:
         with report.check(f"{named} {line['check']}"):

@@ -1,6 +1,6 @@
-"""a2a-proof: sends what a contract says, and judges the answers by it, over both bindings.
+"""a2a-proof sends what a contract says, and judges the answers by it, over both bindings.
 
-It needs packages that we do not, so it has an environment of its own in `.interop/`.
+It needs packages that we do not need, so it has its own environment in `.interop/`.
 """
 
 import json
@@ -38,7 +38,7 @@ class ProofUnusable(Exception):
 
 @dataclass(frozen=True)
 class Verification:
-    """The installed program; `home` is its to write to."""
+    """The installed program. It may write to `home`."""
 
     program: Path
     home: Path
@@ -52,7 +52,7 @@ class Verification:
 
 
 def installed(home: Path) -> Verification:
-    """The program, installed unless these very versions are there already."""
+    """Install the program, unless these versions are there already, and return it."""
     place = HOME / "a2a-proof"
     stamp = place / "installed.txt"
     wanted = PINS.read_text()
@@ -130,7 +130,7 @@ async def _check_stranger(proof: Verification, server: Server, report: Report) -
 
 
 def _scenarios(ended: Ended) -> list[Json]:
-    """What it found, of every scenario."""
+    """Return what it found, for every scenario."""
     demand(ended.code in (0, 1), ended.err or ended.out)
     found: Json = json.loads(ended.out)
     card: Json = found["card"] or {"passed": True}

@@ -1,4 +1,4 @@
-"""A program in a process of its own, run to its end."""
+"""Run a program in its own process to its end."""
 
 import asyncio
 from asyncio.subprocess import DEVNULL, PIPE
@@ -19,7 +19,7 @@ class Ended:
 async def run(
     command: Sequence[str], environment: Mapping[str, str], cwd: Path, *, within_s: float
 ) -> Ended:
-    """Raises `TimeoutError` where it does not come to its end; then it is killed."""
+    """Run the program. Raises `TimeoutError` if it does not end; then it is killed."""
     child = await asyncio.create_subprocess_exec(
         *command, env=environment, cwd=cwd, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
     )

@@ -31,7 +31,7 @@ PINS = {
 AS_OF = "2026-11-24"
 WITHIN_S = 120.0
 INSTALL_S = 600.0
-# A client gives up on a server that is starting; the next look finds it.
+# A client gives up on a server that is starting, and finds it at the next look.
 LOOKS = 3
 RECALL = [sys.executable, "-m", "recall_server"]
 
@@ -56,10 +56,10 @@ AGENTS = (
 
 
 async def _lists(node: Node, agent: Agent) -> None:
-    """Whether a client shows our server as it should."""
+    """Check that a client shows our server as it should."""
     program, *arguments = agent.command
     for _ in range(LOOKS):
-        # Gemini CLI starts no server in a folder that it was not told to trust.
+        # Gemini CLI starts no server in a folder that it does not trust.
         trust = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
         ended = await node.run(program, *arguments, within_s=WITHIN_S, given=trust)
         said = ended.out + ended.err
@@ -102,7 +102,7 @@ async def check_http(node: Node, folder: Path, report: Report) -> None:
 
 
 async def _used(command: list[str], home: Path, given: dict[str, str]) -> str:
-    """Store a sentence and find it as a memory; how long everything took."""
+    """Store a sentence, find it as a memory, and return how long that took."""
     began = time.monotonic()
     environment = {**_kept(), "HOME": str(home), "RECALL_UNUSED_S": "1", **given}
     parameters = StdioServerParameters(command=command[0], args=command[1:], env=environment)
@@ -123,13 +123,13 @@ async def _used(command: list[str], home: Path, given: dict[str, str]) -> str:
 
 
 def _kept() -> dict[str, str]:
-    """Of this environment what a machine has: certificates and the like, and nothing of ours."""
+    """Return the variables that any machine has, such as certificates, and none of ours."""
     ours = ("RECALL_", "ANTHROPIC_", "OPENAI_", "XDG_", "PYTHON")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 async def check_first_use(folder: Path, report: Report) -> None:
-    """Of the wheel, as it is before it is on an index."""
+    """Check the wheel before it is on an index."""
     python = FOLDER / "uv" / "bin" / "python"
     built = folder / "wheel"
     with report.check("uv: installed, and the wheel built with it"):

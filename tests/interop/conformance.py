@@ -36,7 +36,7 @@ class Run:
 
     @property
     def baseline(self) -> list[str]:
-        """What may fail, as the suite takes it; without a file, nothing may."""
+        """Return what may fail, in the form of the suite. Without a file, nothing may fail."""
         kind = "" if self.target == OURS else f"-{self.target}".replace(" ", "-")
         file = BASELINES / f"baseline{kind}-{self.revision}.yml"
         return ["--expected-failures", str(file)] if file.exists() else []
@@ -107,13 +107,13 @@ async def _suite(node: Node, run: Run, results: Path) -> None:
 
 
 def _verdict(out: str) -> str:
-    """What the suite says of the baseline, which comes after its summary."""
+    """Return what the suite says about the baseline, which comes after its summary."""
     found = re.search(r"(Unexpected|Stale|Expected failures).*", out, re.DOTALL)
     return found[0] if found else out[-600:]
 
 
 def _successes(results: Path) -> Counter[str]:
-    """How many checks of each scenario succeeded: its folder is named for it and the time."""
+    """Count the successful checks of each scenario, whose folder has its name and the time."""
     counted: Counter[str] = Counter()
     for file in results.glob("server-*/checks.json"):
         scenario = re.sub(r"^server-|-\d{4}-\d\d-\d\dT[\d-]+Z$", "", file.parent.name)

@@ -1,7 +1,7 @@
 """The server that the conformance suite is written for: its tools, resources and prompts.
 
-It takes the place of our MCP server behind our middleware, so that the suite can test
-those. What each part must do is told by the suite's scenarios.
+It takes the place of our MCP server behind our middleware, so that the suite can test the
+middleware. The scenarios of the suite define what each part must do.
 """
 
 import warnings
@@ -53,9 +53,9 @@ _PROMPTS: dict[str, list[str]] = {
 
 
 def server() -> Server[Any]:
-    """A new one: its request states are sealed with a key of its own."""
+    """Make a new server, with its own key for request states."""
     with warnings.catch_warnings():
-        # The suite still asks the older era for the level of logs.
+        # The suite still sets the level of logs in the older version.
         warnings.simplefilter("ignore")
         made: Server[Any] = Server(
             "fixture",

@@ -1,4 +1,4 @@
-"""The fixture's tools that answer with questions, and with a result when those are answered."""
+"""The fixture's tools that ask questions, and return a result once those are answered."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ _ROOTS: Json = {"method": "roots/list", "params": {}}
 _NAME = {"user_name": _elicit("What is your name?", "name")}
 _CONFIRM = {"confirm": _elicit("Please confirm", "ok", "boolean")}
 
-# The rounds of each tool: what it asks in one round after the other.
+# The rounds of each tool: its questions, one round after the other.
 TOOLS: dict[str, list[Json]] = {
     "test_input_required_result_elicitation": [_NAME],
     "test_input_required_result_sampling": [
@@ -53,7 +53,7 @@ TOOLS: dict[str, list[Json]] = {
     ],
     "test_input_required_result_capabilities": [{**_NAME, "greeting": _sample("Greet me")}],
 }
-# These are asked and answered without anything to hold between the rounds.
+# These need no state between the rounds.
 _STATELESS = frozenset(
     f"test_input_required_result_{kind}"
     for kind in ("elicitation", "sampling", "list_roots", "capabilities")
@@ -81,8 +81,8 @@ def faces() -> list[Json]:
 
 
 def call(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-    """The next question, or the result. The state that comes back was sealed on its way out, and
-    has been checked: it is the number of the round that was asked.
+    """Return the next question, or the result. The state that comes back was sealed when it was
+    sent, and has been checked. It is the number of the round.
     """
     rounds = TOOLS[params.name]
     asked = int(params.request_state or 0)

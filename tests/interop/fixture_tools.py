@@ -1,4 +1,4 @@
-"""The fixture's tools that answer at once, and those that speak while they work."""
+"""The fixture's tools that answer at once, and those that send messages while they work."""
 
 import asyncio
 import warnings
@@ -54,7 +54,7 @@ _ANSWERS: dict[str, list[Any]] = {
     "test_x_mcp_header": [_DONE],
 }
 
-# The vocabulary that a server must hand on unchanged.
+# A server must pass on this vocabulary unchanged.
 _RICH_SCHEMA: Json = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -149,7 +149,7 @@ async def _speak(context: Context, name: str) -> CallToolResult:
     for step, words in enumerate(("started", "processing", "completed")):
         if "log" in name:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the suite still tests what is deprecated
+                warnings.simplefilter("ignore")  # The suite still tests this deprecated part.
                 await context.session.send_log_message(
                     "info", f"Tool execution {words}", related_request_id=context.request_id
                 )
@@ -160,8 +160,8 @@ async def _speak(context: Context, name: str) -> CallToolResult:
 
 
 async def _ask(context: Context, params: CallToolRequestParams) -> CallToolResult:
-    """Ask the client in the middle of the call, as the older era did. Without a session there is
-    no way to: the suite's four scenarios of it stand in the baseline.
+    """Ask the client in the middle of the call, as the older version did. This is impossible
+    without a session: the four scenarios of the suite for it are in the baseline.
     """
     given = params.arguments or {}
     with warnings.catch_warnings():

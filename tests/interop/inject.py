@@ -1,7 +1,7 @@
-"""The house in this process, with the bearer token added to whatever comes in.
+"""The application in this process, with the bearer token added to every request.
 
-The conformance suite cannot send a header of its own. Everything else reaches the house as it
-was sent, Host and Origin above all.
+The conformance suite cannot send its own header. The application gets everything else unchanged,
+above all Host and Origin.
 """
 
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ from recall_server.server import bound, listening
 
 
 class WithToken:
-    """An app whose every caller has shown the token."""
+    """An app that adds the token to each request."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -39,8 +39,8 @@ class WithToken:
 async def open_to_all(
     database: Path, instead: Server[Any] | None = None, *, streaming: bool = False
 ) -> AsyncIterator[str]:
-    """The address of the endpoint. `instead` takes the place of our own MCP server in it, and may
-    speak while it works where `streaming` is set, which we do not.
+    """Yield the address of the endpoint. `instead` replaces our MCP server. With `streaming` it may
+    send messages while it works, which ours does not.
     """
     settings = Settings(db_path=database, port=0, extractor="rules", log_level="error")
     async with open_application(settings) as built, working(built):
@@ -62,7 +62,7 @@ async def _token(built: Application) -> str:
 
 
 def _door(app: Any) -> McpServer:
-    """The MCP endpoint behind the middleware, as the composition root built them."""
+    """Build the MCP endpoint behind the middleware, as the composition root does."""
     while not hasattr(app, "routes"):
         app = app._app
     endpoints = [route.endpoint for route in app.routes if route.path == "/mcp"]

@@ -1,4 +1,4 @@
-"""The MCP Inspector's command line, in both protocol eras."""
+"""The MCP Inspector's command line, in both protocol versions."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ TEXT = "Interop notes: the {} inspector prefers lapsang souchong."
 
 @dataclass(frozen=True)
 class Inspector:
-    """The command line, pointed at the server in one era; `token` None: no header."""
+    """The command line for the server in one version. If `token` is None, it sends no header."""
 
     node: Node
     url: str
@@ -64,7 +64,7 @@ async def _check_tools(inspector: Inspector, report: Report) -> None:
         ended = await inspector.list_tools("--strict")
         listed = [tool["name"] for tool in _result(ended)["tools"]]
         demand(listed == TOOLS, f"it lists {listed}")
-        # Warnings of the schema check end with 0; they would break somebody's client all the same.
+        # Warnings of the schema check exit with 0, but would break a client all the same.
         demand("Issue:" not in ended.err, f"schemas are not portable: {ended.err}")
     with report.check(f"{named} store_memory"):
         demand(_data(await inspector.call("store_memory", text=text))["queued"], "not queued")
@@ -86,7 +86,7 @@ async def _check_strangers(inspector: Inspector, report: Report) -> None:
     for shown, token in (("no token", None), ("a wrong token", "rcl_wrong")):
         with report.check(f"{named} {shown} ends with auth_required"):
             stranger = Inspector(inspector.node, inspector.url, inspector.era, token)
-            # What it would do otherwise is open a browser.
+            # Otherwise it would open a browser.
             ended = await stranger.list_tools("--stored-auth-only")
             demand(ended.code == AUTH_NEEDED, f"exit code {ended.code}: {ended.err}")
             demand("auth_required" in ended.err, f"it says {ended.err}")

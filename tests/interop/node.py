@@ -16,12 +16,12 @@ PINS = {
     # The Inspector needs Node 22; this package carries the program itself.
     "node": "22.23.3",
     "@modelcontextprotocol/inspector": "2.12.0",
-    # The tag `latest` knows the older era only.
+    # The tag `latest` knows only the older version.
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "mcp-remote": "0.15.1",
     "@a2a-js/sdk": "1.3.0",
 }
-# What those depend on is taken as it was on this day, so that every run meets the same code.
+# Their dependencies are taken as they were on this day, so that every run has the same code.
 AS_OF = "2026-11-21"
 
 
@@ -31,13 +31,13 @@ class NodeUnusable(Exception):
 
 @dataclass(frozen=True)
 class Node:
-    """The installed programs; `home` is theirs to write to."""
+    """The installed programs. They may write to `home`."""
 
     programs: Path
     home: Path
 
     def environment(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
-        """For a child that must find our Node first, and none of the user's own settings."""
+        """Return an environment with our Node first in the path, and no settings of the user."""
         kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         return {**kept, "PATH": path, "HOME": str(self.home), "NO_COLOR": "1", **(given or {})}
@@ -49,7 +49,7 @@ class Node:
         within_s: float = 60.0,
         given: Mapping[str, str] | None = None,
     ) -> Ended:
-        """Run one of the programs to its end. Raises `TimeoutError` where it does not come."""
+        """Run one of the programs to its end. Raises `TimeoutError` if it does not end."""
         command = [str(self.programs / program), *arguments]
         return await child.run(command, self.environment(given), self.home, within_s=within_s)
 
@@ -57,7 +57,7 @@ class Node:
 def installed(
     home: Path, pins: Mapping[str, str] = PINS, folder: Path = HOME, as_of: str = AS_OF
 ) -> Node:
-    """The programs, installed into `folder` unless these very versions are there already. Raises
+    """Install the programs into `folder`, unless these versions are there already. Raises
     `NodeUnusable`.
     """
     stamp = folder / "installed.json"
@@ -65,10 +65,10 @@ def installed(
     if not stamp.exists() or stamp.read_text() != wanted:
         stamp.unlink(missing_ok=True)
         folder.mkdir(exist_ok=True)
-        # Without a file of its own here, npm would install into the nearest folder above.
+        # Without its own file here, npm would install into the nearest folder above.
         (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": pins}))
         _npm(folder, "install", f"--before={as_of}", "--no-package-lock")
-        # Some versions of npm leave out what a package does once it is there.
+        # Some versions of npm do not run the install scripts of a package that is there already.
         _npm(folder, "rebuild", *pins)
         stamp.write_text(wanted)
     return Node(folder / "node_modules" / ".bin", home)

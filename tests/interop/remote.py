@@ -1,4 +1,4 @@
-"""mcp-remote: the bridge by which clients that only speak stdio reach the server."""
+"""mcp-remote: a bridge for clients that only support stdio."""
 
 import os
 from typing import Any
@@ -50,7 +50,7 @@ async def _check_stranger(node: Node, server: Server, report: Report) -> None:
 
 
 def _bridge(node: Node, server: Server) -> StdioServerParameters:
-    # The secret goes through the environment: arguments are seen by every user of a machine.
+    # The secret is in the environment, since every user of a machine can see arguments.
     environment = node.environment(
         {
             "AUTH_HEADER": f"Bearer {server.token}",

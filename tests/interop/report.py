@@ -1,4 +1,4 @@
-"""What was checked and how it went: a line each, and their number at the end."""
+"""What was checked and how it went: one line for each check, and their number at the end."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Failed(Exception):
 
 
 class Report:
-    """Prints each result as it comes."""
+    """Print each result as it comes."""
 
     def __init__(self) -> None:
         self.passed = 0
@@ -21,7 +21,7 @@ class Report:
 
     @contextmanager
     def check(self, name: str) -> Iterator[None]:
-        """The block is one check; whatever it raises is its failure, and the next one is made."""
+        """Count the block as one check. Any error in it is its failure, and the next check runs."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # one broken client must not hide the others
@@ -33,13 +33,13 @@ class Report:
             print(f"ok {name}", flush=True)
 
     def close(self) -> int:
-        """Print the sum; the exit code of the run."""
+        """Print the sum, and return the exit code of the run."""
         print(f"{self.passed} passed, {self.failed} failed", flush=True)
         return 1 if self.failed else 0
 
 
 def demand(held: object, why: str) -> None:
-    """Raise `Failed` unless it held."""
+    """Raise `Failed` if the condition is false."""
     if not held:
         raise Failed(why)
 

@@ -1,4 +1,4 @@
-"""The real server: `recall serve` in a process of its own, on a free port and a fresh file."""
+"""The real server: `recall serve` in its own process, on a free port and a new file."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ STOP_S = 20.0
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers, and a token of one of its tenants."""
+    """A running server, and a token of one of its tenants."""
 
     url: str
     token: str
@@ -36,14 +36,14 @@ class Server:
         return self.url.removesuffix("/mcp")
 
     async def issued(self, namespace: str) -> str:
-        """A token of another tenant."""
+        """Return a token of another tenant."""
         return await _issued(namespace, self.database)
 
 
 @asynccontextmanager
 async def serving(folder: Path, **settings: str) -> AsyncIterator[Server]:
-    """The server with these settings, for as long as the block lasts; then it must end by itself
-    when told to.
+    """Run a server with these settings for the block. Afterwards it must end by itself when it is
+    told to.
     """
     database = folder / "interop.db"
     token = await _issued("interop", database)
@@ -71,8 +71,8 @@ async def _issued(namespace: str, database: Path) -> str:
 
 
 async def _recall(*arguments: str, **settings: str) -> Process:
-    # Settings of whoever runs this are not the server's. But for what push needs, which must
-    # reach receivers on this machine, the defaults are tested.
+    # The settings of the person who runs this do not apply. The defaults are tested, except for
+    # push, which must reach receivers on this machine.
     ours = {
         name: value
         for name, value in os.environ.items()
@@ -95,7 +95,7 @@ async def _address(child: Process) -> str:
 
 
 async def _drain(child: Process) -> None:
-    """Its log must be read, or it would wait for us."""
+    """Read its log, since it would wait otherwise."""
     assert child.stderr is not None
     while await child.stderr.read(65_536):
         pass

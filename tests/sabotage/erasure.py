@@ -44,7 +44,7 @@ BREAKAGES = (
     ),
     Breakage(
         "fence-of-erasure",
-        "that an erasure takes their jobs from those who have read what is gone",
+        "that an erasure stops jobs that have read the erased data",
         "query:fence_jobs",
         Text("""UPDATE operations SET due_at = :now
 WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
@@ -88,7 +88,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     ),
     Breakage(
         "old-backup-served",
-        "the look into the ledger before a database is served",
+        "the check of the ledger before a database is served",
         "recall_server.factories:ledger",
         Without("require"),
         (
@@ -115,7 +115,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     ),
     Breakage(
         "container-of-others",
-        "the limits of a token where it erases a container",
+        "the limits of a token that erases a container",
         "recall_server.services.erasure.erase:Erase.container",
         Without("whole"),
         (
@@ -124,7 +124,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     ),
     Breakage(
         "late-under-an-older-id",
-        "the look for what came since under an id that sorts before",
+        "the search for new rows with an id that sorts earlier",
         "recall_server.services.erasure.eraser:_Read.more",
         Forgets("count"),
         (
@@ -133,7 +133,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     ),
     Breakage(
         "relabelled-and-not-read",
-        "the look for rows that were relabelled since",
+        "the search for rows that were relabelled meanwhile",
         "recall_server.services.erasure.eraser:Named._read",
         Instead("relabelled", "set()"),
         (
@@ -176,7 +176,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     ),
     Breakage(
         "erased-merged",
-        "the look for erased text in what a model merges",
+        "the search for erased text in a merged text",
         "recall_server.services.tasks.consolidate:Consolidate._without_erased",
         Instead("find_erased", "set()"),
         (
@@ -243,7 +243,7 @@ RETURNING accessor"""),
     ),
     Breakage(
         "names-beside-texts",
-        "the erasure of names from what stands beside the texts",
+        "the erasure of names outside of the texts",
         "recall_server.services.erasure.verify:ErasureCheck._redact",
         Without("remove_details"),
         (
@@ -288,7 +288,7 @@ RETURNING accessor"""),
     ),
     Breakage(
         "shown-unread",
-        "that what a search shows is read where it is shown, whatever was read before",
+        "that a search reads again what it shows",
         "recall_server.services.search.search:finalize",
         Argument("replace", "items", None),
         (
@@ -297,7 +297,7 @@ RETURNING accessor"""),
     ),
     Breakage(
         "slots-given-again",
-        "that who holds vectors which were deleted is told",
+        "that a cache learns of deleted vectors",
         "recall_server.services.memory.embedding:Embedding.drop_others",
         Never("gone", "dropped_at_once"),
         (

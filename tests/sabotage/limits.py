@@ -16,7 +16,7 @@ from tests.sabotage.changes import (
 BREAKAGES = (
     Breakage(
         "what-repeats-is-free",
-        "that what can be taken back for ever ends at the quota",
+        "that undoing without end stops at the quota",
         "recall_server.storage.tables.memory_events:MemoryEvents.write",
         Without("take_quota"),
         (
@@ -25,7 +25,7 @@ BREAKAGES = (
     ),
     Breakage(
         "lost-jobs-wait",
-        "that the jobs of a process that is gone are taken up at once",
+        "that the jobs of a dead process are taken at once",
         "recall_server.worker:Worker.take_back",
         Body("return 0"),
         (
@@ -52,7 +52,7 @@ BREAKAGES = (
     ),
     Breakage(
         "gone-and-gone-on",
-        "that nobody goes on with a query whose caller has gone",
+        "that a query ends with its caller",
         "recall_server.storage.sqlite.connection:_Batch.over",
         Forgets("unwanted"),
         (
@@ -61,14 +61,14 @@ BREAKAGES = (
     ),
     Breakage(
         "snapshots-without-end",
-        "that a snapshot is let go when it has lasted too long",
+        "that a snapshot ends when it has lasted too long",
         "recall_server.storage.sqlite.driver:SqliteDriver.snapshot",
         Argument("call_later", 0, "86_400"),
         ("tests/faults/test_journal.py::test_a_snapshot_that_is_held_too_long_is_let_go[sqlite]",),
     ),
     Breakage(
         "standby-asked",
-        "that of several hosts the one that takes writes is asked",
+        "that the host that accepts writes is chosen",
         "recall_server.storage.postgres.driver:_WRITABLE",
         Entry("target_session_attrs", '"any"'),
         (
@@ -77,7 +77,7 @@ BREAKAGES = (
     ),
     Breakage(
         "cancelled-and-told-otherwise",
-        "that who is cancelled while a commit fails is cancelled",
+        "that a caller stays cancelled if its commit fails",
         "recall_server.storage.driver:run_uncancelled",
         OnlyIf("cancelled", code="task.exception() is None"),
         (
@@ -86,7 +86,7 @@ BREAKAGES = (
     ),
     Breakage(
         "stopped-and-told-otherwise",
-        "that who is cancelled on Postgres is cancelled, whatever psycopg makes of it",
+        "that a cancelled caller on Postgres stays cancelled, whatever psycopg raises",
         "recall_server.storage.driver:cancelled_as_such",
         Never("current_task"),
         (
@@ -95,7 +95,7 @@ BREAKAGES = (
     ),
     Breakage(
         "any-number-of-values",
-        "that a request of A2A has so many values",
+        "the limit of values in a request of A2A",
         "recall_server.api.a2a.errors:_check_size",
         Never("VALUES_MAX"),
         (
@@ -104,7 +104,7 @@ BREAKAGES = (
     ),
     Breakage(
         "kept-and-not-counted",
-        "that what a task keeps is counted",
+        "that the bytes of a task are counted",
         "recall_server.storage.tables.limits:bytes_of",
         Body("return 0"),
         (
@@ -130,7 +130,7 @@ BREAKAGES = (
     ),
     Breakage(
         "compared-with-all",
-        "that a claim is compared with so many memories",
+        "the limit of memories that a claim is compared with",
         "recall_server.storage.tables.memories:RELATED_MAX",
         Value("10**9"),
         (
@@ -148,7 +148,7 @@ BREAKAGES = (
     ),
     Breakage(
         "crowds-go-on",
-        "that one's crowd gives way to the single call of another",
+        "that a crowd of calls waits for the single call of another",
         "recall_server.storage.store:Store.transaction",
         Without("yield_to_others"),
         (
@@ -184,7 +184,7 @@ BREAKAGES = (
     ),
     Breakage(
         "background-work-ends",
-        "that background work goes on after an error that nobody expects",
+        "that background work continues after an unexpected error",
         "recall_server.services.supervision:Supervisor.keep",
         Body("await begin()"),
         ("tests/faults/test_supervision.py::test_work_is_begun_anew_until_it_returns[sqlite]",),

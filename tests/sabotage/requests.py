@@ -61,7 +61,7 @@ BREAKAGES = (
     ),
     Breakage(
         "labels-not-masked",
-        "that secrets in labels are written over",
+        "that secrets in labels are overwritten",
         "recall_server.services.memory.episodes:Redaction.labels",
         Instead("parts", "parts"),
         (
@@ -70,7 +70,7 @@ BREAKAGES = (
     ),
     Breakage(
         "orders-proposed",
-        "that what a model proposes gives no orders",
+        "that a proposal of a model is screened for orders",
         "recall_server.services.memory.passages:_valid",
         (Instead("orders", "[]"), Instead("suspicions", "()")),
         (
@@ -88,7 +88,7 @@ BREAKAGES = (
     ),
     Breakage(
         "output-as-it-is",
-        "that what acts or hides leaves as an escape",
+        "that characters that act or hide are escaped",
         "recall_server.api.presenters:compact",
         Unwrapped("plain_json"),
         ("tests/api/test_quarantine.py::test_what_leaves_is_exact_as_data_and_obeys_no_terminal",),
@@ -143,7 +143,7 @@ BREAKAGES = (
     ),
     Breakage(
         "handles-asked-for-without-end",
-        "that a server without a file handle to spare lets go of its event loop",
+        "that a server without a free file handle does not occupy its event loop",
         "recall_server.api.listener:Listener.accept",
         Without("_short", "errno"),
         (

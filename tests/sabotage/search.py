@@ -52,7 +52,7 @@ BREAKAGES = (
     ),
     Breakage(
         "hidden-stays-near",
-        "that what is hidden leaves the search by vectors",
+        "that the search by vectors leaves out hidden items",
         "recall_server.storage.index.words:WordIndex._hide",
         Without("send", "hide_documents"),
         (
@@ -61,7 +61,7 @@ BREAKAGES = (
     ),
     Breakage(
         "hidden-stays-counted",
-        "that what is hidden leaves the search by words",
+        "that the search by words leaves out hidden items",
         "recall_server.services.memory.indexing:hide",
         Without("hide"),
         (
@@ -70,7 +70,7 @@ BREAKAGES = (
     ),
     Breakage(
         "renewed-without-clearing",
-        "that an index is empty before it is made anew",
+        "that an index is emptied before it is built again",
         "recall_server.storage.index.words:WordIndex.begin_anew",
         Element("clear_terms"),
         (
@@ -79,7 +79,7 @@ BREAKAGES = (
     ),
     Breakage(
         "stale-never-renewed",
-        "that a server makes older indexes anew before it serves",
+        "that a server builds older indexes again before it serves",
         "recall_server.bootstrap:open_application",
         Without("indexing", "renew"),
         (
@@ -97,7 +97,7 @@ BREAKAGES = (
     ),
     Breakage(
         "evidence-of-what-is-not-shown",
-        "that evidence goes by the hits that are shown",
+        "that evidence is computed from the hits that are shown",
         "recall_server.services.search.recall:_finalized",
         Argument("evidence", 0, "candidates.best"),
         (
@@ -106,7 +106,7 @@ BREAKAGES = (
     ),
     Breakage(
         "speakers-are-words",
-        "the sign that tells who spoke from what was said",
+        "the sign that separates speakers from words",
         "recall_server.domain.text.terms:SPEAKER",
         Value('""'),
         (

@@ -43,7 +43,7 @@ BREAKAGES = (
     ),
     Breakage(
         "cursor-of-anybody",
-        "whose cursor it is",
+        "the owner of a cursor",
         "recall_server.services.cursors:Cursors.place",
         Forgets("digest"),
         (
@@ -61,7 +61,7 @@ BREAKAGES = (
     ),
     Breakage(
         "task-by-id-of-all",
-        "the namespace filter of a task that is asked for",
+        "the namespace filter of a single task",
         "query:run",
         Unfiltered("namespace"),
         (
@@ -131,7 +131,7 @@ BREAKAGES = (
     ),
     Breakage(
         "rooms-without-walls",
-        "that what is said in a container is compared with what is known there",
+        "that a statement is compared only within its container",
         "recall_server.services.memory.ingest:Ingest._store_memories",
         Unwrapped("inside"),
         (
@@ -182,7 +182,7 @@ BREAKAGES = (
     ),
     Breakage(
         "revoked-goes-on",
-        "that a token does nothing more once it was revoked, though its call was under way",
+        "that a running call of a revoked token does nothing more",
         "recall_server.storage.tables.audit:_head",
         Never("Unauthenticated"),
         (
@@ -201,7 +201,7 @@ BREAKAGES = (
     ),
     Breakage(
         "pushed-without-a-look",
-        "that a push looks at its token, its task and itself again before it leaves",
+        "that a push checks its token, its task and itself again before it is sent",
         "recall_server.services.tasks.push:Push._due",
         Body("return True"),
         (
@@ -210,7 +210,7 @@ BREAKAGES = (
     ),
     Breakage(
         "webhook-told-without-a-look",
-        "that a webhook, its event and its token are looked at again before it is told",
+        "that a webhook, its event and its token are checked again before the delivery",
         "recall_server.services.webhooks.delivery:Delivery._due",
         Body("return True"),
         (
@@ -246,7 +246,7 @@ BREAKAGES = (
     ),
     Breakage(
         "before-the-line-let-in",
-        "that no token made before a moment is let in",
+        "the not-before line of tokens",
         "recall_server.domain.permissions:TokenInfo.refusal",
         Never("TOO_OLD"),
         ("tests/security/test_tokens.py::test_no_token_made_before_the_line_is_let_in",),
@@ -263,7 +263,7 @@ BREAKAGES = (
     ),
     Breakage(
         "jwt-of-any-kind",
-        "that a JWT of another kind lets nobody in",
+        "that a JWT of another kind is refused",
         "recall_server.integrations.crypto.jwt:check",
         Never("_short"),
         ("tests/security/test_jwt.py::test_another_kind_of_token_of_the_issuer_is_none_of_these",),

@@ -44,7 +44,7 @@ BREAKAGES = (
     ),
     Breakage(
         "one-source-fills-the-answer",
-        "the share of an answer that is for others",
+        "the share of an answer that is kept for other sources",
         "recall_server.domain.search.ranking:others",
         Body("return 0"),
         (
@@ -62,7 +62,7 @@ BREAKAGES = (
     ),
     Breakage(
         "purged-but-not-restored",
-        "that what gave way to a lie holds again",
+        "that a memory superseded by a lie is active again",
         "recall_server.services.erasure.purge_source:Sources._take_back",
         Without("believe"),
         (

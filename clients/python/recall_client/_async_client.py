@@ -719,7 +719,7 @@ class AsyncRecallClient:
     async def add_webhook(
         self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
     ) -> NewWebhook:
-        """Register a URL that is told of events of the namespace, of these kinds or all."""
+        """Register a URL that gets events of the namespace, of these kinds or all."""
         return await self._ask(
             NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text
         )
@@ -729,11 +729,11 @@ class AsyncRecallClient:
         return await self._ask(Webhooks, "list_webhooks")
 
     async def remove_webhook(self, webhook_id: str) -> WebhookRemoved:
-        """Remove a webhook: it is told nothing more."""
+        """Remove a webhook: it gets no more events."""
         return await self._ask(WebhookRemoved, "remove_webhook", webhook_id=webhook_id)
 
     async def test_webhook(self, webhook_id: str) -> WebhookTested:
-        """Send an event without data; a dead webhook that accepts it is told of events again."""
+        """Send an event without data; a dead webhook that accepts it gets events again."""
         return await self._ask(WebhookTested, "test_webhook", webhook_id=webhook_id)
 
     # Tokens

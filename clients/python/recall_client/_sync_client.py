@@ -712,7 +712,7 @@ class RecallClient:
     def add_webhook(
         self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
     ) -> NewWebhook:
-        """Register a URL that is told of events of the namespace, of these kinds or all."""
+        """Register a URL that gets events of the namespace, of these kinds or all."""
         return self._ask(NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text)
 
     def list_webhooks(self) -> Webhooks:
@@ -720,11 +720,11 @@ class RecallClient:
         return self._ask(Webhooks, "list_webhooks")
 
     def remove_webhook(self, webhook_id: str) -> WebhookRemoved:
-        """Remove a webhook: it is told nothing more."""
+        """Remove a webhook: it gets no more events."""
         return self._ask(WebhookRemoved, "remove_webhook", webhook_id=webhook_id)
 
     def test_webhook(self, webhook_id: str) -> WebhookTested:
-        """Send an event without data; a dead webhook that accepts it is told of events again."""
+        """Send an event without data; a dead webhook that accepts it gets events again."""
         return self._ask(WebhookTested, "test_webhook", webhook_id=webhook_id)
 
     # Tokens

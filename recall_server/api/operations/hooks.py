@@ -62,7 +62,7 @@ class AnswerHook(Arguments):
     session_id: str = ""
     cwd: str = Field("", description="the folder; its name is the container")
     prompt: str = Field("", description="what the memory is asked for")
-    messages: list[Message] = Field([], description="what is handed in, [{role, content, at?}]")
+    messages: list[Message] = Field([], description="what was said, [{role, content, at?}]")
     idempotency_key: str = ""
 
     def container(self) -> str:

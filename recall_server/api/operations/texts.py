@@ -115,7 +115,7 @@ def _page(found: TextPage, _: ListTexts) -> Json:
 LIST_TEXTS = Operation(
     "list_texts",
     Scope.READ,
-    "List texts as they were handed in, what was said last first.",
+    "List texts as they were sent, latest first by when they were said.",
     ListTexts,
     list_page,
     _page,
@@ -123,7 +123,7 @@ LIST_TEXTS = Operation(
     http=(Http("GET", "/v1/texts"), Http("GET", "/api/v1/episodes", arguments=GetEpisodes)),
     mcp=Mcp(
         "List texts",
-        "List texts as they were handed in, what was said last first.",
+        "List texts as they were sent, latest first by when they were said.",
         toolset=ENGRAM,
         aliases={"get_episodes": GetEpisodes},
         idempotent=True,

@@ -84,7 +84,7 @@ LIST_WEBHOOKS = Operation(
 REMOVE_WEBHOOK = Operation(
     "remove_webhook",
     Scope.WEBHOOKS,
-    "Remove a webhook: it is told nothing more.",
+    "Remove a webhook: it gets no more events.",
     OneWebhook,
     remove,
     returns=("removed",),
@@ -95,7 +95,7 @@ REMOVE_WEBHOOK = Operation(
 TEST_WEBHOOK = Operation(
     "test_webhook",
     Scope.WEBHOOKS,
-    "Send a webhook an event without data; a dead one that takes it is told again.",
+    "Send a webhook an event without data; a dead one that accepts it gets events again.",
     OneWebhook,
     test,
     lambda tested, _: presenters.tested_webhook(tested),

@@ -25,7 +25,7 @@ from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
 from recall_server.domain.text.dates import Period, affinity
 
 DAY_S = 86_400
-# Conversations are handed in months later: on a scale of days, all of one would be equally old.
+# Conversations are stored months later: on a scale of days, all of one would be equally old.
 FRESH_DAYS = 30
 # The share of its keyword score that a turn adds to the turns before and after it, as an answer is
 # often next to its question.
@@ -216,7 +216,7 @@ def _rrf(evidence: Evidence) -> Values:
 
 def _recency(evidence: Evidence) -> Values:
     """Return 1 for what was just said, a half after `FRESH_DAYS`; the time when it was said counts,
-    not when it was handed in, and accesses do not. The mode `recall` has its own formula: time
+    not when it was stored, and accesses do not. The mode `recall` has its own formula: time
     counts from the recording, and each access makes an item fade more slowly.
     """
     columns, now = evidence.columns, evidence.now.timestamp()

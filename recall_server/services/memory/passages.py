@@ -18,7 +18,7 @@ from recall_server.storage.store import Transaction
 
 # Extractors promise `candidates_max`; a short passage may still give this many.
 CANDIDATES_MIN = 20
-# The name in `extractor` of a memory that is a text as it was handed in.
+# The name in `extractor` of a memory that is a text as it was sent.
 VERBATIM = "verbatim"
 TEXT_CHARS_MAX = 2_000
 WORDS_CHARS_MAX = 500

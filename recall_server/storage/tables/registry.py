@@ -327,7 +327,7 @@ TABLES = (
     ),
     Table(
         "episodes",
-        "a text as it was handed in, with its labels",
+        "a text as it was sent, with its labels",
         goes_with=((Part.EPISODE, "id"),),
         redacted=_words("text content_hash idempotency_key request_digest"),
         labels=_words(

@@ -1,8 +1,8 @@
-"""Other people's frameworks, each in an environment of its own, against a real server:
-`make interop-frameworks`, or with SUITES="langgraph mem0" some of them.
+"""Frameworks by other people, each in its own environment, against a real server: `make
+interop-frameworks`, or with SUITES="langgraph mem0" some of them.
 
-A suite is a program in this folder that ends with 0 where all held. It knows the server by
-RECALL_URL and RECALL_TOKEN.
+A suite is a program in this folder that exits with 0 if all checks held. RECALL_URL and
+RECALL_TOKEN name the server for it.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from tests.interop.server import Server, serving
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CLIENT = ROOT / "clients" / "python"
-# Kept between runs, since some take a minute to install.
+# These are kept between runs, since some take a minute to install.
 ENVIRONMENTS = ROOT / ".venv-frameworks"
 INSTALL_S = 600.0
 SUITE_S = 300.0
-# None of them tells its makers that it ran.
+# None of them reports to its makers that it ran.
 SILENT = {
     "MEM0_TELEMETRY": "False",
     "CREWAI_DISABLE_TELEMETRY": "true",
@@ -35,7 +35,7 @@ SILENT = {
 
 @dataclass(frozen=True)
 class Suite:
-    """A program, and what has to be installed for it; `client`: with which extra of ours."""
+    """A program and its requirements; `client` is the extra of our client that it needs."""
 
     program: str
     requirements: tuple[str, ...]
@@ -53,7 +53,7 @@ SUITES = {
 
 
 async def installed(name: str, suite: Suite) -> Path:
-    """The Python of the environment of a suite."""
+    """Return the Python of the environment of a suite."""
     folder = ENVIRONMENTS / name
     python = folder / "bin" / "python"
     wanted = [*suite.requirements]
@@ -64,7 +64,7 @@ async def installed(name: str, suite: Suite) -> Path:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = await run([*pip, *wanted], os.environ, ROOT, within_s=INSTALL_S)
     demand(done.code == 0, f"pip ended with {done.code}: {done.err[-500:]}")
-    if suite.client is not None:  # the same version may have changed
+    if suite.client is not None:  # The same version may have changed.
         again = [*pip, "--force-reinstall", "--no-deps", str(CLIENT)]
         done = await run(again, os.environ, ROOT, within_s=INSTALL_S)
         demand(done.code == 0, f"pip ended with {done.code}: {done.err[-500:]}")
@@ -85,7 +85,7 @@ async def check(name: str, suite: Suite, server: Server, report: Report) -> None
                 within_s=SUITE_S,
             )
         print(done.out, end="", flush=True)
-        # The report shows the beginning, and a traceback ends with what is the matter.
+        # The report shows the beginning, and the reason is at the end of a traceback.
         demand(done.code == 0, done.err[-500:])
 
 

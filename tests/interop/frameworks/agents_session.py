@@ -1,5 +1,5 @@
-"""The session of the OpenAI Agents SDK on SQLite and ours are asked the same, and answer the same;
-and its runner goes on with a conversation.
+"""The session of the OpenAI Agents SDK on SQLite and ours get the same calls and give the same
+answers, and its runner continues a conversation.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def both_agree(client: AsyncRecallClient) -> None:
 
 
 class Counting(Model):
-    """Answers with how many items it was given."""
+    """A model that answers with the number of items that it got."""
 
     async def get_response(self, *given: Any, **named: Any) -> ModelResponse:
         items: Any = named["input"] if "input" in named else given[1]
@@ -64,7 +64,7 @@ async def a_runner_goes_on(client: AsyncRecallClient) -> None:
     first = await Runner.run(
         agent, "I live in Rome.", session=RecallSession("run", client), run_config=config
     )
-    # Another object, as in another process.
+    # This is another object, as in another process.
     session = RecallSession("run", client)
     second = await Runner.run(agent, "And you?", session=session, run_config=config)
     assert (first.final_output, second.final_output) == ("1 items", "3 items")

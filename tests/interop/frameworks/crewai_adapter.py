@@ -1,4 +1,4 @@
-"""CrewAI's MCP adapter against our server: each tool as an agent of a crew calls it."""
+"""CrewAI's MCP adapter with our server: each tool, as an agent of a crew calls it."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def data(answer: str) -> Any:
 with MCPServerAdapter(SERVER) as listed:
     tools = {tool.name: tool for tool in listed}
     assert {"store_memory", "search_memories", "inspect_memories", "delete_memory"} <= set(tools)
-    # It gives None for what is not given.
+    # The adapter sends None for arguments that are not given.
     stored = data(tools["store_memory"].run(text="Ana: I moved from Porto to Lisbon."))
     assert stored["queued"], stored
     until = time.monotonic() + WITHIN_S

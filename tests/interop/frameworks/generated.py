@@ -1,6 +1,4 @@
-"""openapi-python-client makes a client of /openapi.json, and that client stores, finds, lists and
-forgets.
-"""
+"""openapi-python-client makes a client of /openapi.json that stores, finds, lists and forgets."""
 
 import importlib
 import os
@@ -14,7 +12,7 @@ URL, TOKEN = os.environ["RECALL_URL"], os.environ["RECALL_TOKEN"]
 
 
 def made() -> None:
-    """The client, in this folder."""
+    """Return the client, made in this folder."""
     program = Path(sys.executable).parent / "openapi-python-client"
     done = subprocess.run(
         [str(program), "generate", "--url", f"{URL}/openapi.json", "--output-path", "made"],
@@ -24,7 +22,7 @@ def made() -> None:
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-2_000:]
-    # An export is a file of lines, for which it has no form.
+    # An export is a file of lines, which it cannot describe.
     assert said.count("WARNING") == said.count("application/x-ndjson)") == 1, said[-2_000:]
     sys.path.insert(0, str(Path("made").resolve()))
 

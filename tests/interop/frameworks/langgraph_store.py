@@ -1,4 +1,4 @@
-"""LangGraph's own store in memory and ours are asked the same, and answer the same."""
+"""LangGraph's own store in memory and ours get the same calls and give the same answers."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def both_agree(theirs: BaseStore, ours: BaseStore) -> None:
         store.put(USERS[2], "same too", {"n": 1})
         store.put(USERS[2], "counter", {"n": 1})
         store.put(USERS[2], "counter", {"n": 2})
-    # Theirs lists each namespace that was asked for, so only those that there are.
+    # Theirs lists each namespace that was asked for, so the test keeps only existing ones.
     for namespace in USERS:
         for key in ("prefs", "other key/ü", "same too", "counter", "never"):
             assert shown(ours.get(namespace, key)) == shown(theirs.get(namespace, key))

@@ -1,4 +1,4 @@
-"""mcp-use against our server: its session, and its tools as LangChain has them."""
+"""mcp-use with our server: its session, and its tools as LangChain has them."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def main() -> None:
         stored = await session.call_tool("store_memory", told)
         assert not stored.isError, stored
         tools = {tool.name: tool for tool in await LangChainAdapter().create_tools(client)}
-        # It gives None for what is not given.
+        # It sends None for arguments that are not given.
         again = data(await tools["store_memory"].ainvoke({"text": "Ana: I like jam."}))
         assert again["queued"], again
         until = time.monotonic() + WITHIN_S

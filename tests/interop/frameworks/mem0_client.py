@@ -1,4 +1,4 @@
-"""mem0's own client, with and without an event loop, against the routes of mem0 of our server."""
+"""mem0's own client, with and without an event loop, uses the mem0 routes of our server."""
 
 import asyncio
 import os
