@@ -404,10 +404,10 @@ def test_a_token_of_any_size_is_refused_in_no_time() -> None:
     big = base64url_encode(b"x" * 5_000_000).decode()
     deep = base64url_encode(b"[" * 100_000).decode()
     for token in (f"{big}.{big}.{big}", f"{deep}.{deep}.eA", "." * 5_000_000):
-        begun = time.perf_counter()
+        begun = time.thread_time()
         with pytest.raises(NotValid):
             read(token)
-        assert time.perf_counter() - begun < 0.05
+        assert time.thread_time() - begun < 0.25
 
 
 async def test_a_token_can_be_revoked_by_its_name(corp: Provider, trusting: Trusting) -> None:
