@@ -176,7 +176,7 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
             seconds = loop.time() - began
         await remember(built, TEXT)
 
-    assert seconds < 3
+    assert seconds < WITHIN_S
 
 
 async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
