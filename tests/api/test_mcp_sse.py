@@ -143,7 +143,7 @@ async def test_a_stream_ends_with_its_token_and_no_other_one_does(serve: Serve) 
         ]
         place, other = await anext(ending), await anext(going)
         await running.revoke(info)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(WITHIN_S):
             left = [one async for one in ending]
         refused = await revoked.post(place, json=call("whoami"))
         taken = await kept.post(other, json=call("whoami"))

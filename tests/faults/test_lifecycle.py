@@ -17,7 +17,7 @@ from tests.support.stored import ALICE, opened, select
 
 TEXT = "User: I live in Lisbon."
 KEY = "key"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 async def stored(call: Caller) -> bool:

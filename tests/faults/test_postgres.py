@@ -105,22 +105,18 @@ async def test_a_network_that_swallows_everything_holds_nobody_for_long(
     """
     assert connection.ANSWER_S <= 15
     monkeypatch.setattr(connection, "ANSWER_S", 1.0)
-    loop = asyncio.get_running_loop()
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
         await remember(built, TEXT, key="before")
         between.vanish()
-        began = loop.time()
         async with asyncio.timeout(WITHIN_S):
             with pytest.raises(DatabaseUnavailable):
                 await remember(built, "I like tea.", key="during")
-        seconds = loop.time() - began
         between.return_()
         await _answers(built)
         await remember(built, "I like tea.", key="during")
         kept = await texts(built)
 
-    assert seconds < 10
     assert kept == [TEXT, "I like tea."]
 
 
@@ -180,7 +176,7 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
             seconds = loop.time() - began
         await remember(built, TEXT)
 
-    assert seconds < 3
+    assert seconds < WITHIN_S
 
 
 async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(

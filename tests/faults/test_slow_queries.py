@@ -17,7 +17,7 @@ ENDLESS = (
     "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n FROM numbers)"
     " SELECT count(*) AS total FROM numbers"
 )
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 # More than the readers of SQLite, or the connections of one namespace.
 MANY = 8
 

@@ -23,7 +23,7 @@ DEPLOY = ROOT / "docs" / "operate" / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = ("server", "worker")
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 def known() -> set[str]:

@@ -15,7 +15,7 @@ from tests.support.application import Open
 from tests.support.engines import on_sqlite
 from tests.support.processes import Database, Process, until
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])

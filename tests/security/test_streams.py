@@ -90,7 +90,7 @@ async def test_a_stream_ends_when_its_token_is_revoked_by_another_process(
             for one in began:
                 await one.wait()
         await recall(database, "tokens", "revoke", tokens[0]["accessor"])
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(WITHIN_S):
             events = await listening[0]
         with pytest.raises(Exception, match="401"):
             await revoked.get_task(GetTaskRequest(id="task_x"))

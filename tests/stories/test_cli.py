@@ -13,7 +13,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.domain.errors import ModelKeyRejected
 from recall_server.domain.model_key import Role
 from tests.support.application import settings_for
-from tests.support.cli import Said, recall, refused, spawned
+from tests.support.cli import WITHIN_S, Said, recall, refused, spawned
 from tests.support.processes import Server, calling
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -397,7 +397,7 @@ async def test_one_server_to_a_file_and_it_stops_when_told_to(tmp_path: Path) ->
     refused(second, "DATABASE_UNUSABLE", file)
     assert beside.code == 0  # Other commands may read meanwhile.
     assert code == 0, log
-    assert seconds < DRAIN_S + 3
+    assert seconds < WITHIN_S
     assert "Traceback" not in log
     assert after.code == 0
 

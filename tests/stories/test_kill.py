@@ -17,7 +17,7 @@ KILLS = at_full_length(10, otherwise=2)
 CALLERS = 8
 # After this time, another worker takes the jobs of a killed server.
 LEASE_S = 3
-DRAINED_S = 90.0
+DRAINED_S = 180.0
 
 
 class Story:

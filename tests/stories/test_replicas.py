@@ -23,7 +23,7 @@ from tests.support.stored import ALICE, applied, done, fact, opened, select
 
 STORES = 100
 REPLICAS = 8
-DRAINED_S = 60.0
+DRAINED_S = 180.0
 
 
 @pytest.mark.slow

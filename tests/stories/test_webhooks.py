@@ -18,7 +18,7 @@ from tests.support.processes import Server, free_port, new_token, until
 from tests.support.receivers import Receiver, loopback
 from tests.support.webhooks import SECRET_KEY
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 def script() -> str:

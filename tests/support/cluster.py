@@ -19,7 +19,7 @@ from tests.support.engines import folder_of_postgres
 from tests.support.processes import until
 from tests.support.runtime import NOON
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 # So long that a `late` standby shows nothing that a test does.
 LATE = "10min"
 

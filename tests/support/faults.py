@@ -44,7 +44,7 @@ async def held(database: Path | str) -> AsyncIterator[None]:
         await other.rollback()
 
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 def terminate(url: str) -> int:

@@ -311,7 +311,7 @@ class Pauses:
         return sum(self.slept)
 
 
-REACHED_S = 20.0
+REACHED_S = 60.0
 
 
 class Gate(HashEmbedder):

@@ -18,9 +18,9 @@ import httpx2
 from tests.support.engines import KEY_FILE
 from tests.support.forked import forked
 
-START_S = 60.0
-STOP_S = 60.0
-CALL_S = 60.0
+START_S = 180.0
+STOP_S = 180.0
+CALL_S = 180.0
 POLL_S = 0.02
 EPHEMERAL = 32_768  # the first port that Linux gives to outgoing connections
 

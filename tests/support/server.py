@@ -21,7 +21,7 @@ from recall_server.server import bound, listening
 from recall_server.services.auth.access import TokenRequest
 from tests.support.application import Open
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 Json = dict[str, Any]

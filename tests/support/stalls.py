@@ -75,6 +75,7 @@ class Watch:
 async def watched() -> AsyncIterator[Watch]:
     """Watch the loop of the caller for as long as the block lasts."""
     # Objects that the test has made so far are not garbage of the server: see `server.serve`.
+    # They stay so: else the collector would look at all that the run has imported, again and again.
     gc.collect()
     gc.freeze()
     switch = sys.getswitchinterval()
@@ -93,7 +94,6 @@ async def watched() -> AsyncIterator[Watch]:
         watch.end()
         looking.join()
         sys.setswitchinterval(switch)
-        gc.unfreeze()
 
 
 def readers_of_certificates(monkeypatch: pytest.MonkeyPatch) -> set[int]:

@@ -22,7 +22,7 @@ from recall_server.local.presence import address_of
 from tests.support.mcp_clients import LEGACY
 from tests.support.processes import START_S, environment, new_token, until
 
-ENDED_S = 20.0
+ENDED_S = 60.0
 
 
 @dataclass(frozen=True)

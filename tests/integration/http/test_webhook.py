@@ -22,6 +22,7 @@ from recall_server.domain.errors import Invalid, PushFailed, PushUrlRefused
 from recall_server.integrations.webhook import Answer, Exempt, Resolver, Webhook, is_public
 from tests.support.models import Manner, Reply
 from tests.support.receivers import OK, Receiver, loopback
+from tests.support.server import WITHIN_S
 from tests.support.stalls import readers_of_certificates
 
 PUBLIC = ["93.184.216.34", "1.1.1.1", "172.15.0.1", "100.63.255.255", "2606:4700::1111"]
@@ -402,7 +403,7 @@ async def test_a_receiver_that_is_too_slow_is_left(manner: Manner) -> None:
         webhook(None, "127.0.0.0/8", timeout_s=0.3) as hook,
     ):
         assert (await hook.post(receiver.url, b"{}", {})).status == 204
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WITHIN_S):
             with pytest.raises(PushFailed, match="in time"):
                 await hook.post(receiver.url, b"{}", {})
 
@@ -412,7 +413,7 @@ async def test_a_resolver_that_is_too_slow_is_left() -> None:
         await asyncio.Event().wait()
         return []
 
-    async with webhook(stuck, timeout_s=0.05) as hook, asyncio.timeout(5):
+    async with webhook(stuck, timeout_s=0.05) as hook, asyncio.timeout(WITHIN_S):
         with pytest.raises(PushUrlRefused):
             await hook.check_url("https://hooks.test/")
         with pytest.raises(PushFailed, match="in time"):
@@ -422,7 +423,7 @@ async def test_a_resolver_that_is_too_slow_is_left() -> None:
 async def test_an_answer_without_end_is_not_read() -> None:
     endless = Reply(status=200, body=b"x" * 20_000_000)
     async with Receiver(endless) as receiver, webhook(None, "127.0.0.0/8") as hook:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(WITHIN_S):
             assert (await hook.post(receiver.url, b"{}", {})).status == 200
 
 
@@ -520,7 +521,7 @@ async def test_names_are_looked_up_though_all_threads_of_the_process_are_busy() 
     held = asyncio.get_running_loop().run_in_executor(None, done.wait)
     async with webhook(None, "localhost", timeout_s=5) as hook:
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(WITHIN_S):
                 await hook.check_url("http://localhost:9/")
         finally:
             done.set()
