@@ -29,7 +29,6 @@ class Kind(StrEnum):
     STEPS = "steps"
     HEADING = "heading"
     SENDER = "sender"
-    DATE = "date"
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,8 @@ _PAIR = re.compile(
 )
 # Shorter sentences after a pair are further values: "Allergies: penicillin. Latex."
 _PROSE_WORDS_MIN = 4
-_HEADS = ("senders", "subjects", "dates", "ignored")
+_SUBJECTS = ("definite", "first", "we")
+_HEADS = ("senders", "subjects", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
@@ -80,7 +80,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
             continue
         if fenced or _QUOTE.match(line) or _RULE.match(line):
             continue
-        found = _of_line(text, first, last) if line.strip() else None
+        found = _of_line(line, first, last) if line.strip() else None
         if found is None and line.strip():
             prose.append((first, last))
             continue
@@ -97,13 +97,6 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         elif found.end > found.start:
             yield found
     yield from _paragraph(text, prose, table)
-
-
-def _in_head(text: str, first: int, last: int) -> bool:
-    """Return whether the line before or after is one of the head of a mail too."""
-    before = text.rfind("\n", 0, max(first - 1, 0)) + 1
-    heads = (_HEADER.match(text, at) for at in (before, last + 1) if at != first)
-    return any(head and titles(one).fullmatch(head["name"]) for head in heads for one in _HEADS)
 
 
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:
@@ -126,9 +119,8 @@ def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         start = stop + 1
 
 
-def _of_line(text: str, first: int, last: int) -> Piece | None:
+def _of_line(line: str, first: int, last: int) -> Piece | None:
     """Return the piece that a line is by its form; None for prose."""
-    line = text[first:last]
     mark = _MARK.match(line)
     if mark:
         return Piece(first + mark.end(), last, Kind.HEADING, level=len(mark["hashes"]))
@@ -139,9 +131,9 @@ def _of_line(text: str, first: int, last: int) -> Piece | None:
         )
     header = _HEADER.match(line)
     role = next((one for one in _HEADS if header and titles(one).fullmatch(header["name"])), None)
-    if header and role and (role != "dates" or _in_head(text, first, last)):
+    if header and role:
         at = first + header.start("value")
-        kind = {"senders": Kind.SENDER, "dates": Kind.DATE}.get(role, Kind.HEADING)
+        kind = Kind.SENDER if role == "senders" else Kind.HEADING
         end = at if role == "ignored" else last
         return Piece(at, end, kind, level=int(role == "subjects"))
     bullet = _BULLET.match(line)
@@ -161,12 +153,6 @@ def _of_line(text: str, first: int, last: int) -> Piece | None:
     if bullet or rest.startswith("|"):
         return Piece(first + at, first + at + len(rest), Kind.ITEM, number=number)
     return None
-
-
-def is_plain_pair(text: str, piece: Piece) -> bool:
-    """Return whether a piece is a `Key: value` line without the mark of a list item."""
-    before = text[: piece.start].rpartition("\n")[2]
-    return piece.kind is Kind.PAIR and not before.strip()
 
 
 def key_and_value(text: str) -> tuple[str, str]:
@@ -236,9 +222,8 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
     ):
         return bool(text[end : end + 3].strip())
     clock = words[:-1] and words[-2] in ("um", "gegen")
-    after = text[end : end + 12].split(maxsplit=1)[:1]
-    clock = clock or (after and table.begins(after[0]))
-    ordinal = table.name == "de" and last.isdigit() and len(last) <= 2 and not clock
+    begins = any(table.starts(f"words.{cue}", text[end + 1 : end + 12]) for cue in _SUBJECTS)
+    ordinal = table.name == "de" and last.isdigit() and len(last) <= 2 and not (clock or begins)
     return ordinal or bool(_LOWER.match(text, end) and last.replace(".", "").isdigit())
 
 

@@ -11,11 +11,14 @@ from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
 from recall_server.integrations.extraction.rules.language import Table, table, times
 
-_SUBJECT_WORDS_MAX = 5
+_SUBJECT_WORDS_MAX, _PAIR_CHARS_MAX = 5, 80
 _VALUE = (
     r"(?P<v>(?:[^,.;:!?()\n，。；、：！？]|\.(?=\w)|(?<=\d)\.(?= \w)|,(?=\d{3})){1,60}?)"
     r"(?=\s*(?:$|[;:!?()，。；、：！？]|,(?!\d{3})|(?<!\d)\.\s|\.$|[-–—](?:\s|$)|%s))"
 )
+# Before a value that begins with a number, a day or a month, at most three words before it.
+_FIGURE = r"(?=%s(?:[€$£¥v]?\d|{months}|{weekday}|(?i:{number})))"
+_WORDS, _SIGNS = r"(?:[^\W\d][\w'-]* ){0,3}", r"[^，。、\d]{0,3}"
 _TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
 _NAME = (
     rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
@@ -68,11 +71,6 @@ class _Row:
     pattern: re.Pattern[str]
     anchored: bool
     negated: bool
-    literals: tuple[str, ...]
-
-    def may_match(self, said: str) -> bool:
-        """Return whether a clause has one of the row's words: a quick test before the pattern."""
-        return not self.literals or any(word in said for word in self.literals)
 
 
 @cache
@@ -86,7 +84,7 @@ def _rows(name: str) -> tuple[_Row, ...]:
         "{n}": _NAME if language.spaced else _VALUE % stop,
         "{o}": r"(?P<o>(?:[^,.;:!?()\n，。；、]|[.,](?=\d)|(?<=\d)\.(?= )){1,40}?)",
         "{k}": f"(?P<k>(?i:{'|'.join(words for _, words in given['things'])}))",
-        "{d}": _time_or_number(language) + _VALUE % stop,
+        "{d}": _FIGURE % (_WORDS if language.spaced else _SIGNS) + _VALUE % stop,
         "{p}": r"(?P<p>[^\W\d][\w -]{0,30}?)",
         "{months}": f"(?i:{language.data['months'].replace(' ', '|')})",
         "{weekday}": f"(?i:{language.data['weekdays'].replace(' ', '|')})",
@@ -102,8 +100,7 @@ def _rows(name: str) -> tuple[_Row, ...]:
         for hole, regex in holes.items():
             pattern = pattern.replace(hole, regex)
         compiled = re.compile(_numbered(pattern))
-        literals = _literals(written) if language.spaced else ()
-        rows.append(_Row(attribute, compiled, anchored, "not" in flags, literals))
+        rows.append(_Row(attribute, compiled, anchored, "not" in flags))
     return tuple(rows)
 
 
@@ -118,14 +115,6 @@ def _numbered(pattern: str) -> str:
     return re.sub(r"\(\?P<(\w)>", own, pattern)
 
 
-def _time_or_number(language: Table) -> str:
-    """Return the pattern that a value begins with a number, a day or a month, within four words."""
-    data = language.data
-    words = f"{data['months']} {data['weekdays']} {data['numbers']}".replace(" ", "|")
-    word = r"(?:[^\W\d][\w'-]* ){0,3}" if language.spaced else "[^，。、\\d]{0,3}"
-    return rf"(?={word}(?:[€$£¥v]?\d|(?i:{words})))"
-
-
 @cache
 def _time(name: str) -> re.Pattern[str]:
     """Return the pattern of a time after a value; without blanks between words, also before it."""
@@ -137,21 +126,6 @@ def _time(name: str) -> re.Pattern[str]:
         return re.compile(rf",?[ ](?:{time}|{times(name).pattern})(?!\w).*")
     return re.compile(
         rf"^(?:(?:{time}|{times(name).pattern})[はにのから、]*)+|(?:已经)?(?:{time})$"
-    )
-
-
-@cache
-def _verbs(name: str) -> frozenset[str]:
-    """Return the words that a clause without a subject may begin with."""
-    return frozenset(word for row in _rows(name) for word in row.literals)
-
-
-def _literals(written: str) -> tuple[str, ...]:
-    """Return the words of a row: everything that it matches has at least one of them."""
-    written = re.sub(r"\{\w+\}|\(\?P<\w+>|\[[^\]]*\]|\\\w", " ", written)
-    found = re.findall(r"[^\W\d_]{2,}\??", written)
-    return tuple(
-        {word.rstrip("?") for word in found} | {word[:-2] for word in found if "?" in word}
     )
 
 
@@ -182,11 +156,9 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact that a clause states, if the table of its language has it."""
     said = plain(text, language)
     found = _denied(said, _find(said, speaker, language), speaker, language)
-    elided = said[:1].isupper() and said.split(" ", 1)[0].lower() in _verbs(language.name)
-    if language.name == "en":
-        # "Love and acceptance" and "Enjoy the day" state nothing about the speaker.
-        elided = elided and language.starts("keep.elided", said) is not None
-    if found is None and elided:
+    # "Love and acceptance" and "Enjoy the day" state nothing about the speaker.
+    elided = language.name != "en" or language.starts("keep.elided", said)
+    if found is None and elided and said[:1].isupper():
         said = said[:1].lower() + said[1:]
         found = _denied(said, _find(said, speaker, language), speaker, language)
     return found
@@ -222,10 +194,9 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
     subject, _, _ = _plain(language.name)
     starts = [0, *(match.end() for match in _REST.finditer(said))][:6]
     for row in _rows(language.name):
-        if not row.anchored and row.may_match(said):
-            match = row.pattern.search(said)
-            if match:
-                return _found(row, match, "", speaker, language)
+        match = None if row.anchored else row.pattern.search(said)
+        if match:
+            return _found(row, match, "", speaker, language)
     for start in starts:
         for whom, at in _subjects(said, start, subject):
             for row in _rows(language.name):
@@ -256,28 +227,15 @@ def _found(
         return None
     attribute = row.attribute
     if "k" in parts:
-        things = language.data["facts"]["things"]
-        attribute = next(
-            name for name, one in things if re.fullmatch(one, parts["k"], re.IGNORECASE)
-        )
+        attribute = _key(parts["k"], "things", language) or attribute
     value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
     if attribute not in _TIMED and not attribute.endswith("_date"):
         value = _time(language.name).sub("", value)
-    first = value.split(" ")[0].lower()
     if language.name == "en":
         value = _MY.sub(lambda match: "them" if match[0].lower() == "me" else "their", value)
-    if (
-        not value
-        or any(
-            language.starts(cue, said)
-            for cue, said in (
-                ("words.pronoun", value),
-                ("words.pronoun", whom),
-                ("words.subject", value),
-            )
-        )
-        or language.starts("words.you", first)
-        or language.has("words.vague", value)
+    away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
+    if any((not value, *away, language.starts("words.pronoun", whom))) or language.has(
+        "words.vague", value
     ):
         return None
     if "{p}" in attribute:
@@ -316,12 +274,18 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
 
 def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact of a `Key: value` line, if the table has its key."""
-    for attribute, pattern in language.data["facts"]["keys"]:
-        if re.fullmatch(pattern, key.strip(), re.IGNORECASE) and len(value) <= 80:
-            shared = attribute in OF_THINGS and speaker.entity == "user"
-            entity = "team" if shared else speaker.entity
-            return Found(Fact(entity, attribute, value.strip(" *`.")))
-    return None
+    attribute = _key(key.strip(), "keys", language)
+    if attribute is None or len(value) > _PAIR_CHARS_MAX:
+        return None
+    shared = attribute in OF_THINGS and speaker.entity == "user"
+    entity = "team" if shared else speaker.entity
+    return Found(Fact(entity, attribute, value.strip(" *`.")))
+
+
+def _key(word: str, names: str, language: Table) -> str | None:
+    """Return the attribute that a word stands for, by a list of attributes and patterns."""
+    rows = language.data["facts"][names]
+    return next((one for one, words in rows if re.fullmatch(words, word, re.IGNORECASE)), None)
 
 
 def corrected(found: Found, text: str, language: Table) -> Found:

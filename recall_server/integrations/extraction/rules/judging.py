@@ -93,7 +93,6 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
         or any(language.has(f"drop.{cue}", text) for cue in _NEVER_KEPT)
         or (language.spaced and words < _WORDS_MIN and not setting.item)
         or (aside and len(aside[0]) * 2 > len(text))
-        or (not setting.item and _only_dates(text, language))
     ):
         return True
     greets = language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX
@@ -110,14 +109,6 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
         or (language.has("drop.condition", text) and not rule)
         or language.starts("drop.chatter", text)
     )
-
-
-def _only_dates(text: str, language: Table) -> bool:
-    """Return whether a clause is only a date and function words, as at the top of a diary entry."""
-    words = {word.lower() for word in _WORD.findall(text) if not word.isdigit()}
-    dates = {*language.data["months"].split(), *language.data["weekdays"].split()} & words
-    bare = all(word in dates or language.is_common(word) for word in words)
-    return bool(dates) and bare and not language.has("keep.state", text)
 
 
 def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:

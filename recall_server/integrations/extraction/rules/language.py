@@ -69,11 +69,6 @@ class Table:
         cue = self._cues.get(name)
         return cue.whole.match(text) if cue else None
 
-    def begins(self, word: str) -> bool:
-        """Return whether a word is a function word with a capital, and no month."""
-        known = word[:1].isupper() and self.is_common(word)
-        return known and word.lower() not in self.data["months"].split()
-
     def is_common(self, word: str) -> bool:
         """Return whether a word is one of the function words by which the language is detected."""
         known = _function_words().get(self.name, frozenset())

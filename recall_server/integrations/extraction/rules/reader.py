@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType, importance
-from recall_server.domain.text.dates import began
-from recall_server.domain.text.transcript import read_moment
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules.cutting import (
     BOLD,
@@ -20,7 +17,6 @@ from recall_server.integrations.extraction.rules.cutting import (
     Kind,
     Piece,
     coordinated,
-    is_plain_pair,
     key_and_value,
     listed,
     pieces,
@@ -122,9 +118,6 @@ class _Reader:
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.read_to = 0
-        # The day of a mail; `dated` is False if it is there but cannot be read.
-        self.day: datetime | None = None
-        self.dated = True
         self.opens, self.listed = True, False
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
@@ -139,16 +132,11 @@ class _Reader:
                 self._head(piece)
 
     def _head(self, piece: Piece) -> bool:
-        """Take a heading, or the sender or day of a mail. Return False for any other piece."""
-        text = self.passage.text
-        if piece.kind is Kind.DATE:
-            self.day = read_moment(text[piece.start : piece.end], self.passage.occurred_at)
-            self.dated = self.day is not None
-        elif piece.kind in (Kind.HEADING, Kind.SENDER):
-            self.headings.add(piece, text, self.language)
-        else:
-            return False
-        return True
+        """Take a heading, or the sender of a mail. Return False for any other piece."""
+        heads = piece.kind in (Kind.HEADING, Kind.SENDER)
+        if heads:
+            self.headings.add(piece, self.passage.text, self.language)
+        return heads
 
     def read(self, turn: Turn) -> None:
         """Read a turn, and keep the question that it ends with for the next one."""
@@ -165,7 +153,7 @@ class _Reader:
         found = list(pieces(text, span.start, span.end, self.language))
         if not found:
             return
-        if found[0].kind is Kind.SENTENCE or is_plain_pair(text, found[0]):
+        if found[0].kind is Kind.SENTENCE:
             self.headings.by_level.pop(LEAD_IN, None)
             if self.listed:
                 self.headings.by_level.pop(BOLD, None)
@@ -304,7 +292,7 @@ class _Reader:
         language, text = self.language, self._named(clause.text)
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
-        found = self._in_place(corrected(found, text, language)) if found else None
+        found = corrected(found, text, language) if found else None
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
@@ -348,15 +336,6 @@ class _Reader:
         self.tasked = True
         return True
 
-    def _in_place(self, found: Found) -> Found:
-        """Add the replaced value: "I don't live in Rome any more" before "I live in Bern"."""
-        old = self.before.found.fact if self.before and self.before.found else None
-        new = found.fact
-        if old is None or not old.negated or new.negated or found.replaces:
-            return found
-        same = (old.entity, old.attribute) == (new.entity, new.attribute)
-        return replace(found, replaces=old.value) if same else found
-
     def _weighed(self, verdict: Verdict, clause: Clause, voice: Voice) -> Verdict:
         """Adjust a verdict by the context of the clause."""
         language, named = self.language, voice.speaker.entity != "user"
@@ -384,8 +363,8 @@ class _Reader:
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
-        ordered = self.language.starts("keep.order", clause.text) is not None
-        order = ordered or self.language.has("keep.rules", about)
+        rule = self.language.has("keep.rules", about)
+        order = rule or self.language.starts("keep.order", clause.text) is not None
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
         return None if order else found, titles("about").sub("", heading)
@@ -537,11 +516,11 @@ class _Reader:
             self.called = (
                 fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
             )
-        base = turn.said_at or self.day or self.passage.occurred_at
+        base = turn.said_at or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
-        if turn.said_at is None and (not self.dated or has_date(self.headings.text, language)):
+        if turn.said_at is None and has_date(self.headings.text, language):
             when = None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
@@ -580,8 +559,7 @@ class _Reader:
                 fact=found.fact if found else None,
                 confidence=verdict.confidence,
                 importance=importance(clause.text),
-                valid_from=(when.at if when and past and when.at < base else None)
-                or began(clause.text, base, past=past),
+                valid_from=when.at if when and past and when.at < base else None,
                 correction=bool(found and (found.replaces or found.ended)),
                 replaces=found.replaces if found else None,
             )
