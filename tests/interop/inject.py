@@ -64,7 +64,7 @@ async def _token(built: Application) -> str:
 def _door(app: Any) -> McpServer:
     """Build the MCP endpoint behind the middleware, as the composition root does."""
     while not hasattr(app, "routes"):
-        app = app._app
+        app = app.app
     endpoints = [route.endpoint for route in app.routes if route.path == "/mcp"]
     assert isinstance(endpoints[0], McpServer)
     return endpoints[0]

@@ -131,7 +131,7 @@ def _rest(running: Running) -> list[Operation]:
     """Yield the routes that the SDK makes for A2A's methods."""
     app: Any = create_app(running.application)
     while not hasattr(app, "routes"):
-        app = app._app
+        app = app.app
     known = {route.path for operation in OPERATIONS for route in operation.http}
     found = []
     for route, prefix in _flat(app.routes, ""):

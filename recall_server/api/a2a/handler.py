@@ -535,7 +535,7 @@ class WholeNumbers:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start: HttpMessage | None = None
@@ -553,7 +553,7 @@ class WholeNumbers:
                 message = {**message, "body": body}
             await send(message)
 
-        await self._app(scope, receive, rewritten)
+        await self.app(scope, receive, rewritten)
 
 
 def _measured(start: HttpMessage, length: int) -> HttpMessage:

@@ -308,12 +308,12 @@ class KeysAsTokens:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self.app = app
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
             scope = {**scope, "headers": [_as_bearer(*header) for header in scope["headers"]]}
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
 
 
 def _as_bearer(name: bytes, value: bytes) -> tuple[bytes, bytes]:

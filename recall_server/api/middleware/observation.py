@@ -24,7 +24,7 @@ class Observation:
     """
 
     def __init__(self, app: ASGIApp, new_id: Callable[[], str], paths: Iterable[str]) -> None:
-        self._app = app
+        self.app = app
         self._new_id = new_id
         self._paths = {path for path in paths if "{" not in path}
         begun = {path.partition("{")[0] for path in paths if "{" in path}
@@ -32,7 +32,7 @@ class Observation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         request_id = scope[REQUEST_ID] = self._new_id()
         client = scope["client"][0] if scope.get("client") else None
@@ -58,4 +58,4 @@ class Observation:
                     span.set_attribute("http.response.status_code", message["status"])
                 await send(message)
 
-            await self._app(scope, receive, named)
+            await self.app(scope, receive, named)

@@ -95,7 +95,7 @@ class RequestValidation:
     ) -> None:
         """`any_host`: the paths that answer to any host name. `refused` counts refusals."""
         self._refused = refused
-        self._app = app
+        self.app = app
         self._any_host = any_host
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
@@ -104,7 +104,7 @@ class RequestValidation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         try:
             self._check_head(scope)
@@ -115,7 +115,7 @@ class RequestValidation:
             return
         if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
             receive, send = _closed_unless_read(receive, send)
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
 
     def _check_head(self, scope: Scope) -> None:
         if len(scope["raw_path"]) + len(scope["query_string"]) > URL_BYTES_MAX:
@@ -326,10 +326,10 @@ class EscapeControlCharacters:
     """Escapes control characters in answers of all protocols. Pure ASGI."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, _Answer(send) if scope["type"] == "http" else send)
+        await self.app(scope, receive, _Answer(send) if scope["type"] == "http" else send)
 
 
 @dataclass
@@ -403,7 +403,7 @@ class CrossOrigin:
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
-        self._app = app
+        self.app = app
         self._origins = frozenset(origin.encode("latin-1") for origin in origins)
         self._allowing = CORSMiddleware(
             app,
@@ -415,7 +415,7 @@ class CrossOrigin:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._allowing if self._is_allowed(scope) else self._app
+        app = self._allowing if self._is_allowed(scope) else self.app
         await app(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
