@@ -57,7 +57,8 @@ Url = Annotated[
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", help="A file with the token of the server.", show_default="RECALL_TOKEN"
+        "--token-file",
+        help="A file with the token of the server; else RECALL_TOKEN is the token itself.",
     ),
 ]
 Whose = Annotated[

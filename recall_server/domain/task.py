@@ -377,34 +377,31 @@ def _listed(
     open_ids = [question.id for question in questions]
     found: dict[str, Resolution] = {}
     for number, one in enumerate(given, 1):
-        resolution = _one(number, one, open_ids, by, at)
+        called = f"Resolution {number}" if len(given) > 1 else "The answer"
+        resolution = _one(called, one, open_ids, by, at)
         if resolution.question_id in found:
-            raise AnswerUnclear(f"Resolution {number} answers a question twice. Send one of each.")
+            raise AnswerUnclear(f"{called} answers a question twice. Send one of each.")
         found[resolution.question_id] = resolution
     return list(found.values())
 
 
-def _one(number: int, given: Any, open_ids: Sequence[str], by: str, at: datetime) -> Resolution:
+def _one(called: str, given: Any, open_ids: Sequence[str], by: str, at: datetime) -> Resolution:
     if not isinstance(given, Mapping) or not set(given) <= {"id", "choice", "text"}:
-        raise AnswerUnclear(f"Resolution {number} must be an object of id, choice and text.")
+        raise AnswerUnclear(f"{called} must be an object of id, choice and text.")
     if given.get("id") not in open_ids:
-        raise AnswerUnclear(
-            f"Resolution {number} has no id of an open question: {_list(open_ids)}."
-        )
+        raise AnswerUnclear(f"{called} has no id of an open question: {_list(open_ids)}.")
     choice, text = given.get("choice"), given.get("text")
     if choice not in set(Choice):
-        raise AnswerUnclear(
-            f"Resolution {number} has an unknown choice. Choose one of: {_CHOICES}."
-        )
+        raise AnswerUnclear(f"{called} has an unknown choice. Choose one of: {_CHOICES}.")
     if (text is not None) != (choice == Choice.MERGE) or not isinstance(text, str | None):
-        raise AnswerUnclear(f"Resolution {number}: 'text' goes with merge, and merge needs it.")
+        raise AnswerUnclear(f"{called}: text goes with merge, and merge needs it.")
     if text is not None:
         try:
             clean_text(text, chars_max=MERGED_CHARS_MAX)
         except RecallError as error:
-            raise AnswerUnclear(f"Resolution {number}: {error.message}") from None
+            raise AnswerUnclear(f"{called}: {error.message}") from None
         if orders(text) or suspicions(text):
-            raise AnswerUnclear(f"Resolution {number}: the text gives orders to a model.")
+            raise AnswerUnclear(f"{called}: the text gives orders to a model.")
     return Resolution(given["id"], Choice(choice), by, at, text)
 
 

@@ -115,6 +115,7 @@ async def test_an_answer_settles_it_once(
         again = await http.post(path, json=body)
 
         assert unclear.json()["code"] == "ANSWER_UNCLEAR"
+        assert unclear.json()["detail"].startswith("The answer: text goes with merge")
         assert unknown.json()["code"] == "NOT_FOUND"
         answer = done.json()
         assert answer == {**answer, "id": review["id"], "kind": "dispute"}

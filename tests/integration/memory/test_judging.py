@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from recall_server.api import presenters
 from recall_server.application import Application
+from recall_server.cli.shared import decided
 from recall_server.domain.errors import NotWaiting
 from recall_server.domain.intents import Intent
 from recall_server.domain.namespace import Namespace
@@ -152,7 +154,10 @@ async def test_a_judgement_is_kept_with_its_reason(open_app: Open) -> None:
         assert await decisions(application) == [(BY, REASON, 0.9)]
         page = await application.services.changes.page(context(application), None)
         (change,) = [one for one in page.changes if one.operation == "judge"]
-        assert [one.reason for one in page.answers[change.id]] == [REASON]
+        (answer,) = page.answers[change.id]
+        at = f"{answer.decided_at:%Y-%m-%dT%H:%M:%SZ}"
+        shown = f"keep_new by the judge {BY} at {at} (confidence 0.90): {REASON}"
+        assert decided(presenters.decision(answer)) == shown
         assert len(page.answers) == 1
         with pytest.raises(NotWaiting, match=f"{BY} has answered it at .*keep_new. {REASON}"):
             await application.services.reviews.answer(
