@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType, importance
+from recall_server.domain.text.dates import began
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules.cutting import (
     BOLD,
@@ -363,8 +364,8 @@ class _Reader:
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
-        rule = self.language.has("keep.rules", about)
-        order = rule or self.language.starts("keep.order", clause.text) is not None
+        ordered = self.language.starts("keep.order", clause.text) is not None
+        order = ordered or self.language.has("keep.rules", about)
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
         return None if order else found, titles("about").sub("", heading)
@@ -559,7 +560,8 @@ class _Reader:
                 fact=found.fact if found else None,
                 confidence=verdict.confidence,
                 importance=importance(clause.text),
-                valid_from=when.at if when and past and when.at < base else None,
+                valid_from=(when.at if when and past and when.at < base else None)
+                or began(clause.text, base, past=past),
                 correction=bool(found and (found.replaces or found.ended)),
                 replaces=found.replaces if found else None,
             )
