@@ -3,7 +3,6 @@
 import gc
 
 import pytest
-from hypothesis import settings
 
 pytest.register_assert_rewrite("tests.support")
 
@@ -43,9 +42,15 @@ __all__ = [
     "store",
 ]
 
-# A busy machine takes longer than the deadline of an example.
-settings.register_profile("recall", deadline=None)
-settings.load_profile("recall")
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The tests of the extra's models have an environment without it.
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings  # noqa: PLC0415
+
+        # A busy machine takes longer than the deadline of an example.
+        settings.register_profile("recall", deadline=None)
+        settings.load_profile("recall")
 
 
 def pytest_report_header() -> str:
