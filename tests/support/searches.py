@@ -13,8 +13,8 @@ from recall_server.services.search import search
 from tests.support.conversation import ALICE, context
 from tests.support.runtime import NOON
 
-QUOKKA = "Ann: The quokka eats jam and figs."
-HERON = "Ben: The heron of the harbour eats fish."
+QUOKKA = "Ann: The quokka nibbled jam and figs."
+HERON = "Ben: The heron of the harbour nibbled fish."
 MODES = list(SearchMode)
 
 
