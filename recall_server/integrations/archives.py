@@ -2,6 +2,7 @@
 all, and the server's signed statement of each.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ def signed_cut(key: ServerKey, cut: Cut) -> str:
 def verified_cut(token: str, public: Jwk) -> Cut:
     """Return the cut that the holder of `public` has stated. Raises `Invalid`."""
     try:
-        return _CUT.validate_python(verified(token, public, TYP))
+        return _CUT.validate_json(json.dumps(verified(token, public, TYP)), strict=True)
     except (Invalid, ValidationError):
         raise Invalid("This is not a statement of a cut that the key at hand has signed.") from None
 

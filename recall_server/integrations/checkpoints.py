@@ -1,6 +1,7 @@
 """Signed checkpoints of the audit log, and where they are stored outside the database."""
 
 import asyncio
+import json
 import os
 import stat
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ def verified_checkpoint(token: str, public: Jwk) -> Checkpoint:
     signature.
     """
     try:
-        return _CHECKPOINT.validate_python(verified(token, public, TYP))
+        return _CHECKPOINT.validate_json(json.dumps(verified(token, public, TYP)), strict=True)
     except (Invalid, ValidationError):
         raise Invalid("This is not a checkpoint that the key at hand has signed.") from None
 

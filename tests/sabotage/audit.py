@@ -1,7 +1,7 @@
 """The audit log is written with the effect that it records, and its evidence cannot be forged."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Body, Forgets, Never, Replaced, Value, Without
+from tests.sabotage.changes import Argument, Body, Never, Replaced, Value, Without
 from tests.sabotage.queries import Statement
 
 # The record is written after the transaction of its effect.
@@ -81,8 +81,8 @@ BREAKAGES = (
     Breakage(
         "checkpoint-unsigned",
         "the signature of a checkpoint",
-        "recall_server.integrations.checkpoints:verified_checkpoint",
-        Argument("decode_complete", "options", '{"verify_signature": False}'),
+        "recall_server.integrations.crypto.keys:verified",
+        Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_audit_exports.py::test_the_operators_key_wins_over_the_one_in_the_export",
         ),
@@ -90,8 +90,8 @@ BREAKAGES = (
     Breakage(
         "checkpoint-of-any-kind",
         "that only a checkpoint is one",
-        "recall_server.integrations.checkpoints:_checkpoint",
-        Forgets("TYP"),
+        "recall_server.integrations.crypto.keys:verified",
+        Never("get_unverified_header"),
         (
             "tests/security/test_audit_exports.py::test_a_checkpoint_is_not_taken_for_something_else",
         ),
@@ -99,8 +99,8 @@ BREAKAGES = (
     Breakage(
         "cut-of-any-kind",
         "that only a statement of a cut is one",
-        "recall_server.integrations.archives:_cut",
-        Forgets("TYP"),
+        "recall_server.integrations.crypto.keys:verified",
+        Never("get_unverified_header"),
         (
             "tests/security/test_audit_retention.py::test_a_statement_is_not_taken_for_something_else[sqlite]",
         ),

@@ -232,7 +232,8 @@ async def test_what_waits_for_a_decision_is_listed_and_answered(admin: Any, tmp_
 
     assert re.findall(r"new +Zoe lives in (\w+)", waiting.out) == [*("Bergen", "Narvik")]
     assert '"I live in Bergen."' in shown.out
-    assert answered.out == f"Answered {first['id']}.\n"
+    undo = r"To take it back, undo rec_\w+\."
+    assert re.fullmatch(rf"Answered {first['id']}\. {undo}\n", answered.out)
     assert settled.out == f"Settled {second['id']}.\n"
     refused(again, "NOT_WAITING")
     assert left.out == "Nothing waits for a decision.\n"

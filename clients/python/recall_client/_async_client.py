@@ -362,6 +362,7 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
         trace_id: str | None = None,
+        occurred_at: Moment | None = None,
         expires_at: Moment | None = None,
     ) -> Submitted:
         """Remember, correct or forget something at once; the answer says what was decided.
@@ -385,6 +386,7 @@ class AsyncRecallClient:
             "metadata": metadata,
             "source": source,
             "trace_id": trace_id,
+            "occurred_at": occurred_at,
             "expires_at": expires_at,
         }
         return await self._ask(Submitted, "submit_memory", **given)
@@ -408,6 +410,7 @@ class AsyncRecallClient:
         metadata: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
         trace_id: str | None = None,
+        occurred_at: Moment | None = None,
         expires_at: Moment | None = None,
     ) -> Submitted:
         """Propose to remember, correct or forget something: it waits until somebody accepts it."""
@@ -428,6 +431,7 @@ class AsyncRecallClient:
             "metadata": metadata,
             "source": source,
             "trace_id": trace_id,
+            "occurred_at": occurred_at,
             "expires_at": expires_at,
         }
         return await self._ask(Submitted, "propose_change", **given)

@@ -317,7 +317,9 @@ class RecallClient:
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
     ) -> Memory:
         """Return one memory, with the words that it cites."""
-        return self._ask(Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at)
+        return self._ask(
+            Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at
+        )
 
     def get_memory_history(
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
@@ -359,6 +361,7 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
         trace_id: str | None = None,
+        occurred_at: Moment | None = None,
         expires_at: Moment | None = None,
     ) -> Submitted:
         """Remember, correct or forget something at once; the answer says what was decided.
@@ -382,6 +385,7 @@ class RecallClient:
             "metadata": metadata,
             "source": source,
             "trace_id": trace_id,
+            "occurred_at": occurred_at,
             "expires_at": expires_at,
         }
         return self._ask(Submitted, "submit_memory", **given)
@@ -405,6 +409,7 @@ class RecallClient:
         metadata: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
         trace_id: str | None = None,
+        occurred_at: Moment | None = None,
         expires_at: Moment | None = None,
     ) -> Submitted:
         """Propose to remember, correct or forget something: it waits until somebody accepts it."""
@@ -425,6 +430,7 @@ class RecallClient:
             "metadata": metadata,
             "source": source,
             "trace_id": trace_id,
+            "occurred_at": occurred_at,
             "expires_at": expires_at,
         }
         return self._ask(Submitted, "propose_change", **given)
@@ -647,7 +653,9 @@ class RecallClient:
         }
         return self._ask(Consolidation, "consolidate_memories", **given)
 
-    def create_task(self, input: Mapping[str, Any], *, skill: str = "consolidate_memories") -> Task:
+    def create_task(
+        self, input: Mapping[str, Any], *, skill: str = "consolidate_memories"
+    ) -> Task:
         """Start a task, without waiting for it. `input`: as `consolidate_memories` takes."""
         return self._ask(Task, "create_task", skill=skill, input=input)
 
@@ -695,7 +703,9 @@ class RecallClient:
         """List what waits for a decision, the oldest first."""
         return self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
 
-    def answer_review(self, id: str, choice: str, *, text: str | None = None) -> ReviewAnswered:
+    def answer_review(
+        self, id: str, choice: str, *, text: str | None = None
+    ) -> ReviewAnswered:
         """Answer what waits for a decision; `text` goes with the choices merge and edit."""
         return self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
@@ -713,7 +723,9 @@ class RecallClient:
         self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
     ) -> NewWebhook:
         """Register a URL that gets events of the namespace, of these kinds or all."""
-        return self._ask(NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text)
+        return self._ask(
+            NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text
+        )
 
     def list_webhooks(self) -> Webhooks:
         """List the webhooks of the namespace, and whether each accepts its events."""
@@ -793,7 +805,9 @@ class RecallClient:
 
     def revoke_token(self, accessor: str, *, children_only: bool | None = None) -> Revoked:
         """Revoke a token and all that it issued."""
-        return self._ask(Revoked, "revoke_token", accessor=accessor, children_only=children_only)
+        return self._ask(
+            Revoked, "revoke_token", accessor=accessor, children_only=children_only
+        )
 
     def revoke_own_child(self, jti: str) -> Revoked:
         """Revoke a child of the token that asks."""
