@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "reviews list": None,
     "conflicts policy": None,
     "quarantine list": None,
+    "audit tail": None,
     "audit export": None,
     "audit checkpoint": None,
     "tokens list": None,
