@@ -317,9 +317,7 @@ class RecallClient:
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
     ) -> Memory:
         """Return one memory, with the words that it cites."""
-        return self._ask(
-            Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at
-        )
+        return self._ask(Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at)
 
     def get_memory_history(
         self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
@@ -653,9 +651,7 @@ class RecallClient:
         }
         return self._ask(Consolidation, "consolidate_memories", **given)
 
-    def create_task(
-        self, input: Mapping[str, Any], *, skill: str = "consolidate_memories"
-    ) -> Task:
+    def create_task(self, input: Mapping[str, Any], *, skill: str = "consolidate_memories") -> Task:
         """Start a task, without waiting for it. `input`: as `consolidate_memories` takes."""
         return self._ask(Task, "create_task", skill=skill, input=input)
 
@@ -703,9 +699,7 @@ class RecallClient:
         """List what waits for a decision, the oldest first."""
         return self._ask(Reviews, "list_reviews", kind=kind, limit=limit)
 
-    def answer_review(
-        self, id: str, choice: str, *, text: str | None = None
-    ) -> ReviewAnswered:
+    def answer_review(self, id: str, choice: str, *, text: str | None = None) -> ReviewAnswered:
         """Answer what waits for a decision; `text` goes with the choices merge and edit."""
         return self._ask(ReviewAnswered, "answer_review", id=id, choice=choice, text=text)
 
@@ -723,9 +717,7 @@ class RecallClient:
         self, url: str, *, kinds: Sequence[str] | None = None, include_text: bool | None = None
     ) -> NewWebhook:
         """Register a URL that gets events of the namespace, of these kinds or all."""
-        return self._ask(
-            NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text
-        )
+        return self._ask(NewWebhook, "add_webhook", url=url, kinds=kinds, include_text=include_text)
 
     def list_webhooks(self) -> Webhooks:
         """List the webhooks of the namespace, and whether each accepts its events."""
@@ -805,9 +797,7 @@ class RecallClient:
 
     def revoke_token(self, accessor: str, *, children_only: bool | None = None) -> Revoked:
         """Revoke a token and all that it issued."""
-        return self._ask(
-            Revoked, "revoke_token", accessor=accessor, children_only=children_only
-        )
+        return self._ask(Revoked, "revoke_token", accessor=accessor, children_only=children_only)
 
     def revoke_own_child(self, jti: str) -> Revoked:
         """Revoke a child of the token that asks."""
