@@ -34,7 +34,8 @@ class Judgements:
         """Queue a job for each of these disputes that none waits for."""
         for one in disputes if self.judges else ():
             job_id, now = derived_id("job", one, JUDGE), self.runtime.now()
-            await tx.exports.promise(job_id, JUDGE, {"question_id": one}, now, accessor)
+            payload = {"question_id": one}
+            await tx.jobs.add(job_id, JUDGE, payload, now, accessor, again=True)
 
 
 async def question_of(

@@ -425,7 +425,7 @@ class Import:
                 for episode_id in sorted(bare):
                     job_id = derived_id("job", episode_id, EMBED, self.model)
                     payload = {"episode_id": episode_id}
-                    await tx.exports.promise(job_id, EMBED, payload, self.runtime.now())
+                    await tx.jobs.add(job_id, EMBED, payload, self.runtime.now(), again=True)
             more = bool(after)
 
 

@@ -50,12 +50,3 @@ LEFT JOIN embeddings v
   ON v.namespace = :namespace AND v.model = :model AND v.item_id = p.item_id
     AND v.document = p.slot
 ORDER BY p.slot
-
--- query: promise_again
--- Queues a job under a fixed id. A job that is queued or running stays as it is.
-INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at, accessor)
-VALUES (:namespace, :id, :kind, :payload, 'queued', :now, :now, :accessor)
-ON CONFLICT (namespace, id) DO UPDATE
-SET state = 'queued', payload = excluded.payload, due_at = excluded.due_at, failures = 0,
-  finished_at = NULL, error_code = NULL, accessor = excluded.accessor
-WHERE operations.state IN ('complete', 'failed')

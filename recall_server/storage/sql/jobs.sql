@@ -2,6 +2,15 @@
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at, accessor)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now, :accessor)
 
+-- query: add_job_again
+-- Queues a job under a fixed id. A job that is queued or running stays as it is.
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at, accessor)
+VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now, :accessor)
+ON CONFLICT (namespace, id) DO UPDATE
+SET state = 'queued', payload = excluded.payload, due_at = excluded.due_at, failures = 0,
+  finished_at = NULL, error_code = NULL, accessor = excluded.accessor
+WHERE operations.state IN ('complete', 'failed')
+
 -- query: due_queues
 -- across namespaces: a worker serves every tenant, in turn: the first one behind :after, then on
 -- from the beginning. Without those in :but.

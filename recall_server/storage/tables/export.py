@@ -255,27 +255,6 @@ class ExportTable(BoundTable):
         bare = {row["episode_id"] for row in rows if row["embedded"] is None}
         return bare, rows[-1]["slot"] if rows else 0
 
-    async def promise(
-        self,
-        job_id: str,
-        kind: str,
-        payload: Mapping[str, Any],
-        now: datetime,
-        accessor: str | None = None,
-    ) -> None:
-        """Queue the job of this id, unless it is queued or running already. `accessor`: as for
-        `Jobs.add`.
-        """
-        await self._bound.send(
-            "promise_again",
-            id=job_id,
-            kind=kind,
-            payload=Document(dict(payload)),
-            now=now,
-            accessor=accessor,
-        )
-        self._bound.note_due(now, pushes=False)
-
 
 def _record(table: str, row: Row) -> dict[str, Any]:
     """Return the exported columns of a row. The main row of a line also has its kind and id."""

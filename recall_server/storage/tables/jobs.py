@@ -36,13 +36,15 @@ class Jobs(BoundTable):
         accessor: str | None = None,
         *,
         due_at: datetime | None = None,
+        again: bool = False,
     ) -> None:
         """Queue a job, to be done now or at `due_at`. `accessor`: the token with which it ends
-        (`Bearer.name`).
+        (`Bearer.name`). `again`: the id may be that of an earlier job; one that is queued or
+        running stays as it is.
         """
         due_at = due_at or now
         await self._bound.send(
-            "add_job",
+            "add_job_again" if again else "add_job",
             id=job_id,
             kind=kind,
             payload=Document(dict(payload)),

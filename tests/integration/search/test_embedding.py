@@ -167,7 +167,8 @@ async def test_a_job_makes_only_the_vectors_that_are_missing(open_app: Open) -> 
         before = embedder.texts
         async with application.store.transaction(ALICE) as tx:
             payload = {"episode_id": accepted.episode_id}
-            await tx.exports.promise("job_again", "embed", payload, application.runtime.now())
+            now = application.runtime.now()
+            await tx.jobs.add("job_again", "embed", payload, now, again=True)
         await drained(application)
 
     assert embedder.texts == before > 0

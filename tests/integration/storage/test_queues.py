@@ -26,7 +26,7 @@ TOLD_BY = {
     "requeue_jobs_without_key": "repair_queues",
     "fence_jobs": "Erasures.fence",
     "import_extraction": "ExportTable.add_episode",
-    "promise_again": "ExportTable.promise",
+    "add_job_again": "Jobs.add",
     "promise_pushes": "Pushes.promise",
     "promise_webhooks": "Webhooks.keep",
     "promise_push_end": "Pushes.promise_end",
