@@ -209,7 +209,7 @@ class Cited(_Strict):
 
 
 class Decided(_Strict):
-    """A decision that no rule could make; of a language model with its reason and confidence."""
+    """A decision that no rule could make. That of a language model has a reason and confidence."""
 
     question_id: Annotated[str, _id("q")]
     choice: Choice

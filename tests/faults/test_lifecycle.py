@@ -35,7 +35,7 @@ async def at_work(server: Server, token: str) -> "asyncio.Task[bool]":
 
     task = asyncio.create_task(store())
     async with httpx2.AsyncClient() as http:
-        for _ in range(20):  # What was sent before has arrived.
+        for _ in range(20):  # The requests sent before have arrived.
             assert (await http.get(f"{server.address}/health")).status_code == 200
     assert not task.done()
     return task

@@ -22,8 +22,8 @@ class Citation(Answer):
 
 
 class Decision(Answer):
-    """A decision about a memory that no rule could settle; of a language model with its reason and
-    confidence.
+    """A decision about a memory that no rule could settle. That of a language model has a reason
+    and a confidence.
     """
 
     choice: str

@@ -520,7 +520,7 @@ La première est reportée au 19 juin.
   decision | ユーザー：引っ越しは4月15日に延期になりました。 | 引っ越し, schedule, 4月15日
 El código de la alarma es 4471, no lo compartáis.
   fact | El código de la alarma es 4471, no lo compartáis.
-# What is replaced, moved or no longer so; a denial is of its own part of a sentence.
+# Values that a text replaces, moves or ends. A denial counts for its own part of a sentence.
 We use Postgres instead of MySQL for billing now.
   fact | The team uses Postgres instead of MySQL for billing now. | team, uses_for_billing, Postgres | CORRECTS MySQL
 Anna uses vim instead of emacs since May.

@@ -164,7 +164,7 @@ async def test_what_was_believed_is_listed_counted_and_shown_as_of_then(
         assert await listed(PRESENT, Status.SUPERSEDED) == ["Lisbon", "Porto"]
         # What was true then, as it is known now.
         assert await listed(Past(as_of=porto)) == ["Porto"]
-        # What was known then as true then.
+        # The statements that were known then, and true then.
         assert await listed(Past(as_of=porto, known_at=porto)) == ["Porto"]
         assert await listed(Past(as_of=faro, known_at=porto)) == ["Porto"]
         counts = await recall.stats(whole, Past(known_at=lisbon))
