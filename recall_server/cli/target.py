@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -41,6 +42,7 @@ from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallErro
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
+from recall_server.integrations.redaction import load_rules
 from recall_server.local import folders
 from recall_server.local.starting import Local
 
@@ -250,8 +252,14 @@ def on_target(
             raise Invalid(
                 f"Only the namespace {found} was given. Write the other argument behind it."
             )
+        if creates:
+            with waiting("Loading the rules that find secrets, compiled once on a machine"):
+                await built.services.ingest.redaction.ready()
         await act(Database(built, found))
 
+    if creates:
+        # They load beside the start, which takes as long as they do once they are compiled.
+        Thread(target=load_rules, daemon=True).start()
     in_application(db or _local(creates=creates), here)
 
 
