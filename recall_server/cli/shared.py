@@ -30,7 +30,8 @@ from recall_server import logs
 from recall_server.api.operations.operation import Operation
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.config import ENV_FILE, Settings
+from recall_server.config import ENV_FILE, Settings, variable_of
+from recall_server.doctor import given_variable
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
@@ -131,9 +132,12 @@ def settings(db: str | None, **given: Any) -> Settings:
 
 def _named(setting: str, given: dict[str, Any]) -> str:
     """Return the name of a setting as it was given: the option, or the environment variable."""
-    if given.get(setting) is not None:
-        return "--db" if setting.startswith("db_") else f"--{setting.replace('_', '-')}"
-    return setting if setting.isupper() else f"RECALL_{setting.upper()}"
+    for name, field in Settings.model_fields.items():
+        if setting in (name, variable_of(name, field)):
+            if given.get(name) is None:
+                return given_variable(name, field)
+            return "--db" if name.startswith("db_") else f"--{name.replace('_', '-')}"
+    return setting
 
 
 def existing_settings(db: str | None) -> Settings:

@@ -247,7 +247,7 @@ def on_target(
     address = url or (access.url if db is None else None)
     if address:
         if not is_address(address):
-            fail(f"{'--url' if url else 'RECALL_URL'} must be an address such as "
+            fail(f"{'--url' if url else 'The address in RECALL_URL'} must be an address such as "
                  "http://127.0.0.1:8000.")  # fmt: skip
         # Clients of MCP know the server by an address that ends in /mcp.
         run(
