@@ -40,11 +40,11 @@ from recall_server.cli.shared import (
 from recall_server.config import Access, is_address
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
 from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules
 from recall_server.local import folders
 from recall_server.local.starting import Local
-from recall_server.services.tasks.reviews import OPERATOR
 
 TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.

@@ -234,6 +234,7 @@ class Rights:
 
 
 NONE = Rights(frozenset())
+OPERATOR = Rights(frozenset({Scope.ADMIN}))
 
 
 def narrower_or_equal(child: Rights, parent: Rights) -> bool:
