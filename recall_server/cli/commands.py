@@ -35,6 +35,7 @@ from recall_server.cli.shared import (
     AsJson,
     Create,
     Db,
+    echo,
     existing_settings,
     fail,
     new_settings,
@@ -67,7 +68,7 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
         print_json([asdict(one) for one in findings])
     else:
         for one in findings:
-            typer.echo(f"{one.level:5} {one.check:20} {one.text}")
+            echo(f"{one.level:5} {one.check:20} {one.text}", indent=27)
     if doctor.fails(findings):
         raise typer.Exit(1)
 

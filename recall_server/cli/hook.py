@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import typer
 
 from recall_server.cli.stdio import LocalDb, Token, TokenFile, Url
-from recall_server.domain.errors import RecallError
+from recall_server.domain.errors import Invalid, RecallError
 from recall_server.local import folders, presence
 from recall_server.local.starting import Local, read_token
 from recall_server.local.transcripts import MESSAGE_CHARS_MAX, Transcript
@@ -43,12 +43,23 @@ def hook(
     or with nothing; at the end of a turn or session, store what is new of its transcript.
     """
     try:
-        given = _plain(json.loads(sys.stdin.read()))
+        given = _plain(_given())
         server = _server(url, token_file, token, db)
         if server is not None:
             _answer(event, given, *server)
     except (OSError, HTTPException, ValueError, AttributeError, RecallError) as error:
         sys.stderr.write(f"recall hook: {error}\n")
+
+
+def _given() -> dict[str, Any]:
+    """Return the event that the host sends. Raises `Invalid`."""
+    try:
+        given = json.loads(sys.stdin.read())
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise Invalid("A coding agent runs this, and sends the event as JSON on standard input.")
+    return given
 
 
 def _server(

@@ -115,6 +115,7 @@ def test_a_secret_over_two_parts_is_written_over_in_both() -> None:
     assert count == 2
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize(
     "unit",
     [

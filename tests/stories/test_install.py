@@ -114,7 +114,7 @@ def test_a_second_run_changes_nothing(client: Client, home: Path) -> None:
 
     said = install(client)
 
-    assert "is already in" in said.out
+    assert "already in" in said.out
     assert client.file(home).read_text() == text
     assert not backup.exists()
 
@@ -217,7 +217,7 @@ def test_a_client_gets_hooks_beside_those_there(home: Path, name: str) -> None:
     assert ours["command"].endswith(" hook stop")
     assert ours["timeout"] == timeout
     assert ours.keys() == {"command", "timeout", *(() if name == "cursor" else ("type",))}
-    assert "hooks is already in" in again.out
+    assert re.search("hooks (are|is) already in", again.out)
     install(client, "--remove")
     assert read(settings) == json.loads(hooks_there(event))
 
@@ -256,7 +256,7 @@ def test_opencode_gets_a_plugin_that_runs_the_hooks_and_goes_without_a_trace(hom
         *("--url", "https://memory.example.com/mcp", "--token-file", str(token))
     ]
     assert str(path) in dry.out
-    assert f"hooks is already in {path}" in again.out
+    assert f"hooks are already in {path}" in again.out
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     install(client, "--remove")
     assert list(path.parent.iterdir()) == []
