@@ -177,7 +177,9 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise ServerUnreachable(f"The token file {path} cannot be read.") from None
+        raise ServerUnreachable(
+            f"The token file {path} cannot be read. Check its path, owner and mode."
+        ) from None
     if not token.isascii() or not token.isprintable() or " " in token or not token:
         raise ServerUnreachable(
             f"The token file {path} holds no token, or more than one. Write the token alone there."
