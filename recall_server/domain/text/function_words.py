@@ -40,14 +40,14 @@ _FUNCTION_WORDS = {
         toi ton tu un une va vers vos votre vous y
     """,
 }
-# What asks, in Chinese and Japanese. A pair of kana is an ending or a particle, or a part of a word
-# of which other pairs are asked for too.
+# Pairs of characters that ask, in Chinese and Japanese; and characters of which a pair says little:
+# particles, endings and what asks.
 _ASKING = frozenset(
-    "什么 哪里 哪儿 哪个 哪天 哪些 多少 怎么 几点 是谁 谁那 时候 何曜 何時 何台 何人".split()  # noqa: SIM905
+    "多少 怎么 几点 谁那 时候 何曜 何時 何台 何人".split()  # noqa: SIM905
 )
+_PARTICLES = re.compile(r"[的了吗呢是么什哪のはをがにでとも]|[ぁ-ゖー]{2}")
 # In French, "l'eau" is asked for as "eau": the text may have "d'eau".
 _ELIDED = re.compile(r"\b(?:[cdjlmnst]|qu)['’](?=\w)", re.IGNORECASE)
-_KANA = re.compile(r"[ぁ-ゖー]+")
 
 
 def asked_terms(text: str) -> list[str]:
@@ -59,7 +59,7 @@ def asked_terms(text: str) -> list[str]:
         text = _ELIDED.sub("", text)
     asked = list(dict.fromkeys(terms(text)))
     dropped = _ASKING | _function_terms(language)
-    return [term for term in asked if not (term in dropped or _KANA.fullmatch(term))] or asked
+    return [term for term in asked if not (term in dropped or _PARTICLES.search(term))] or asked
 
 
 def _language(text: str) -> str:
