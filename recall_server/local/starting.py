@@ -93,7 +93,7 @@ class Local:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self.database.parent,
+                cwd=self._folder,
                 # The server outlives the client that started it, and ignores its Ctrl-C.
                 start_new_session=True,
             )
@@ -124,6 +124,13 @@ class Local:
             return True
         return False
 
+    @property
+    def _folder(self) -> Path:
+        """The user's folder, in which the programs run: they read `.env` there. That beside the
+        database may be of others.
+        """
+        return folders.private(folders.token_file(self.database).parent)
+
     def _make_token(self) -> None:
         """Make the token, unless there is one for this database: a new database needs a new one."""
         token_file = folders.token_file(self.database)
@@ -134,7 +141,7 @@ class Local:
             capture_output=True,
             text=True,
             check=False,
-            cwd=self.database.parent,
+            cwd=self._folder,
         )
         if made.returncode:
             raise ServerUnreachable(f"No token could be made: {_last(made.stderr)}")

@@ -117,6 +117,23 @@ async def test_no_code_is_run_that_lies_beside_the_database_or_in_the_folder_of_
     assert not run.exists()
 
 
+async def test_the_local_server_takes_no_settings_from_beside_the_database(
+    home: Home, tmp_path: Path
+) -> None:
+    """The control: a server that is started in that folder reads them, and refuses these."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / ".env").write_text("RECALL_PORT=nobody's\n")
+    database = folder / "recall.db"
+    said = started([*PROGRAM, "serve", "--create", "--db", str(database)], folder, home)
+    assert "RECALL_PORT" in said
+
+    async with home.client("--db", str(database)) as client:
+        found = await client.call_tool("whoami", {})
+
+    assert not found.is_error
+
+
 def test_the_log_of_the_local_server_goes_through_no_link(tmp_path: Path) -> None:
     """Control: without the link, it is written."""
     theirs = tmp_path / "theirs"
