@@ -28,7 +28,7 @@ from recall_server.cli.erase import (
 )
 from recall_server.cli.install import install
 from recall_server.cli.maintenance import reembed
-from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show
+from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show, texts
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.shared import (
@@ -235,6 +235,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "ask": ask,
         "search": search,
         "list": list_,
+        "texts": texts,
         "show": show,
         "edit": edit,
         "forget": forget,

@@ -14,6 +14,7 @@ from recall_server.domain.errors import RecallError
 from recall_server.integrations.redaction import SecretRedactor
 from recall_server.local import installing
 from recall_server.local.clients import CLIENTS, Client
+from recall_server.local.starting import PROGRAM
 from recall_server.local.targets import RemoteServer
 
 
@@ -81,7 +82,7 @@ def _recall() -> list[str]:
         return [shutil.which("uvx") or "uvx", "--from", "recall-server", "recall"]
     if found.name == "recall" and found.exists():
         return [str(found.absolute())]
-    return [sys.executable, "-m", "recall_server"]
+    return [*PROGRAM]
 
 
 def _tell(client: Client, changes: list[installing.Change], *, dry_run: bool, remove: bool) -> None:

@@ -201,6 +201,25 @@ async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:
     assert "Ana lives in Porto." in listed.out
 
 
+async def test_texts_are_listed_by_where_they_came_from(alice: Any, tmp_path: Path) -> None:
+    nothing = await alice("texts", "alice")
+    await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01", "--container", "work")
+    await alice("add", "Ana: I row.", "--said-at", "2025-04-01")
+    listed = await alice("texts", "--limit", "1")
+    inside = await alice("texts", "alice", "--container", "work", "--json")
+    elsewhere = await alice("texts", "--app", "mail")
+    found = await alice("search", "Porto", "--app", "mail")
+    wrong = await alice("texts", "--said-after", "noon")
+
+    assert nothing.out == "There are no texts here.\n"
+    assert re.fullmatch(r"ep_\w+  2025-04-01  general\n +Ana: I row\.\n", listed.out)
+    assert "More with --offset 1." in listed.err
+    assert [one["text"] for one in inside.json()["texts"]] == ["Ana: I live in Porto."]
+    assert elsewhere.out == nothing.out
+    assert found.out == "Nothing is found.\n"
+    refused(wrong, "INVALID_ARGUMENT")
+
+
 async def test_a_timeline_is_drawn(alice: Any, tmp_path: Path) -> None:
     await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01")
     await alice("add", "Ana: I live in Lisbon.", "--said-at", "2025-06-01")

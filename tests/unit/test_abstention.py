@@ -113,6 +113,25 @@ def test_a_model_that_was_not_measured_leaves_it_to_the_words() -> None:
     )
 
 
+def test_in_a_small_store_the_same_hit_is_more_likely_to_be_the_answer() -> None:
+    few, hundreds, many = (calibration("wordllama/256", "", n) for n in (40, 400, 100_000))
+    odds = [one.hit.probability(0.4, 0.4, 0.9) for one in (few, hundreds, many)]
+    nothing = few.hit.probability(0.0, 0.2, 0.55), few.evidence.probability(0.0, 0.2)
+
+    assert odds[0] > odds[1] > odds[2]
+    assert few.noise_below > hundreds.noise_below > many.noise_below
+    assert many == calibration("wordllama/256")
+    assert calibration("wordllama/256", "", 1) == calibration("wordllama/256", "", 20)
+    assert max(nothing) < WEAK_BELOW
+
+
+def test_the_cosine_of_a_chinese_question_says_nothing() -> None:
+    hit = calibration("wordllama/256", "租金多少?").hit
+
+    assert hit.probability(0.0, 0.9, 0.6) == hit.probability(0.0, 0.1, 0.6)
+    assert calibration("minilm-l6", "租金多少?") == calibration("minilm-l6")
+
+
 @given(
     st.floats(0, 1), st.floats(0, 1), st.floats(-1, 1), st.sampled_from(["wordllama", "x", None])
 )

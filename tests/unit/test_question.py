@@ -226,3 +226,24 @@ def test_a_question_made_to_take_long_takes_no_time(text: str) -> None:
     said(8 * text, "Ana", "s", "小")
 
     assert time.thread_time() - began < 8
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("Wo wohnt eigentlich der Bruder von Jana?", ("wohnt", "eigentlich", "bruder", "jana")),
+        ("¿Dónde compré yo el coche de mi madre?", ("compr", "coch", "madr")),
+        ("Où est-ce que la clé du portail se trouve ?", ("cle", "portail", "trouv")),
+        ("Où couper l'eau ?", ("couper", "eau")),
+        ("陈阿姨对什么过敏?", ("陈阿", "阿姨", "姨对", "过敏")),
+        ("豆はいつ届く?", ("つ届", "届く")),
+        ("Who is Der?", ("der",)),
+        ("Es war ein Mann?", ("mann",)),
+        ("Wer ist es?", ("wer", "ist", "es")),
+        ("No son of mine", ("son",)),
+    ],
+)
+def test_a_question_asks_for_no_function_words_of_its_language(
+    text: str, asked: tuple[str, ...]
+) -> None:
+    assert Question.parse(text).asked == asked

@@ -20,6 +20,7 @@ def test_of_ten_hits_three_are_for_others_if_there_are_any() -> None:
     assert sources("aaaaaaaaaab", 10) == "aaaaaaabaa"
     assert sources("aaaaaaaaaa", 10) == "aaaaaaaaaa"
     assert sources("ab", 10) == "ab"
+    assert sources("aaaaabb", 5) == "aaaab"
     assert sources("aab", 2) == "ab"
     assert sources("aab", 1) == "a"
 

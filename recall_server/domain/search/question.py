@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recall_server.domain.text.terms import SPEAKER, speaker_terms, terms, written
+from recall_server.domain.text.function_words import asked_terms
+from recall_server.domain.text.terms import SPEAKER, speaker_terms, written
 
 TERMS_MAX = 64
 NAMES_MAX = 32
@@ -31,7 +32,7 @@ class Question:
 
     @staticmethod
     def parse(text: str) -> Question:
-        asked = tuple(dict.fromkeys(terms(text)))[:TERMS_MAX]
+        asked = tuple(asked_terms(text))[:TERMS_MAX]
         names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(text) else ())
         for name in _names(text):
             names |= dict.fromkeys(name.terms)

@@ -385,8 +385,10 @@ of ten hits costs 1 point of recall@10, and this share costs 0.1 to 0.3."""
 
 
 def others(limit: int) -> int:
-    """Return how many of `limit` hits are reserved for other sources."""
-    return round(limit * SHARE)
+    """Return how many of `limit` hits are reserved for other sources: one of two and of five. Two
+    of five would push out answers if several texts are stored.
+    """
+    return max(min(1, limit - 1), int(limit * SHARE))
 
 
 def spread(

@@ -29,7 +29,7 @@ _CACHED_CHARS_MAX = 32
 
 # Function words of English (after Snowball's list). "will", "may" and "us" are left out on purpose:
 # in lower case they are also a name, a month and a country, which memories are about.
-_STOP = frozenset(
+STOP = frozenset(
     """
     a an the and or but nor so than then if because as while until of at by for with about against
     between into through during before after above below to from up down in out on off over under
@@ -174,12 +174,12 @@ def _normal(text: str) -> str:
 
 
 def _of_token(token: str) -> tuple[str, ...]:
-    return _expand_cached(token) if len(token) <= _CACHED_CHARS_MAX else _expand(token, _STOP)
+    return _expand_cached(token) if len(token) <= _CACHED_CHARS_MAX else _expand(token, STOP)
 
 
 @lru_cache(maxsize=32_768)
 def _expand_cached(token: str) -> tuple[str, ...]:
-    return _expand(token, _STOP)
+    return _expand(token, STOP)
 
 
 def _expand(token: str, stops: frozenset[str]) -> tuple[str, ...]:

@@ -215,7 +215,8 @@ async def retrieve(
         cosines[places] = await vectors.cosines(prepared.vector, slots[places])
         fused = fuse(evidence)
         hits = _best(fused, query, count, among=set(places))
-    weights = calibration.calibration(embedder.model if embedder and vectors else None)
+    model = embedder.model if embedder and vectors else None
+    weights = calibration.calibration(model, query.text, statistics.documents)
     best = _candidates(prepared, fused, slots, hits, weights)
     rows = await vectors.by_slot([one.slot for one in best]) if vectors else {}
     tx.cache.trim(prepared.namespace)
@@ -368,7 +369,9 @@ def _worth_showing(found: Candidates, query: Query) -> Candidates:
     if not found.weights.tells_noise or query.mode not in DEFAULT_ORDER:
         return found
     kept = [
-        one for one in found.best if one.rerank is not None or one.score >= calibration.NOISE_BELOW
+        one
+        for one in found.best
+        if one.rerank is not None or one.score >= found.weights.noise_below
     ]
     noise = max(0, min(query.limit, len(found.best)) - max(1, len(kept)))
     return replace(found, best=kept or found.best[:1], left_out=noise)

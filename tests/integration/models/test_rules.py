@@ -53,6 +53,23 @@ Porto, April\\n\\n**Must do**\\n- Port tasting at Graham's on Thursday\\n\\nHele
   fact | Porto, April: Helen gets seasick, so no boat trip on the Douro.
 Protokoll Ruderclub\\n\\nTOP 1 Bootshaus\\nDas Dach wird im März von der Firma Sörensen erneuert.
   fact | Protokoll Ruderclub, TOP 1 Bootshaus: Das Dach wird im März von der Firma Sörensen erneuert.
+# A line above labelled lines is their heading, and so is a numbered part, but not what names nothing.
+Le gîte\\n\\nEau\\nRobinet d'arrêt : sous l'évier de la buanderie\\n\\nSoupe au pistou de Mamie Odette (6 personnes)\\n- 500 g de haricots blancs
+  fact | Le gîte, Eau: Robinet d'arrêt: sous l'évier de la buanderie.
+  fact | Le gîte, Soupe au pistou de Mamie Odette (6 personnes): 500 g de haricots blancs.
+Protokoll, Ruderclub Altmühl e.V.\\nDatum: 12. Oktober 2026, Bootshaus\\n\\nTOP 1: Kasse\\nDer Kontostand beträgt 8.412 Euro.\\n\\nTOP 4: Verschiedenes\\n- Weihnachtsfeier am 11. Dezember im Gasthof Hirschen
+  fact | Protokoll, Ruderclub Altmühl e.V.: Datum: 12. Oktober 2026, Bootshaus.
+  fact | Protokoll, Ruderclub Altmühl e.V., Kasse: Der Kontostand beträgt 8.412 Euro.
+  fact | Protokoll, Ruderclub Altmühl e.V.: Weihnachtsfeier am 11. Dezember im Gasthof Hirschen.
+# Two subjects of one verb stay together.
+The school wrote, Otto and Ida can start at St. Brendan's after the autumn break.
+  fact | The school wrote, Otto and Ida can start at St. Brendan's after the autumn break.
+It's me, Pauline, and our twins Otto and Ida, they're six.
+  fact | The user: Our twins Otto and Ida, they're six.
+# A day is no amount, and a price in a document is that of something.
+店長ノート\\n家賃は毎月25日払い。\\n値段は880円。\\nコーヒー豆の配達は金曜から木曜に変更になった。
+  fact | 店長ノート: 家賃は毎月25日払い。
+  fact | 店長ノート: コーヒー豆の配達は金曜から木曜に変更になった。 | コーヒー豆の配達, schedule, 木曜 | CORRECTS 金曜
 # A numbered line above others is their heading; steps stay steps.
 Parish council\\n\\n1. Roads\\n- The bridge at Mill Lane is closed until 8 May.\\n2. Funds\\n- The balance is £912. Approved unanimously.
   fact | Parish council, Roads: The bridge at Mill Lane is closed until 8 May.
@@ -454,7 +471,7 @@ About me:\\n- City: Nantes\\n- allergic to nuts
   fact | The user: City: Nantes. | user, lives_in, Nantes
   fact | The user: allergic to nuts. | user, allergic_to, nuts
 Martes, 3 de noviembre\\n\\nHoy he empezado en la panadería.\\nMi jefa se llama Rosario.
-  fact | Usuario: Hoy he empezado en la panadería.
+  fact | Usuario: Hoy he empezado en la panadería (Martes, 3 de noviembre).
   fact | Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
 Ann: I can't do July, only the last week of August.
   fact | Ann can't do July, only the last week of August.
@@ -482,7 +499,7 @@ User: Je me lève à 8 h. Je ne mange plus de fromage.
   fact | Utilisateur: Je ne mange plus de fromage. | user, eats, fromage | NOT CORRECTS None
 Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the import today.\\nNext release is 3 December.
   fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
-  fact | Priya is reviewing the import today.
+  fact | Priya is reviewing the import today (Standup 2026-11-20).
   fact | Standup 2026-11-20: Next release is 3 December. | team, release_date, 3 December
 # A line names a day in the head of a mail only; what is elided leans on the sentence before.
 Minutes\\n\\n4. Party\\nDate: 20 June, rain date 27 June. Organiser is Mrs Kowalczyk.

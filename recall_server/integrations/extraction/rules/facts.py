@@ -30,6 +30,9 @@ _TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule"
 OF_THINGS = frozenset(
     ("owner", "deadline", "version", "status", "budget", "limit", "schedule", "port")
 )
+_DIGIT = re.compile(r"\d")
+# Attributes that many things in one document have: one value must not replace another.
+OF_PARTS = frozenset(("price", "fee", "limit", "timeout", "port", "target"))
 _MY = re.compile(r"\b(?:my|me)\b", re.IGNORECASE)
 _REST = re.compile(
     r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) |[，、；。]"
@@ -230,7 +233,10 @@ def _found(
         attribute = _key(parts["k"], "things", language) or attribute
     value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
     if attribute not in _TIMED and not attribute.endswith("_date"):
-        value = _time(language.name).sub("", value)
+        amount, value = value, _time(language.name).sub("", value)
+        if "k" in parts and _DIGIT.search(amount) and not _DIGIT.search(value):
+            # "The rent is due on the 25th" says when, not how much.
+            return None
     if language.name == "en":
         value = _MY.sub(lambda match: "them" if match[0].lower() == "me" else "their", value)
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]

@@ -11,6 +11,7 @@ from recall_server.integrations.extraction.rules.cutting import (
     LEAD_IN,
     Kind,
     Piece,
+    key_and_value,
 )
 from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
@@ -21,6 +22,9 @@ _KEY = 6
 # Not after "St." and "Dr.".
 _SENTENCE = re.compile(r"(?<=\w{3})[.!?] ")
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
+_ASIDE = re.compile(r"\([^()]*\)")
+# "e.V." at the end of a title is no end of a sentence.
+_SHORT_FORM = re.compile(r"(?<!\w)(?:\w{1,2}\.){2,}$")
 _NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
 _DATE_CHARS_MAX = 24
 _BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
@@ -86,7 +90,7 @@ class Paragraph:
 
     def named(self, found: list[Piece]) -> list[Piece]:
         """Return the pieces, with unmarked lines that are headings turned into headings."""
-        named = list(found)
+        named = list(map(self._part, found))
         for at, (piece, after) in enumerate(pairwise(found)):
             if self._is_number(piece, after) or (
                 _TO_BULLET.fullmatch(self.text, piece.end, after.start) and self._is_name(piece)
@@ -98,6 +102,14 @@ class Paragraph:
         elif len(named) > 1 and (self._is_day(first) or self._is_caption(first, named[1])):
             named[0] = replace(first, kind=Kind.HEADING, level=LEAD_IN)
         return named
+
+    def _part(self, piece: Piece) -> Piece:
+        """Return "TOP 1: Kasse" as the heading "Kasse", and any other piece as it is."""
+        line = self.text[piece.start : piece.end]
+        if not titles("numbered").fullmatch(piece.key) or line[-1:] in ".!?。！？":
+            return piece
+        start = piece.end - len(key_and_value(line)[1])
+        return replace(piece, start=start, kind=Kind.HEADING, level=LEAD_IN)
 
     def _is_title(self, piece: Piece) -> bool:
         """Return whether the first line of a text, or a line in capitals, is a title."""
@@ -117,7 +129,7 @@ class Paragraph:
     def _is_name(self, piece: Piece) -> bool:
         """Return whether a line only names what the list below is about, such as "Priya"."""
         line = self._line(piece)
-        return line[:1].isupper() and len(line.split()) <= _NAME_WORDS_MAX
+        return line[:1].isupper() and len(_ASIDE.sub("", line).split()) <= _NAME_WORDS_MAX
 
     def _is_number(self, piece: Piece, after: Piece) -> bool:
         """Whether a numbered line only names what follows it, as "2. Money" does in minutes."""
@@ -138,9 +150,14 @@ class Paragraph:
         return (
             line[:1].isupper()
             and len(line.split()) <= _CAPTION_WORDS_MAX
-            and after.kind is Kind.SENTENCE
-            and said.endswith(".")
-            and size(said, self.language) > _CAPTION_WORDS_MAX
+            and (
+                after.kind is Kind.PAIR
+                or (
+                    after.kind is Kind.SENTENCE
+                    and said.endswith(".")
+                    and size(said, self.language) > _CAPTION_WORDS_MAX
+                )
+            )
         )
 
     def _line(self, piece: Piece) -> str:
@@ -152,7 +169,7 @@ class Paragraph:
             piece.kind is Kind.SENTENCE
             and alone
             and len(line) <= HEADING_CHARS_MAX
-            and line[-1:] not in ".!?。！？"
+            and (line[-1:] not in ".!?。！？" or _SHORT_FORM.search(line))
             and not self.language.starts("drop.greeting", line)
         )
         return line if may_be else ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType, importance
-from recall_server.domain.text.dates import began
+from recall_server.domain.text.dates import began, start_of
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.extraction.rules.cutting import (
     BOLD,
@@ -24,6 +25,7 @@ from recall_server.integrations.extraction.rules.cutting import (
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
+    OF_PARTS,
     OF_THINGS,
     Found,
     Speaker,
@@ -54,7 +56,13 @@ from recall_server.integrations.extraction.rules.language import (
     titles,
 )
 from recall_server.integrations.extraction.rules.speakers import Voice, labels, speaker_of, speaks
-from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
+from recall_server.integrations.extraction.rules.wording import (
+    Context,
+    When,
+    cleaned,
+    dated,
+    stand_alone,
+)
 
 TEXT_CHARS_MAX = 500
 _BEFORE_CHARS_MAX = 1_500
@@ -66,6 +74,13 @@ _OWN_WORDS_MIN = 4
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
 _AROUND = " ,.!:–—-。！，"
+# Before "and": "He wrote, Otto and Ida can start" has two subjects in one clause.
+_ONE_OF_TWO = re.compile(r"(?:^|, )[A-ZÀ-Þ][\w'’-]*$")
+
+
+def _is_unnamed(found: Found) -> bool:
+    """Return whether a fact is about a thing that the clause does not name: "The price is 880"."""
+    return found.fact.entity == "team" and found.fact.attribute in OF_PARTS
 
 
 def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
@@ -261,7 +276,11 @@ class _Reader:
         if items:
             yield from items
             return
-        cuts = list(pattern(language.name, "split").finditer(text))
+        cuts = [
+            cut
+            for cut in pattern(language.name, "split").finditer(text)
+            if not (text[cut.end()].isupper() and _ONE_OF_TWO.search(text, 0, cut.start()))
+        ]
         starts, ends = (
             [0, *(cut.end() for cut in cuts)],
             [*(cut.start() for cut in cuts), len(text)],
@@ -294,6 +313,8 @@ class _Reader:
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
         found = corrected(found, text, language) if found else None
+        if found and self.document and _is_unnamed(found):
+            found = None
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
@@ -522,7 +543,9 @@ class _Reader:
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
         if turn.said_at is None and has_date(self.headings.text, language):
-            when = None
+            # "Today" is the day of the heading; what is relative to it cannot be told.
+            today = when is not None and when.at == start_of(base.astimezone(UTC), "day")
+            when = When(self.headings.nearest, base) if today else None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
             speaker,
