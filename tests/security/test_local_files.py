@@ -178,7 +178,7 @@ def test_a_configuration_that_is_made_is_its_owners_alone_and_one_that_was_there
     for change in added(client, tmp_path, ["elsewhere"]):
         backup = change.write()
         assert (backup is None) == change.ours
-        assert {mode_of(change.path), mode_of(backup or change.path)} == {0o640}
+        assert {mode_of(one) for one in (change.path, backup) if one} == {0o640}
 
 
 HOSTILE = {
@@ -195,7 +195,7 @@ def test_a_configuration_that_would_be_written_otherwise_is_left_alone(
     tmp_path: Path, said: str
 ) -> None:
     """Control: a plain file is changed."""
-    client = CLIENTS["windsurf"]
+    client = CLIENTS["cursor"]
     path = client.file(tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text(said)
@@ -203,19 +203,19 @@ def test_a_configuration_that_would_be_written_otherwise_is_left_alone(
         added(client, tmp_path, ["recall"])
     assert path.read_text() == said
     path.write_text('{"a": 1.5, "mcpServers": {"a": {}}}')
-    (change,) = added(client, tmp_path, ["recall"])
+    change, _ = added(client, tmp_path, ["recall"])
     assert change.after is not None
     assert change.after != change.before
 
 
 def test_a_backup_goes_through_no_link(tmp_path: Path) -> None:
-    client = CLIENTS["windsurf"]
+    client = CLIENTS["cursor"]
     path, theirs = client.file(tmp_path), tmp_path / "theirs"
     path.parent.mkdir(parents=True)
     path.write_text('{"a": 1}')
     theirs.write_text("theirs")
     path.with_name(path.name + BACKUP).symlink_to(theirs)
-    (change,) = added(client, tmp_path, ["recall"])
+    change, _ = added(client, tmp_path, ["recall"])
     backup = change.write()
 
     assert backup is not None
