@@ -178,7 +178,7 @@ UNSUPERVISED = {
     ("receive_until_over", "receive()"): "it is waited for",
     ("receive_until_over", "over.wait()"): "it is waited for",
     ("__call__", "_disconnected(receive)"): "it is waited for",
-    ("_send_all", "self._stream.unread.get()"): "it is waited for",
+    ("_send_all", "self._stream.taken()"): "it is waited for",
     ("_looked_up", "self._resolve(target.name, target.port)"): "who waits for it gets its error",
     ("_begin", "self._fetch(now)"): "it is no loop: the next token has it begin anew",
     ("listening", "server.serve(sockets=[listener])"): "the process ends with it",

@@ -32,7 +32,7 @@ THERE: dict[str, str] = {
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
-    # This code is compiled once on a machine, which takes 12 s.
+    # This code is compiled once on a machine, which takes seconds.
     monkeypatch.setenv("XDG_CACHE_HOME", str(user_cache_path()))
     monkeypatch.setenv("HOME", str(folder))
     return folder
