@@ -11,7 +11,7 @@ TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test test-embeddings check bench docs docs-reference interop interop-clients interop-frameworks faults mcpb soak sabotage format
+.PHONY: demo test test-fast test-embeddings check bench docs docs-reference interop interop-clients interop-frameworks faults mcpb soak sabotage format
 
 .venv/installed: pyproject.toml
 	@echo "Installing recall-server and its tools into .venv: about a minute."
@@ -24,6 +24,9 @@ demo: .venv/installed  ## run the main job and show it
 
 test: .venv/installed  ## all tests, on SQLite and on Postgres, on all processors
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal
+
+test-fast: .venv/installed  ## unit tests without a database: seconds, in one process, as more would take longer to start
+	$(RUN)/pytest tests/unit -m "not db and not perf and not slow"
 
 # Torch by itself, as its builds for the CPU are on an index of their own, which is asked for nothing
 # else. Where that cannot be reached, the build of the package index is taken.

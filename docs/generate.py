@@ -285,12 +285,13 @@ def client_page(client: Client) -> str:
     """Return the page about a client, from what `recall install` writes for it."""
     kind = "toml" if client.toml else "json"
     on_macos = f" (macOS: `~/{client.path_macos}`)" if client.path_macos else ""
+    of = client.hooks or client.plugin
     hooks = (
         f"""
-The command also adds hooks to `~/{client.hooks.path}`: they give the model what is remembered at
+The command also adds hooks to `~/{of.path}`: they give the model what is remembered at
 each prompt, and store the conversation when it ends. See [Hooks](hooks.md).
 """
-        if client.hooks
+        if of
         else ""
     )
     return f"""# {client.title}

@@ -27,7 +27,7 @@ READY_S = 0.8
 
 @dataclass(repr=False)  # it would spell out every setting and service
 class Application:
-    """All parts of a running server or worker. While `stopping`, `/ready` says no."""
+    """All parts of a running server or worker. While `loading` or `stopping`, `/ready` says no."""
 
     settings: Settings
     runtime: Runtime
@@ -41,6 +41,7 @@ class Application:
     supervisor: Supervisor
     issuers: tuple[Issuer, ...] = ()
     stopping: bool = False
+    loading: "asyncio.Task[object] | None" = None
     _look: "asyncio.Task[list[Finding]] | None" = field(default=None, init=False)
     _warned: set[str] = field(default_factory=set, init=False)
 
@@ -48,6 +49,10 @@ class Application:
         """Say no at `/ready`, and release every call that waits for a task."""
         self.stopping = True
         self.services.tasks.transitions.events.close()
+
+    def starting(self) -> bool:
+        """Return whether something that calls wait for is still loading."""
+        return self.loading is not None and not self.loading.done()
 
     async def ready(self) -> list[Finding]:
         """Return the warnings for the operator, within a second; each is logged once. Concurrent

@@ -5,6 +5,7 @@ import hmac
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
@@ -125,34 +126,25 @@ async def open_application(
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
-        chosen = extractor or factories.extractor(settings)
-        stack.push_async_callback(chosen.close)
-        metrics, log_name, sealer = (
-            Metrics(),
-            _log_name(key),
-            Sealer([one.get_secret_value() for one in settings.secret_key]),
-        )
-        model_keys, rules = (
+        metrics = Metrics()
+        models = _models(
+            stack,
+            settings,
             ModelKeys(store, now, EXTRACT, metrics.used),
-            settings.model_fallback == "rules",
+            metrics,
+            _Given(extractor, embedder, reranker, merger, judge),
         )
-        keyed, chosen_judge = (
-            KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None),
-            _keyed(stack, judge or factories.judge(settings), model_keys, metrics, waits=not rules),
-        )
-        embedder, digests = embedder or factories.embedder(settings), Digests(key.derive("erased"))
-        vectors, redaction = (
-            ItemEmbedder(embedder) if embedder else None,
-            factories.redaction(settings),
-        )
-        reranker = reranker or factories.reranker(settings)
-        if reranker is not None:
-            stack.push_async_callback(reranker.close)
-            store.holders.append(reranker.forget)
-        if embedder is not None:
-            stack.push_async_callback(embedder.close)
-        cursors, supervisor = Cursors(key.derive(CURSORS), now), Supervisor(store, now)
-        reads, open_answers = ReadLog(store, supervisor), OpenAnswers()
+        vectors = models.vectors
+        if models.reranker is not None:
+            store.holders.append(models.reranker.forget)
+        digests = Digests(key.derive("erased"))
+        redaction = factories.redaction(settings)
+        sealer = Sealer([one.get_secret_value() for one in settings.secret_key])
+        log_name = _log_name(key)
+        cursors = Cursors(key.derive(CURSORS), now)
+        supervisor = Supervisor(store, now)
+        open_answers = OpenAnswers()
+        reads = ReadLog(store, supervisor)
         stack.push_async_callback(reads.close)
         audit = Audit(store, runtime, cursors, reads)
         verification = Verification(store, key, now)
@@ -162,12 +154,12 @@ async def open_application(
         stack.push_async_callback(checkpoints.close)
         budget = Budget(store, now, settings.model_tokens_per_day)
         judging = Judging(
-            store, runtime, budget, redaction, chosen_judge, settings.judge_confidence
+            store, runtime, budget, redaction, models.judge, settings.judge_confidence
         )
         ingest = Ingest(
             store,
             runtime,
-            keyed,
+            models.extractor,
             vectors is not None,
             settings.text_chars_max,
             settings.text_passages_max,
@@ -176,7 +168,8 @@ async def open_application(
             budget,
             judging.judgements,
         )
-        embedding, receipts = Embedding(store, runtime, vectors), Receipts(key)
+        embedding = Embedding(store, runtime, vectors)
+        receipts = Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
         purge = Purge(
             store,
@@ -204,18 +197,12 @@ async def open_application(
             push.announce,
             settings.task_bytes_max,
         )
-        chosen_merger = KeyedMerger(
-            merger or factories.merger(settings),
-            model_keys,
-            factories.rules_merger() if rules else None,
-        )
-        stack.push_async_callback(chosen_merger.close)
-        merging = Merging(store, chosen_merger, vectors, budget)
+        merging = Merging(store, models.merger, vectors, budget)
         consolidate = Consolidate(
             store,
             runtime,
             transitions,
-            keyed,
+            models.extractor,
             merging,
             settings.text_chars_max,
             settings.text_passages_max,
@@ -233,12 +220,11 @@ async def open_application(
             settings.answer_bytes_max,
             open_answers,
         )
-        ending, recheck, intents = (
-            Ending(store, runtime, transitions, open_answers),
-            Recheck(store, runtime, judging.judgements),
-            Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None),
-        )
+        ending = Ending(store, runtime, transitions, open_answers)
+        recheck = Recheck(store, runtime, judging.judgements)
+        intents = Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None)
         delegation = Delegation(store, runtime, key, audience, ending.end)
+        delivery = Delivery(store, runtime, webhook, sealer, settings.webhook_pending_max)
         worker = Worker(
             store,
             {
@@ -249,11 +235,7 @@ async def open_application(
                 EXPIRE: tasks.expire,
                 DISCARD: tasks.discard,
                 END: ending.work,
-                PUSH: partial(
-                    _delivered,
-                    push,
-                    Delivery(store, runtime, webhook, sealer, settings.webhook_pending_max),
-                ),
+                PUSH: partial(_delivered, push, delivery),
                 PUSH_END: push.end,
                 PURGE: purge.work,
                 RECHECK: recheck.work,
@@ -263,18 +245,7 @@ async def open_application(
             audit.begin_job,
             supervisor,
             poll_s=settings.worker_poll_s,
-            lanes=(
-                Lane(
-                    pushes=False,
-                    slots=settings.worker_jobs,
-                    per_namespace=settings.namespace_worker_jobs,
-                ),
-                Lane(
-                    pushes=True,
-                    slots=settings.push_jobs if settings.worker_jobs else 0,
-                    per_namespace=settings.namespace_push_jobs,
-                ),
-            ),
+            lanes=_lanes(settings),
             log_name=log_name,
             on_give_up={CONSOLIDATE: consolidate.give_up},
         )
@@ -329,7 +300,7 @@ async def open_application(
                 ingest=ingest,
                 intents=intents,
                 ledger=ledger,
-                model_keys=model_keys,
+                model_keys=models.keys,
                 metrics=metrics,
                 open_answers=open_answers,
                 log_name=log_name,
@@ -347,7 +318,7 @@ async def open_application(
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
                     judging.judgements,
-                    Reranking(reranker, settings.rerank_min_score) if reranker else None,
+                    models.reranking(settings.rerank_min_score),
                 ),
                 recheck=recheck,
                 retention=Retention(
@@ -381,8 +352,8 @@ async def open_application(
                 ),
             ),
             worker,
-            chosen,
-            chosen_judge,
+            models.chosen,
+            models.judge,
             vectors,
             key,
             supervisor,
@@ -390,14 +361,81 @@ async def open_application(
         )
 
 
-def _keyed(
-    stack: AsyncExitStack, judge: Judge | None, keys: ModelKeys, metrics: Metrics, *, waits: bool
-) -> Judge | None:
-    """The judge, with its key looked after; it is closed with the stack."""
-    if judge is None:
-        return None
-    stack.push_async_callback(judge.close)
-    return KeyedJudge(judge, keys, waits, metrics.judged)
+@dataclass(frozen=True)
+class _Given:
+    """The models that a caller brings; the settings choose the rest."""
+
+    extractor: Extractor | None
+    embedder: Embedder | None
+    reranker: Reranker | None
+    merger: Merger | None
+    judge: Judge | None
+
+
+@dataclass(frozen=True)
+class _Models:
+    """The models of an application. `extractor`, `merger` and `judge` report rejected `keys`; the
+    `chosen` extractor is the one inside.
+    """
+
+    keys: ModelKeys
+    chosen: Extractor
+    extractor: Extractor
+    merger: Merger
+    judge: Judge | None
+    vectors: ItemEmbedder | None
+    reranker: Reranker | None
+
+    def reranking(self, min_score: float) -> Reranking | None:
+        return Reranking(self.reranker, min_score) if self.reranker else None
+
+
+def _models(
+    stack: AsyncExitStack, settings: Settings, keys: ModelKeys, metrics: Metrics, given: _Given
+) -> _Models:
+    """Make the models, which are closed with the stack. While a key is rejected, the rules take
+    over if the settings say so; a judge waits otherwise.
+    """
+    falls_back = settings.model_fallback == "rules"
+    extractor = given.extractor or factories.extractor(settings)
+    merger = KeyedMerger(
+        given.merger or factories.merger(settings),
+        keys,
+        factories.rules_merger() if falls_back else None,
+    )
+    judge = given.judge or factories.judge(settings)
+    embedder = given.embedder or factories.embedder(settings)
+    reranker = given.reranker or factories.reranker(settings)
+    for one in (extractor, merger, judge, embedder, reranker):
+        if one is not None:
+            stack.push_async_callback(one.close)
+    return _Models(
+        keys=keys,
+        chosen=extractor,
+        extractor=KeyedExtractor(
+            extractor, keys, factories.rules_extractor() if falls_back else None
+        ),
+        merger=merger,
+        judge=KeyedJudge(judge, keys, not falls_back, metrics.judged) if judge else None,
+        vectors=ItemEmbedder(embedder) if embedder else None,
+        reranker=reranker,
+    )
+
+
+def _lanes(settings: Settings) -> tuple[Lane, Lane]:
+    """The lane of jobs and that of pushes, which waits for slow receivers."""
+    return (
+        Lane(
+            pushes=False,
+            slots=settings.worker_jobs,
+            per_namespace=settings.namespace_worker_jobs,
+        ),
+        Lane(
+            pushes=True,
+            slots=settings.push_jobs if settings.worker_jobs else 0,
+            per_namespace=settings.namespace_push_jobs,
+        ),
+    )
 
 
 def _log_name(key: ServerKey) -> Callable[[Namespace], str]:

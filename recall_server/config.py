@@ -1,6 +1,4 @@
-"""Every setting, read once. Precedence: command line, then environment, then the file `.env`, then
-these defaults.
-"""
+"""Every setting, read once: of the command line, else the environment, `.env`, these defaults."""
 
 import re
 from pathlib import Path
@@ -37,7 +35,9 @@ class Access(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="RECALL_", extra="ignore")
 
-    url: str | None = None
+    url: str | None = Field(
+        default=None, validation_alias=AliasChoices("RECALL_URL", "ENGRAM_SERVER_URL")
+    )
     token: SecretStr | None = None
     token_file: Path | None = None
 
@@ -57,7 +57,13 @@ class Settings(BaseSettings):
         None, description="the password of the Postgres user, if RECALL_DB_URL has none"
     )
     host: str = Field("127.0.0.1", description="the address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="the port to listen on; 0: a free one")
+    port: int = Field(
+        8000,
+        ge=0,
+        le=65535,
+        validation_alias=AliasChoices("RECALL_PORT", "ENGRAM_PORT", "port"),
+        description="the port to listen on; 0: a free one",
+    )
     probe_port: int | None = Field(
         None,
         ge=0,
@@ -162,6 +168,7 @@ class Settings(BaseSettings):
     )
     embedder_url: str | None = Field(
         None,
+        validation_alias=AliasChoices("RECALL_EMBEDDER_URL", "EMBEDDING_URL", "embedder_url"),
         description="the OpenAI-compatible address of the embedder http, such as "
         "http://127.0.0.1:11434/v1",
     )

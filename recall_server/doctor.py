@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import structlog
 from dotenv import dotenv_values
+from pydantic import AliasChoices
+from pydantic.fields import FieldInfo
 
 from recall_server.application import Application
 from recall_server.config import ENV_FILE, LOOPBACK, Settings, is_secret, variable_of
@@ -266,6 +268,13 @@ class UnknownSetting:
 
     name: str
     meant: str | None
+
+
+def given_variable(name: str, field: FieldInfo) -> str:
+    """Return the variable that a setting was taken from: its own, or one of another system."""
+    alias, given = field.validation_alias, {**os.environ, **dotenv_values(ENV_FILE)}
+    choices = [*map(str, alias.choices)] if isinstance(alias, AliasChoices) else []
+    return next((one for one in choices if one in given), variable_of(name, field))
 
 
 def unknown_settings() -> list[UnknownSetting]:

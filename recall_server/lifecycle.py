@@ -25,27 +25,31 @@ log = structlog.get_logger()
 
 # Seconds between two writes of the health file.
 HEALTH_S = 5.0
-# A start that lasts longer shows what it is waiting for.
+# A start waits no longer for the rules for secrets, since compiling them takes many seconds.
 SLOW_S = 2.0
 # A loop idle for this long is taken for stopped: a busy database answers sooner or raises an error.
 STALE_S = 30.0
 
 
 @asynccontextmanager
-async def checked_and_loaded(built: Application, *, waiting: bool = True) -> AsyncIterator[None]:
+async def checked_and_loaded(
+    built: Application, *, redactor_s: float = SLOW_S
+) -> AsyncIterator[None]:
     """Refuse an unsafe configuration, and load embedder, re-ranker and redactor before the first
-    call. Without `waiting`, the redactor loads in the background, and the first text waits for it.
+    call. After `redactor_s` the redactor goes on loading in the background: until it is loaded, the
+    first text waits for it, and `/ready` says no.
 
     Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start these mean a
     wrong setting; later, search continues without the model.
     """
     await refuse_unsafe(built)
     loading = asyncio.create_task(built.services.ingest.redaction.ready())
-    if waiting:
-        await asyncio.wait({loading}, timeout=SLOW_S)
-        if not loading.done():
-            log.info("loading", what="the rules for secrets, which takes long once on a machine")
+    await asyncio.wait({loading}, timeout=redactor_s)
+    if loading.done():
         await loading
+    else:
+        log.info("loading", what="the rules for secrets, compiled once on a machine")
+    built.loading = loading
     if built.embedder is not None:
         await built.embedder.load()
     if built.services.recall.reranking is not None:

@@ -22,7 +22,13 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
-from recall_server.lifecycle import checked_and_loaded, only_server, showing_health, stop_signal
+from recall_server.lifecycle import (
+    SLOW_S,
+    checked_and_loaded,
+    only_server,
+    showing_health,
+    stop_signal,
+)
 from recall_server.local.presence import clients_of, published
 
 log = structlog.get_logger()
@@ -167,7 +173,7 @@ async def serve(
             async with (
                 open_application(settings) as built,
                 # A client on this machine gives up on a server that has not answered within 10 s.
-                checked_and_loaded(built, waiting=not until_unused),
+                checked_and_loaded(built, redactor_s=0 if until_unused else SLOW_S),
                 working(built),
                 showing_health(built),
                 listening(app(built), settings, listener) as address,

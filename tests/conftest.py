@@ -53,6 +53,16 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("recall")
 
 
+# A test that needs one of these has a database: SQLite, PostgreSQL, or both.
+DATABASES = frozenset({"database", "postgres", "sqlite_templates"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if DATABASES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("db")
+
+
 def pytest_report_header() -> str:
     return f"engines: {', '.join(ENGINES)}"
 

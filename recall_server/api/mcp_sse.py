@@ -26,8 +26,9 @@ from recall_server.api.problems import MethodNotAllowed, problem
 from recall_server.domain.errors import NotFound
 
 MESSAGES_PATH = "/mcp/messages"
-# The unread answers that a client may have: one more ends its stream.
+# The unread answers that a client may have, and their bytes: one more ends its stream.
 UNREAD_MAX = 32
+UNREAD_BYTES_MAX = 2 * 2**20
 # The seconds after which something is sent, since proxies end silent connections.
 PING_S = 15
 # The seconds after which a stream ends when the process stops.
@@ -43,14 +44,25 @@ class _Stream:
 
     owner: tuple[str, str]
     unread: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(UNREAD_MAX))
+    unread_bytes: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     ended: bool = False
 
-    def put(self, data: bytes) -> None:
-        if self.unread.full():
+    def put(self, event: bytes) -> None:
+        """Queue an event, or end the stream if the client has too much unread. An only one may have
+        any length, as an answer of `/mcp` may.
+        """
+        more = self.unread_bytes + len(event)
+        if self.unread.full() or (self.unread_bytes and more > UNREAD_BYTES_MAX):
             self.ended = True
         else:
-            self.unread.put_nowait(_event("message", data))
+            self.unread_bytes = more
+            self.unread.put_nowait(event)
+
+    async def taken(self) -> bytes:
+        event = await self.unread.get()
+        self.unread_bytes -= len(event)
+        return event
 
 
 class SseServer:
@@ -84,7 +96,7 @@ class SseServer:
         caller, session = caller_of(request.scope), token_hex(16)
         stream = _Stream((caller.namespace, caller.accessor))
         place = urlsplit(self._base(request.scope)).path.rstrip("/") + MESSAGES_PATH
-        stream.unread.put_nowait(_event("endpoint", f"{place}?session_id={session}".encode()))
+        stream.put(_event("endpoint", f"{place}?session_id={session}".encode()))
         self._streams[session] = stream
 
         def over() -> bool:
@@ -121,7 +133,7 @@ class SseServer:
         if isinstance(result, dict) and "protocolVersion" in result:
             stream.headers |= {_VERSION: str(result["protocolVersion"])}
             stream.headers |= {SESSION: forwarded.session} if forwarded.session else {}
-        stream.put(forwarded.body)
+        stream.put(_event("message", forwarded.body))
 
 
 class _Forwarded:
@@ -178,7 +190,7 @@ class _Events:
     async def _send_all(self, gone: "asyncio.Future[None]", send: Send) -> None:
         silent = 0.0
         while not gone.done() and not self._over():
-            event = asyncio.ensure_future(self._stream.unread.get())
+            event = asyncio.ensure_future(self._stream.taken())
             waited: set[asyncio.Future[Any]] = {gone, event}
             try:
                 await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)

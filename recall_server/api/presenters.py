@@ -132,6 +132,8 @@ def text(one: Episode, words: str) -> Json:
         "container": one.container or None,
         "session_id": one.source.session_id,
         "agent_id": one.source.agent_id,
+        "app": one.source.app,
+        "group_id": one.source.group_id,
         "tags": list(one.source.tags),
         "metadata": dict(one.source.metadata),
         "said_at": moment(one.occurred_at),

@@ -44,6 +44,8 @@ def answers(application: Application) -> Mapping[str, Answer]:
     async def ready() -> Response:
         if application.stopping:
             return JSONResponse({"status": "stopping"}, 503)
+        if application.starting():
+            return JSONResponse({"status": "starting"}, 503)
         try:
             warnings = [one.check for one in await application.ready()]
         except RecallError as error:

@@ -157,7 +157,7 @@ async def checkpoint(
 @app.command()
 def verify(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[EXPORT]", show_default="the database")
+        Path | None, typer.Argument(metavar="EXPORT", show_default="the database")
     ] = None,
     *,
     checkpoints: Annotated[

@@ -28,13 +28,14 @@ from recall_server.cli.erase import (
 )
 from recall_server.cli.install import install
 from recall_server.cli.maintenance import reembed
-from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show
+from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show, texts
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.shared import (
     AsJson,
     Create,
     Db,
+    echo,
     existing_settings,
     fail,
     new_settings,
@@ -67,7 +68,7 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
         print_json([asdict(one) for one in findings])
     else:
         for one in findings:
-            typer.echo(f"{one.level:5} {one.check:20} {one.text}")
+            echo(f"{one.level:5} {one.check:20} {one.text}", indent=27)
     if doctor.fails(findings):
         raise typer.Exit(1)
 
@@ -234,6 +235,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "ask": ask,
         "search": search,
         "list": list_,
+        "texts": texts,
         "show": show,
         "edit": edit,
         "forget": forget,

@@ -21,6 +21,7 @@ from recall_server.cli.shared import (
     fail,
     in_application,
     key_in,
+    namespace_or_fail,
     print_done,
     print_json,
     print_table,
@@ -33,7 +34,7 @@ from recall_server.cli.shared import (
 from recall_server.domain.audit import Outcome
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
-from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
+from recall_server.domain.errors import Invalid, OnHold, Unavailable
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.integrations.crypto.keys import verified
@@ -255,13 +256,6 @@ def _show(signed: str, key: Path) -> None:
 async def key(built: Application) -> None:
     """Print the public key of this server, which verifies its receipts."""
     print_json({**built.key.public})
-
-
-def namespace_or_fail(name: str) -> Namespace:
-    try:
-        return namespace(name)
-    except RecallError as error:
-        fail(error.message, error.code)
 
 
 @with_application

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import typer
 
 from recall_server.cli.stdio import LocalDb, Token, TokenFile, Url
-from recall_server.domain.errors import RecallError
+from recall_server.domain.errors import Invalid, RecallError
 from recall_server.local import folders, presence
 from recall_server.local.starting import Local, read_token
 from recall_server.local.transcripts import MESSAGE_CHARS_MAX, Transcript
@@ -26,6 +26,8 @@ ASKED_S = 0.3
 HANDED_IN_S = 5.0
 _HANDED_IN = frozenset({"pre-compact", "stop", "session-end"})
 _SENT = ("session_id", "cwd", "prompt")
+# Cursor sends this with each event.
+_CURSOR = "cursor_version"
 
 
 def hook(
@@ -41,12 +43,23 @@ def hook(
     or with nothing; at the end of a turn or session, store what is new of its transcript.
     """
     try:
-        given = json.loads(sys.stdin.read())
+        given = _plain(_given())
         server = _server(url, token_file, token, db)
         if server is not None:
             _answer(event, given, *server)
     except (OSError, HTTPException, ValueError, AttributeError, RecallError) as error:
         sys.stderr.write(f"recall hook: {error}\n")
+
+
+def _given() -> dict[str, Any]:
+    """Return the event that the host sends. Raises `Invalid`."""
+    try:
+        given = json.loads(sys.stdin.read())
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise Invalid("A coding agent runs this, and sends the event as JSON on standard input.")
+    return given
 
 
 def _server(
@@ -74,7 +87,7 @@ def _answer(event: str, given: Mapping[str, Any], address: str, token: str) -> N
     if event not in _HANDED_IN:
         answer = _called(address, token, event, sent, ASKED_S)
         if answer:
-            sys.stdout.write(json.dumps(answer))
+            sys.stdout.write(json.dumps(_cursors(answer) if _CURSOR in given else answer))
         return
     path, session = given.get("transcript_path"), sent.get("session_id", "")
     if isinstance(given.get("prompt_response"), str):
@@ -86,6 +99,21 @@ def _answer(event: str, given: Mapping[str, Any], address: str, token: str) -> N
         if part.messages:
             body = {**sent, "messages": part.messages, "idempotency_key": part.key}
             _called(address, token, event, body, HANDED_IN_S)
+
+
+def _plain(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a host has sent, under the names that the others use."""
+    if _CURSOR not in given:
+        return given
+    roots = given.get("workspace_roots") or [None]
+    session = given.get("conversation_id") or given.get("session_id")
+    return {**given, "session_id": session, "cwd": given.get("cwd") or roots[0]}
+
+
+def _cursors(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer in the form of Cursor, whose prompt goes on only if it is told so."""
+    said = answer["hookSpecificOutput"]["additionalContext"]
+    return {"continue": True, "additional_context": said}
 
 
 def _turn(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from recall_server.cli.shared import fail, waiting
+from recall_server.cli.shared import echo, fail, waiting
 from recall_server.cli.stdio import TokenFile, Url
 from recall_server.domain.errors import RecallError
 from recall_server.integrations.redaction import SecretRedactor
 from recall_server.local import installing
 from recall_server.local.clients import CLIENTS, Client
+from recall_server.local.starting import PROGRAM
 from recall_server.local.targets import RemoteServer
 
 
@@ -81,23 +82,24 @@ def _recall() -> list[str]:
         return [shutil.which("uvx") or "uvx", "--from", "recall-server", "recall"]
     if found.name == "recall" and found.exists():
         return [str(found.absolute())]
-    return [sys.executable, "-m", "recall_server"]
+    return [*PROGRAM]
 
 
 def _tell(client: Client, changes: list[installing.Change], *, dry_run: bool, remove: bool) -> None:
     for change in changes:
         done, to_do = ("Removed", "Would remove") if remove else ("Wrote", "Would write")
         if change.nothing:
-            state = "is not in" if remove else "is already in"
-            typer.echo(f"{change.what} {state} {change.path}.")
+            verb = "are" if change.what == "hooks" else "is"
+            state = f"{verb} not in" if remove else f"{verb} already in"
+            echo(f"{change.what} {state} {change.path}.")
         elif dry_run:
-            typer.echo(f"{to_do} {change.what} in {change.path}.")
+            echo(f"{to_do} {change.what} in {change.path}.")
         else:
             try:
                 backup = change.write()
             except OSError as error:
                 fail(f"{change.path} cannot be written ({error.strerror}).")
             kept = f" What was there is in {backup}." if backup else ""
-            typer.echo(f"{done} {change.what} in {change.path}.{kept}")
+            echo(f"{done} {change.what} in {change.path}.{kept}")
     if not dry_run and not all(change.nothing for change in changes):
-        typer.echo(f"{client.title}: {client.after}")
+        echo(f"{client.title}: {client.after}")

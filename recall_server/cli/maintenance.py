@@ -20,6 +20,7 @@ from recall_server.cli.shared import (
     AsJson,
     Db,
     begin,
+    echo,
     existing,
     existing_settings,
     fail,
@@ -91,7 +92,7 @@ def migrate(
                 f"{', '.join(breaking)}."
             )
         if copy is not None:
-            typer.echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
+            echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
     if check and steps:
         raise typer.Exit(PENDING)
 
@@ -156,12 +157,12 @@ def backup(
     if as_json:
         print_json({"backup": str(target), "bytes": target.stat().st_size})
     else:
-        typer.echo(f"{target} has {chosen.database} as it was, {target.stat().st_size:,} bytes.")
+        echo(f"{target} has {chosen.database} as it was, {target.stat().st_size:,} bytes.")
         _hint(chosen)
 
 
 def _hint(chosen: Settings) -> None:
-    typer.echo(
+    echo(
         f"The key {chosen.key_path.resolve()} is not in it, and is needed to restore it: keep a "
         "copy elsewhere.",
         err=True,
@@ -209,7 +210,7 @@ def restore_backup(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]",
+            metavar="FILE",
             help="A file that `recall backup` wrote; leave it out if it is in place already.",
             exists=True,
             dir_okay=False,
@@ -232,9 +233,9 @@ def restore_backup(
         return
     for one in again:
         print_erased(one, None)
-    typer.echo(f"Restored; {len(again)} erasures were done again.")
+    echo(f"Restored; {len(again)} erasures were done again.")
     if old is not None:
-        typer.echo(f"What was there before is {old}. Remove it when all is well.", err=True)
+        echo(f"What was there before is {old}. Remove it when all is well.", err=True)
 
 
 async def _restored(

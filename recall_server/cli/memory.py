@@ -49,6 +49,14 @@ ValidAfter = Annotated[
     typer.Option(help="Only what began to be true at this moment or later.", show_default=False),
 ]
 ValidBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
+ExpiresAfter = Annotated[
+    str, typer.Option(help="Only what expires at this moment or later.", show_default=False)
+]
+ExpiresBefore = Annotated[
+    str, typer.Option(help="Only what expires before this moment.", show_default=False)
+]
+FromApp = Annotated[str, typer.Option(help="Only what was sent from this app.", show_default=False)]
+InGroup = Annotated[str, typer.Option(help="Only this group of texts.", show_default=False)]
 
 
 def _words(text: str) -> str:
@@ -154,6 +162,10 @@ def search(
     recorded_before: RecordedBefore = "",
     valid_after: ValidAfter = "",
     valid_before: ValidBefore = "",
+    expires_after: ExpiresAfter = "",
+    expires_before: ExpiresBefore = "",
+    app: FromApp = "",
+    group_id: InGroup = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
@@ -188,6 +200,10 @@ def list_(
     recorded_before: RecordedBefore = "",
     valid_after: ValidAfter = "",
     valid_before: ValidBefore = "",
+    expires_after: ExpiresAfter = "",
+    expires_before: ExpiresBefore = "",
+    app: FromApp = "",
+    group_id: InGroup = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
@@ -200,6 +216,41 @@ def list_(
         echo("There are no memories here.")
     elif page["has_more"]:
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
+
+
+@asks(operations.texts.LIST_TEXTS)
+def texts(
+    page: Json,
+    *,
+    container: Annotated[str, typer.Option(help="Only this container.", show_default=False)] = "",
+    session_id: Annotated[
+        str, typer.Option("--session", help="Only this session.", show_default=False)
+    ] = "",
+    tags: Tags = None,
+    topic: Topic = "",
+    app: FromApp = "",
+    group_id: InGroup = "",
+    said_after: Annotated[
+        str, typer.Option(help="A date, or a time with its zone.", show_default=False)
+    ] = "",
+    said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    recorded_after: RecordedAfter = "",
+    recorded_before: RecordedBefore = "",
+    expires_after: ExpiresAfter = "",
+    expires_before: ExpiresBefore = "",
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
+    offset: Annotated[int, typer.Option(min=0, help="How many to skip.")] = 0,
+) -> None:
+    """List texts as they were sent, the one said last first."""
+    for text in page["texts"]:
+        labels = [text[one] for one in ("topic", "container", "session_id", "app", "group_id")]
+        shown = " ".join(filter(None, [*labels, *text["tags"]]))
+        echo(f"{text['id']}  {text['said_at'][:10]}  {shown}")
+        paragraph(text["text"] if text["whole"] else f"{text['text']} …")
+    if not page["texts"]:
+        echo("There are no texts here.")
+    elif page["next_offset"] is not None:
+        echo(f"More with --offset {page['next_offset']}.", err=True)
 
 
 @asks(operations.memories.GET_MEMORY_HISTORY)

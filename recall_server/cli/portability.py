@@ -3,16 +3,17 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.shared import (
+    STDOUT,
     AsJson,
     Create,
     Db,
@@ -54,7 +55,7 @@ def export_(
         services, ns = built.services, namespace(name)
         context = begin(built, ns, operations.contents.EXPORT_NAMESPACE)
         pieces = services.export.stream(context, subject=subject)
-        with written(out) as file, progress("lines written") as on_progress:
+        with written(out) as file, _lines_written(out) as on_progress:
             lines = 0
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -65,6 +66,12 @@ def export_(
                     on_progress(lines)
 
     in_application(db, act)
+
+
+def _lines_written(out: Path | None) -> AbstractContextManager[Callable[[int], Any]]:
+    """Show progress, unless the lines themselves are shown."""
+    on_screen = out in (None, STDOUT) and sys.stdout.isatty()
+    return progress("lines written", shown=not on_screen)
 
 
 def import_(

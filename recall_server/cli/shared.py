@@ -30,12 +30,14 @@ from recall_server import logs
 from recall_server.api.operations.operation import Operation
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.config import ENV_FILE, Settings
+from recall_server.config import ENV_FILE, Settings, variable_of
+from recall_server.doctor import given_variable
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.crypto.keys import Jwk
+from recall_server.local import folders
 
 T = TypeVar("T")
 STDOUT = Path("-")
@@ -130,18 +132,23 @@ def settings(db: str | None, **given: Any) -> Settings:
 
 def _named(setting: str, given: dict[str, Any]) -> str:
     """Return the name of a setting as it was given: the option, or the environment variable."""
-    if given.get(setting) is not None:
-        return "--db" if setting.startswith("db_") else f"--{setting.replace('_', '-')}"
-    return setting if setting.isupper() else f"RECALL_{setting.upper()}"
+    for name, field in Settings.model_fields.items():
+        if setting in (name, variable_of(name, field)):
+            if given.get(name) is None:
+                return given_variable(name, field)
+            return "--db" if name.startswith("db_") else f"--{name.replace('_', '-')}"
+    return setting
 
 
 def existing_settings(db: str | None) -> Settings:
     """Return the settings of an existing database; exits if there is none."""
     chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
+        local = folders.database()
+        of_clients = f" That of the clients on this machine is {local}." if local.exists() else ""
         fail(
-            f"There is no database at {chosen.database}. Name it with --db, or make one with "
-            "`recall serve` or `recall create-token NAMESPACE`.",
+            f"There is no database at {chosen.database}.{of_clients} Name it with --db, or make "
+            "one with `recall serve` or `recall create-token NAMESPACE`.",
             "DATABASE_UNUSABLE",
         )
     return chosen
@@ -156,7 +163,10 @@ def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
     if not isinstance(path, Path) or path.exists():
         return chosen
     if create:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folders.private(path.parent)
+        except RecallError as error:
+            fail(error.message, error.code)
     elif db is not None:
         fail(f"There is no database at {path}. --create makes one there.", "DATABASE_UNUSABLE")
     elif not path.parent.is_dir():
@@ -288,14 +298,32 @@ def jwk(found: object, where: str) -> Jwk:
     return found
 
 
-def echo(text: str, *, err: bool = False) -> None:
-    """Print text that may hold stored text, with control characters escaped."""
-    typer.echo(visible(text), err=err)
+def echo(text: str, *, err: bool = False, indent: int = 0) -> None:
+    """Print text that may hold stored text, with control characters escaped: at a terminal as wide
+    as that, with further lines indented, and unchanged for programs.
+    """
+    text = visible(text)
+    if (sys.stderr if err else sys.stdout).isatty():
+        space, width = " " * indent, Console(stderr=err).width
+        # Paths and commands stay whole, to be copied.
+        wrap = partial(
+            textwrap.wrap, width=width, subsequent_indent=space, break_long_words=False,
+            break_on_hyphens=False, replace_whitespace=False,
+        )  # fmt: skip
+        text = "\n".join(part for line in text.split("\n") for part in wrap(line) or [""])
+    typer.echo(text, err=err)
 
 
 def fail(message: str, code: str = "INVALID_ARGUMENT") -> NoReturn:
     echo(f"recall: {message} [{code}]", err=True)
     raise typer.Exit(USAGE_ERROR)
+
+
+def namespace_or_fail(name: str) -> Namespace:
+    try:
+        return namespace(name)
+    except RecallError as error:
+        fail(error.message, error.code)
 
 
 def print_json(value: Any) -> None:
@@ -388,9 +416,9 @@ def waiting(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int], Any]]:
+def progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int], Any]]:
     """Show progress, if standard error is a terminal."""
-    if not sys.stderr.isatty():
+    if not (shown and sys.stderr.isatty()):
         yield lambda _: None
         return
     yield lambda count: typer.echo(f"\r{count} {what}", nl=False, err=True)

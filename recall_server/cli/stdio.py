@@ -56,7 +56,10 @@ def stdio(
     if token_file is not None:
         _refuse(Invalid("--token-file is of a server elsewhere. Name it with --url."))
     database = (db or folders.database()).absolute()
-    folders.private(database.parent)
+    try:
+        folders.private(database.parent)
+    except RecallError as error:
+        _refuse(error)
     with client_of(database):
         asyncio.run(serve_stdio(LocalServer(Local(database))))
 

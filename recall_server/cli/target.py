@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -36,13 +37,14 @@ from recall_server.cli.shared import (
     signed,
     waiting,
 )
-from recall_server.config import Access
+from recall_server.config import Access, is_address
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
 from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
+from recall_server.integrations.redaction import load_rules
 from recall_server.local import folders
 from recall_server.local.starting import Local
-from recall_server.services.tasks.reviews import OPERATOR
 
 TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.
@@ -65,7 +67,8 @@ Whose = Annotated[
     str,
     typer.Argument(
         metavar="NAMESPACE",
-        help="The namespace; optional with --url, or if the database has only one.",
+        help="The namespace. Leave it out with --url, or if the database has only one.",
+        show_default=False,
     ),
 ]
 
@@ -156,9 +159,11 @@ class Server(Target):
             )
             data = answer.json()
         except httpx2.TransportError as error:
-            why = str(error) or type(error).__name__
+            why = (str(error) or type(error).__name__).removesuffix(".")
+            secure = self._http.base_url.scheme == "https"
+            tls = " If it is on this machine, it speaks http." if secure else ""
             fail(f"{self._http.base_url} does not answer: {why}. See whether the server runs, and "
-                 "the URL is right.", "UNAVAILABLE")  # fmt: skip
+                 f"the URL is right.{tls}", "UNAVAILABLE")  # fmt: skip
         except ValueError:
             data = None
         if not answer.is_success and isinstance(data, dict) and "code" in data:
@@ -191,7 +196,7 @@ def with_target(
         ),
         None,
     )
-    whose = inspect.Parameter("name", inspect.Parameter.KEYWORD_ONLY, annotation=Whose)
+    whose = inspect.Parameter("name", inspect.Parameter.KEYWORD_ONLY, default="", annotation=Whose)
     target = (option("db", Db), option("url", Url), option("token_file", TokenFile))
     return signed(command, act, *target, first=[whose])
 
@@ -241,7 +246,15 @@ def on_target(
     access = Access()
     address = url or (access.url if db is None else None)
     if address:
-        run(_on_server(address, _token(access, token_file), name, act))
+        if not is_address(address):
+            fail(f"{'--url' if url else 'The address in RECALL_URL'} must be an address such as "
+                 "http://127.0.0.1:8000.")  # fmt: skip
+        # Clients of MCP know the server by an address that ends in /mcp.
+        run(
+            _on_server(
+                address.rstrip("/").removesuffix("/mcp"), _token(access, token_file), name, act
+            )
+        )
         return
 
     async def here(built: Application) -> None:
@@ -250,8 +263,14 @@ def on_target(
             raise Invalid(
                 f"Only the namespace {found} was given. Write the other argument behind it."
             )
+        if creates:
+            with waiting("Loading the rules that find secrets, compiled once on a machine"):
+                await built.services.ingest.redaction.ready()
         await act(Database(built, found))
 
+    if creates:
+        # They load beside the start, which takes as long as they do once they are compiled.
+        Thread(target=load_rules, daemon=True).start()
     in_application(db or _local(creates=creates), here)
 
 

@@ -14,9 +14,11 @@ from recall_server.cli.shared import (
     Create,
     Db,
     begin,
+    echo,
     existing,
     fail,
     in_application,
+    namespace_or_fail,
     observed,
     print_done,
     print_json,
@@ -30,7 +32,7 @@ from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.tasks.ending import STORED
 
-app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_help=True)
+app = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
 
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -93,8 +95,10 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         ),
     )
 
+    ns = namespace_or_fail(name)  # before a database is made for it
+
     async def issue(built: Application) -> None:
-        services, ns = built.services, namespace(name)
+        services = built.services
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
         context = begin(built, ns, operations.tokens.CREATE_TOKEN)
@@ -279,7 +283,7 @@ def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
         return
     ends = info.expires_at
     until = f", good until {ends.isoformat(timespec='minutes')}" if ends else ", without end"
-    typer.echo(
+    echo(
         f"Token for the namespace {info.namespace} (accessor {info.accessor}{until}). Keep it: it "
         "is not shown again. Clients send 'Authorization: Bearer TOKEN'.",
         err=True,

@@ -6,7 +6,7 @@ import typer
 
 from recall_server.api import operations
 from recall_server.api.operations.operation import Json
-from recall_server.cli.shared import AsJson, print_done, print_table
+from recall_server.cli.shared import AsJson, echo, print_done, print_table
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.webhook import WebhookKind
 
@@ -32,7 +32,7 @@ def add(
     ] = False,
 ) -> None:
     """Register a URL, and print the secret of its signatures once: alone on standard output."""
-    typer.echo(
+    echo(
         f"Webhook {added['id']}. Its receiver verifies each delivery with this secret. Keep it: it "
         "is not shown again.",
         err=True,

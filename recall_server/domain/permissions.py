@@ -46,9 +46,10 @@ class Scope(StrEnum):
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLIDATE})
 
 
-AFTER = ("said_after", "recorded_after", "valid_after")
-BEFORE = ("said_before", "recorded_before", "valid_before")
-"""The limits of the time when something was said, was recorded here, and became true."""
+AFTER = ("said_after", "recorded_after", "valid_after", "expires_after")
+BEFORE = ("said_before", "recorded_before", "valid_before", "expires_before")
+"""The limits of the time when something was said, was recorded here, became true, and expires."""
+EXPIRY = (AFTER[-1], BEFORE[-1])
 NO_TIMES: Mapping[str, datetime | None] = {}
 
 
@@ -57,7 +58,8 @@ class AccessScope:
     """A part of a namespace: these topics, types, containers and layers, and this agent; None means
     any. Items in it have all of these tags and metadata (names with their values as JSON), and were
     said at `said_after` or later and before `said_before`; likewise for the times when they were
-    recorded here and became true.
+    recorded here and became true. `expires_after` and `expires_before` leave out what does not
+    expire. `app` and `group_id`: those of the text that an item cites first.
     """
 
     topics: frozenset[str] | None = None
@@ -73,6 +75,10 @@ class AccessScope:
     recorded_before: datetime | None = None
     valid_after: datetime | None = None
     valid_before: datetime | None = None
+    expires_after: datetime | None = None
+    expires_before: datetime | None = None
+    app: str | None = None
+    group_id: str | None = None
 
     @property
     def everything(self) -> bool:
@@ -81,7 +87,8 @@ class AccessScope:
     @property
     def narrowed(self) -> bool:
         """True if a search has narrowed it by a condition that no token can have."""
-        others = (self.layers, *(getattr(self, one) for one in (*AFTER, *BEFORE)))
+        times = (getattr(self, one) for one in (*AFTER, *BEFORE))
+        others = (self.layers, self.app, self.group_id, *times)
         return bool(self.tags or self.metadata) or any(one is not None for one in others)
 
     def within(self, other: AccessScope) -> bool:
@@ -94,11 +101,17 @@ class AccessScope:
             and self.tags >= other.tags
             and self.metadata >= other.metadata
             and _part(self.layers, other.layers)
+            and other.app in (None, self.app)
+            and other.group_id in (None, self.group_id)
+            and (any(map(self._limits, EXPIRY)) or not any(map(other._limits, EXPIRY)))
             and all(
                 (getattr(self, n) or EARLIEST) >= (getattr(other, n) or EARLIEST) for n in AFTER
             )
             and all((getattr(self, n) or LATEST) <= (getattr(other, n) or LATEST) for n in BEFORE)
         )
+
+    def _limits(self, time: str) -> bool:
+        return getattr(self, time) is not None
 
     def canonical(self) -> str:
         """Return a text that is equal for equal access scopes."""
@@ -165,11 +178,13 @@ class AccessScope:
         type_: MemoryType | None = None,
         metadata: Mapping[str, Any] | None = None,
         layer: Layer | None = None,
+        app: str = "",
+        group_id: str = "",
         times: Mapping[str, datetime | None] = NO_TIMES,
     ) -> AccessScope:
-        """Return the part of this access scope with this topic, type and layer, with these values
-        among its metadata, and within these `times`, given by their names in `AFTER` and `BEFORE`.
-        Raises `Invalid`.
+        """Return the part of this access scope with this topic, type, layer, app and group, with
+        these values among its metadata, and within these `times`, given by their names in `AFTER`
+        and `BEFORE`. No token is limited to an app or a group. Raises `Invalid`.
         """
         parts: dict[str, Any] = {}
         if topic:
@@ -179,16 +194,24 @@ class AccessScope:
             parts["types"] = frozenset({type_}) if self.types is None else self.types & {type_}
         if layer is not None:
             parts["layers"] = frozenset({layer}) if self.layers is None else self.layers & {layer}
+        for name, label in (("app", app), ("group_id", group_id)):
+            if label:
+                storable(label)
+                parts[name] = label
         if metadata:
             parts["metadata"] = self.metadata | _pairs(metadata)
+        parts |= self._tighter(times)
+        return replace(self, **parts) if parts else self
+
+    def _tighter(self, times: Mapping[str, datetime | None]) -> dict[str, datetime]:
         for after, before in zip(AFTER, BEFORE, strict=True):
             if (times.get(after) or EARLIEST) > (times.get(before) or LATEST):
                 raise Invalid(f"{after} lies behind {before}. Send the earlier moment as {after}.")
-        for name, at in times.items():
-            if at is not None:
-                tighter = max if name in AFTER else min
-                parts[name] = tighter(at, getattr(self, name) or at)
-        return replace(self, **parts) if parts else self
+        return {
+            name: (max if name in AFTER else min)(at, getattr(self, name) or at)
+            for name, at in times.items()
+            if at is not None
+        }
 
     def confined(self, topic: str, container: str) -> AccessScope:
         """Return the access scope of work about `topic` in `container` on behalf of a token with
@@ -234,6 +257,7 @@ class Rights:
 
 
 NONE = Rights(frozenset())
+OPERATOR = Rights(frozenset({Scope.ADMIN}))
 
 
 def narrower_or_equal(child: Rights, parent: Rights) -> bool:

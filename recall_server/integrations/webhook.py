@@ -10,7 +10,15 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,6 +33,7 @@ from ipaddress import (
 )
 from typing import Any
 
+import httpcore2
 import httpx2
 
 from recall_server.domain.errors import Invalid, PushFailed, PushUrlRefused
@@ -141,6 +150,65 @@ def parsed(text: str) -> Address | None:
         return None
 
 
+# What a receiver may send before the body of its answer. The parser works on the event loop:
+# 100,000 bytes of empty headers, or interim answers without end, would keep it.
+HEAD_BYTES_MAX = 16_384
+# Bytes that are parsed in one step of the event loop.
+READ_BYTES_MAX = 16_384
+
+
+class _Bounded(httpcore2.AsyncNetworkBackend):
+    """Connections that fail once `bytes_max` have been read from them."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._network = httpcore2.AnyIOBackend()
+        self._bytes_max = bytes_max
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # the signature of the library
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        stream = await self._network.connect_tcp(
+            host, port, timeout=timeout, local_address=local_address, socket_options=socket_options
+        )
+        return _BoundedStream(stream, self._bytes_max)
+
+
+class _BoundedStream(httpcore2.AsyncNetworkStream):
+    def __init__(self, stream: httpcore2.AsyncNetworkStream, bytes_max: int) -> None:
+        self._stream = stream
+        self._left = bytes_max
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        if not self._left:
+            raise httpcore2.ReadError("the receiver sends too much")
+        read = await self._stream.read(min(max_bytes, self._left, READ_BYTES_MAX), timeout)
+        self._left -= len(read)
+        return read
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> httpcore2.AsyncNetworkStream:
+        stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        return _BoundedStream(stream, self._left)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Resolves a host; raises `OSError` if there is none."""
 
@@ -231,7 +299,6 @@ class Webhook:
         self._exempt = Exempt(allowed)
         self._resolve = resolve or _resolved
         self._tls = tls
-        self._transport: httpx2.AsyncHTTPTransport | None = None
 
     async def check_url(self, url: str, *, tenant: Hashable = None) -> None:
         """Raise `PushUrlRefused` if `url`, as its name resolves now, is not allowed.
@@ -279,29 +346,19 @@ class Webhook:
             raise PushFailed("The receiver did not answer in time.") from None
         except (OSError, UnicodeError) as error:
             raise PushFailed("The receiver's name cannot be looked up.") from error
-        except httpx2.TransportError as error:
+        except _FAILURES as error:
             raise PushFailed("The receiver cannot be reached or does not speak HTTP.") from error
 
     async def close(self) -> None:
         for lookup in self._lookups:
             lookup.cancel()
-        if self._transport is not None:
-            await self._transport.aclose()
 
-    async def _opened(self) -> httpx2.AsyncHTTPTransport:
-        # Opened on first use: reading the system's certificates takes longer than the rest of a
-        # start, and too long for the event loop. Not a client, which would follow redirects, keep
-        # cookies and read the environment. No connection is kept: the next one to the same address
-        # may be for another name, with another certificate.
+    async def _trusting(self) -> ssl.SSLContext:
+        # On first use: reading the system's certificates takes longer than the rest of a start, and
+        # too long for the event loop.
         if self._tls is None:
             self._tls = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)
-        if self._transport is None:
-            self._transport = httpx2.AsyncHTTPTransport(
-                verify=self._tls,
-                trust_env=False,
-                limits=httpx2.Limits(max_keepalive_connections=0),
-            )
-        return self._transport
+        return self._tls
 
     async def _looked_up(self, target: _Target, tenant: Hashable) -> Sequence[str]:
         async with asyncio.timeout(self._lookup_s):
@@ -345,47 +402,57 @@ class Webhook:
         for address in addresses[:-1]:
             try:
                 return await self._sent_to(address, target, request)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue  # nothing was sent; the host has more addresses
         return await self._sent_to(addresses[-1], target, request)
 
     async def _sent_to(self, address: Address, target: _Target, asked: _Request) -> Answer:
-        url = httpx2.URL(
-            scheme=target.scheme,
-            host=str(address),
+        headers: list[tuple[bytes | str, bytes | str]] = [
+            ("Host", target.authority),
+            ("User-Agent", "recall-server"),
+            ("Accept-Encoding", "identity"),
+            *([("Content-Length", str(len(asked.body)))] if asked.body is not None else []),
+            *asked.headers.items(),
+        ]
+        extensions = {
+            # The certificate must match the name, whatever the address.
+            "sni_hostname": target.name,
+            "timeout": {"connect": self.timeout_s / ADDRESSES_MAX},
+            **({"trace": _awaiting(asked.before)} if asked.before else {}),
+        }
+        url = httpcore2.URL(
+            scheme=target.scheme.encode(),
+            host=str(address).encode(),
             port=target.port,
-            raw_path=target.path.encode(),
+            target=target.path.encode(),
         )
-        request = httpx2.Request(
-            asked.method,
-            url,
-            content=asked.body,
-            headers={
-                "Host": target.authority,
-                "User-Agent": "recall-server",
-                "Accept-Encoding": "identity",
-                **asked.headers,
-            },
-            extensions={
-                # The certificate must match the name, whatever the address.
-                "sni_hostname": target.name,
-                "timeout": {"connect": self.timeout_s / ADDRESSES_MAX},
-                **({"trace": _awaiting(asked.before)} if asked.before else {}),
-            },
-        )
-        transport = await self._opened()
-        response = await transport.handle_async_request(request)
-        try:
+        # Twice the body: its chunks have lengths. Not a client, which would follow redirects, keep
+        # cookies and read the environment. No connection is kept: the next one to the same address
+        # may be for another name, with another certificate.
+        network = _Bounded(HEAD_BYTES_MAX + 2 * asked.read_max)
+        async with (
+            httpcore2.AsyncConnectionPool(
+                await self._trusting(), max_keepalive_connections=0, network_backend=network
+            ) as connections,
+            connections.stream(
+                asked.method, url, headers=headers, content=asked.body, extensions=extensions
+            ) as response,
+        ):
             body = b""
-            if asked.read_max and response.status_code == HTTPStatus.OK:
-                async for part in response.aiter_raw():
+            if asked.read_max and response.status == HTTPStatus.OK:
+                async for part in response.aiter_stream():
                     body += part
                     if len(body) > asked.read_max:
                         raise PushFailed("The answer is too long.")
-        finally:
-            await response.aclose()
-        wait = _seconds(response.headers.get("Retry-After", ""))
-        return Answer(response.status_code, wait, body)
+        return Answer(response.status, _pause_asked(response.headers), body)
+
+
+_FAILURES = (
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.TimeoutException,
+    httpcore2.UnsupportedProtocol,
+)
 
 
 def pause(pauses: Sequence[timedelta], failures: int, error: Exception) -> timedelta:
@@ -464,10 +531,11 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
     return await found
 
 
-def _seconds(text: str) -> float | None:
-    """Parse `Retry-After` as a number; a date is ignored."""
+def _pause_asked(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
+    """Parse `Retry-After` as a number of seconds; a date is ignored."""
+    asked = [value for name, value in headers if name.lower() == b"retry-after"]
     try:
-        seconds = float(text)
+        seconds = float(b", ".join(asked))
     except ValueError:
         return None
     return seconds if math.isfinite(seconds) and seconds > 0 else None

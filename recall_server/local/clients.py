@@ -3,10 +3,12 @@
 Every client starts `recall stdio`, which needs no address and no secret in the configuration.
 """
 
+import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,48 @@ HOOK_S = 10
 @dataclass(frozen=True)
 class Hooks:
     """The hooks of a client: its file, its names of the events that `recall hook` answers, and how
-    many of its time units make a second.
+    many of its time units make a second. With a `version`, which the file must state, an entry is
+    one hook, and not a group of them.
     """
 
     path: str
     events: Mapping[str, str]
     second: int = 1
+    version: int | None = None
 
     def entry(self, command: Command, event: str, options: Command = ()) -> Entry:
         """Return the hook of one event in the form of the client."""
         words = shlex.join([*command, "hook", self.events[event], *options])
-        return {"hooks": [{"type": "command", "command": words, "timeout": HOOK_S * self.second}]}
+        timeout = HOOK_S * self.second
+        if self.version is not None:
+            return {"command": words, "timeout": timeout}
+        return {"hooks": [{"type": "command", "command": words, "timeout": timeout}]}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """The hooks of a client that runs programs of its own language: the file of ours there, and
+    its source beside this module.
+    """
+
+    path: str
+    source: str
+
+    def text(self, command: Command, options: Command = ()) -> str:
+        """Return the program, with the command of this program in it."""
+        text = resources.files(__package__).joinpath(self.source).read_text("utf-8")
+        given = {"HOOK": [*command, "hook"], "OPTIONS": [*options]}
+        lines = [
+            f"const {name} = {json.dumps(given[name])}"
+            if (name := line.removeprefix("const ").partition(" ")[0]) in given
+            else line
+            for line in text.splitlines()
+        ]
+        return "\n".join(lines) + "\n"
+
+    def ours(self, text: str) -> bool:
+        """Return whether a file is this program, with any command."""
+        return text.partition("\n")[0] == self.text(()).partition("\n")[0]
 
 
 @dataclass(frozen=True)
@@ -47,6 +80,7 @@ class Client:
     entry: Callable[[Command], Entry]
     path_macos: str | None = None
     hooks: Hooks | None = None
+    plugin: Plugin | None = None
     after: str = "Restart it."
 
     def file(self, home: Path) -> Path:
@@ -121,7 +155,25 @@ CLIENTS: Mapping[str, Client] = {
             ),
             after="Begin a new session; Codex runs its hooks when you have trusted them: `/hooks`.",
         ),
-        Client("cursor", "Cursor", ".cursor/mcp.json", _SERVERS, _plain),
+        Client(
+            "cursor",
+            "Cursor",
+            ".cursor/mcp.json",
+            _SERVERS,
+            _plain,
+            hooks=Hooks(
+                ".cursor/hooks.json",
+                {
+                    "sessionStart": "session-start",
+                    "beforeSubmitPrompt": "user-prompt-submit",
+                    "preCompact": "pre-compact",
+                    "stop": "stop",
+                    "sessionEnd": "session-end",
+                },
+                version=1,
+            ),
+            after="Restart it; Hooks in its settings shows them.",
+        ),
         Client(
             "vscode",
             "VS Code",
@@ -149,7 +201,14 @@ CLIENTS: Mapping[str, Client] = {
                 second=1_000,
             ),
         ),
-        Client("opencode", "opencode", ".config/opencode/opencode.json", ("mcp",), _local),
+        Client(
+            "opencode",
+            "opencode",
+            ".config/opencode/opencode.json",
+            ("mcp",),
+            _local,
+            plugin=Plugin(".config/opencode/plugins/recall.js", "opencode.js"),
+        ),
     )
 }
 
@@ -165,10 +224,12 @@ def ours(entry: object) -> bool:
 
 def our_hook(entry: object) -> bool:
     """Return whether an entry of hooks runs `recall hook`."""
-    hooks = entry.get("hooks") if isinstance(entry, Mapping) else None
-    return isinstance(hooks, list) and any(
+    if not isinstance(entry, Mapping):
+        return False
+    group = entry.get("hooks", [entry])
+    return isinstance(group, list) and any(
         isinstance(one, Mapping)
         and "recall" in str(one.get("command"))
         and " hook " in str(one.get("command"))
-        for one in hooks
+        for one in group
     )

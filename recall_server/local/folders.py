@@ -7,6 +7,8 @@ from pathlib import Path
 
 from platformdirs import user_config_path, user_data_path
 
+from recall_server.domain.errors import DatabaseUnusable
+
 NAME = "recall-server"
 
 
@@ -22,8 +24,14 @@ def token_file(path: Path) -> Path:
 
 
 def private(folder: Path) -> Path:
-    """Return the folder, created for its owner alone if it is missing."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Return the folder, created for its owner alone if missing. Raises `DatabaseUnusable`."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"The folder {folder} cannot be made ({error.strerror}: {error.filename}). Check the "
+            "owner and mode of what is above it, or name a database in another one with --db."
+        ) from None
     return folder
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import stat
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from recall_server.domain.errors import Invalid
 from recall_server.local import clients
-from recall_server.local.clients import NAME, Client, Command, Hooks
+from recall_server.local.clients import NAME, Client, Command, Hooks, Plugin
 from recall_server.local.folders import write_private
 
 BACKUP = ".before-recall"
@@ -24,13 +24,14 @@ Document = MutableMapping[str, Any]
 @dataclass(frozen=True)
 class Change:
     """A change of a client's file: its text before and after. None: there is no file; `after` is
-    None if nothing else is left in it.
+    None if nothing else is left in it. What was there has a backup, unless it was all `ours`.
     """
 
     path: Path
     before: str | None
     after: str | None
     what: str
+    ours: bool = False
 
     @property
     def nothing(self) -> bool:
@@ -43,6 +44,7 @@ class Change:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         else:
             mode = stat.S_IMODE(self.path.stat().st_mode)
+        if self.before is not None and not self.ours:
             # Not through a link at its name, and never readable by others, not even briefly.
             backup = self.path.with_name(self.path.name + BACKUP)
             write_private(backup, self.before)
@@ -71,7 +73,8 @@ def added(client: Client, home: Path, command: Command, options: Command = ()) -
         if servers.get(NAME) != entry:
             servers[NAME] = entry
 
-    return _changes(client, home, add, lambda it, hooks: _add_hooks(it, hooks, command, options))
+    changes = _changes(client, home, add, lambda it, hooks: _add_hooks(it, hooks, command, options))
+    return [*changes, *_plugin(client, home, lambda plugin: plugin.text(command, options))]
 
 
 def removed(client: Client, home: Path) -> list[Change]:
@@ -86,7 +89,8 @@ def removed(client: Client, home: Path) -> list[Change]:
             del servers[NAME]
             _prune(document, client.keys)
 
-    return _changes(client, home, remove, _remove_hooks)
+    changes = _changes(client, home, remove, _remove_hooks)
+    return [*changes, *_plugin(client, home, lambda _: None)]
 
 
 def _changes(
@@ -112,7 +116,23 @@ def _changes(
     return [_change(path, both, f"{what} with hooks")]
 
 
+def _plugin(client: Client, home: Path, after: Callable[[Plugin], str | None]) -> Iterator[Change]:
+    """The change of the program that has the hooks of a client, if that is how it runs them."""
+    if (plugin := client.plugin) is None:
+        return
+    path = (home / plugin.path).resolve()
+    before, wanted = _text(path), after(plugin)
+    ours = before is not None and plugin.ours(before)
+    if before is not None and not ours:
+        if wanted is not None:
+            raise Invalid(f"{path} is another program. Remove or rename it, then run this again.")
+        wanted = before
+    yield Change(path, before, wanted, "hooks", ours)
+
+
 def _add_hooks(document: Document, of: Hooks, command: Command, options: Command) -> None:
+    if of.version is not None:
+        document.setdefault("version", of.version)
     hooks = _table(document, ("hooks",))
     for event in of.events:
         wanted = of.entry(command, event, options)
@@ -132,6 +152,8 @@ def _remove_hooks(document: Document, of: Hooks) -> None:
         if isinstance(entries, list) and any(map(clients.our_hook, entries)):
             entries[:] = [one for one in entries if not clients.our_hook(one)]
             _prune(document, ("hooks", event))
+    if of.version is not None and [*document] == ["version"]:
+        del document["version"]
 
 
 def _table(document: Document, keys: tuple[str, ...]) -> Document:
@@ -159,10 +181,7 @@ def _change(
 ) -> Change:
     # A link stays a link: change the file that it points to.
     path = path.resolve()
-    try:
-        before = path.read_text(encoding="utf-8") if path.exists() else None
-    except (OSError, UnicodeDecodeError):
-        raise Invalid(f"{path} cannot be read. Check its owner and mode.") from None
+    before = _text(path)
     document = _read(path, before or "", toml=toml)
     was = json.dumps(document, default=str)
     act(document)
@@ -171,6 +190,14 @@ def _change(
     if not document:
         return Change(path, before, None, what)
     return Change(path, before, _written(document, before or "", toml=toml), what)
+
+
+def _text(path: Path) -> str | None:
+    """Return the text of a file; None if there is none."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError):
+        raise Invalid(f"{path} cannot be read. Check its owner and mode.") from None
 
 
 def _read(path: Path, text: str, *, toml: bool) -> Document:

@@ -44,7 +44,7 @@ class Local:
     def begin(self) -> None:
         """Start the server in the background, without waiting for it."""
         subprocess.Popen(  # noqa: S603  # this very program
-            [sys.executable, "-c", _START, str(self.database)],
+            [*_PYTHON, "-c", _START, str(self.database)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -86,10 +86,10 @@ class Local:
     def _start(self) -> str:
         if self._log.exists() and self._log.stat().st_size > LOG_BYTES_MAX:
             self._log.unlink()
-        with open(self._log, "a", encoding="utf-8", opener=_private) as log:
+        with open(self._log, "a", encoding="utf-8", opener=private_file) as log:
             began = log.tell()
             server = subprocess.Popen(  # noqa: S603  # this very program
-                [*_RECALL, "serve", "--until-unused", "--db", str(self.database)],
+                [*PROGRAM, "serve", "--until-unused", "--db", str(self.database)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -130,7 +130,7 @@ class Local:
         if token_file.exists() and self.database.exists():
             return
         made = subprocess.run(  # noqa: S603  # this very program
-            [*_RECALL, *_NEW_TOKEN, "--db", str(self.database)],
+            [*PROGRAM, *_NEW_TOKEN, "--db", str(self.database)],
             capture_output=True,
             text=True,
             check=False,
@@ -156,11 +156,15 @@ def _last(said: str) -> str:
     return lines[-1].removeprefix("recall: ") if lines else "it does not say why."
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def private_file(path: str, flags: int) -> int:
+    """Open a file, not through a link; a new one is its owner's alone."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-_RECALL = (sys.executable, "-m", "recall_server")
+# -P: modules in the current folder are not imported. An agent starts its programs in the folder of
+# a project, and a database may lie in one, whose files others have written.
+_PYTHON = (sys.executable, "-P")
+PROGRAM = (*_PYTHON, "-m", "recall_server")
 _START = (
     "import pathlib, sys; from recall_server.local.starting import Local;"
     "Local(pathlib.Path(sys.argv[1])).address()"
@@ -173,7 +177,9 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise ServerUnreachable(f"The token file {path} cannot be read.") from None
+        raise ServerUnreachable(
+            f"The token file {path} cannot be read. Check its path, owner and mode."
+        ) from None
     if not token.isascii() or not token.isprintable() or " " in token or not token:
         raise ServerUnreachable(
             f"The token file {path} holds no token, or more than one. Write the token alone there."

@@ -93,8 +93,8 @@ def _read(file: Any, until: int | None) -> tuple[int, list[Message]]:
 
 
 def _message(line: bytes) -> Message | None:
-    """Return the message of a line, in the formats of Claude Code and Codex; None if it is not a
-    message of the conversation but a result of a tool, a thought, or an addition of the host.
+    """Return the message of a line, in the formats of Claude Code, Codex and Cursor; None if it is
+    no message of the conversation, but a result of a tool, a thought, or an addition of the host.
     """
     try:
         record = json.loads(line)
@@ -103,14 +103,21 @@ def _message(line: bytes) -> Message | None:
     if not isinstance(record, dict) or record.get("isMeta") or record.get("isSidechain"):
         return None
     said = record.get("message") or record.get("payload") or record
-    if not isinstance(said, dict) or said.get("role") not in _ROLES:
+    if not isinstance(said, dict):
         return None
-    text = _text(said.get("content"))[:MESSAGE_CHARS_MAX].strip()
-    if not text:
+    role = said.get("role", record.get("role"))
+    text = _asked(_text(said.get("content")))[:MESSAGE_CHARS_MAX].strip()
+    if role not in _ROLES or not text:
         return None
-    message = {"role": said["role"], "content": text}
+    message = {"role": role, "content": text}
     at = record.get("timestamp")
     return {**message, "at": at} if isinstance(at, str) else message
+
+
+def _asked(text: str) -> str:
+    """Return what a person wrote, without the files that Cursor shows beside it."""
+    _, begun, rest = text.partition("<user_query>")
+    return rest.partition("</user_query>")[0] if begun else text
 
 
 def _text(content: Any) -> str:

@@ -32,8 +32,8 @@ class Texts:
     redaction: Redaction
 
     async def page(self, context: Context, *, limit: int, offset: int, **labels: str) -> TextPage:
-        """Return one page of the texts with these labels (session_id, topic, app, group_id), the
-        latest said first.
+        """Return one page of the texts with these labels (session_id, topic), the latest said
+        first.
         """
         for label in labels.values():
             storable(label)
@@ -84,7 +84,9 @@ class Texts:
                 source=replace(source, tags=given.tags, metadata=given.metadata),
                 expires_at=ends,
             )
-            await tx.episodes.relabel(before, after, now)
+            memories = await tx.episodes.relabel(before, after, now)
+            passages = await indexing.of_episodes(tx, [text_id])
+            await tx.words.relabelled([*memories, *passages])
             await promise_expiry(tx, self.runtime, text_id, expires_at)
             context.entry.ids.append(text_id)
             context.entry.counts["relabelled"] = 1

@@ -19,6 +19,7 @@ from recall_server.domain.permissions import (
     AFTER,
     BEFORE,
     EARLIEST,
+    EXPIRY,
     FULL_ACCESS,
     LATEST,
     AccessScope,
@@ -53,11 +54,13 @@ _LABELS = f"""(:any_topic OR @topic IN (:topics...)) AND (:any_agent OR @agent_i
   AND (:any_container OR @container IN (:containers...)) AND {_CLOSED}"""
 
 
-def _between(said: str, recorded: str, valid: str) -> str:
+def _between(said: str, recorded: str, valid: str, expires: str) -> str:
     """Return the condition that these columns are within the time limits of the access scope."""
     columns = {"said": said, "recorded": recorded, "valid": valid}
     within = (f"{at} >= :{one}_after AND {at} < :{one}_before" for one, at in columns.items())
-    return f"(:any_time OR ({' AND '.join(within)}))"
+    # What does not expire is outside any limit of expiry.
+    expiry = f"COALESCE({expires} >= :expires_after AND {expires} < :expires_before, FALSE)"
+    return f"(:any_time OR ({' AND '.join(within)} AND (:any_expiry OR {expiry})))"
 
 
 _FILTERED = """(:any_tags OR @tags HAS ALL (:tags...))
@@ -65,18 +68,31 @@ _FILTERED = """(:any_tags OR @tags HAS ALL (:tags...))
 # The stored counts of memories cannot be used with these limits.
 _UNCOUNTED = (
     ":any_agent AND :any_container AND :any_tags AND :any_metadata AND :any_time AND :any_layer"
+    " AND :any_source"
 )
+_FROM_SOURCE = """((:from_app = '' OR @source_app = :from_app)
+  AND (:from_group = '' OR @group_id = :from_group))"""
+# That of the text which a memory cites first: later citations come and go without a new entry in
+# the index.
+_CITES_SOURCE = f"""EXISTS (
+  SELECT 1 FROM citations cs JOIN episodes es ON es.namespace = :namespace AND es.id = cs.episode_id
+  WHERE cs.namespace = :namespace AND cs.memory_id = @id AND cs.position = 0
+    AND {_FROM_SOURCE.replace("@", "es.")})"""
 # A text and its turns belong to the episodic layer.
 _UNTYPED = f""":any_type AND (:any_layer OR 'episodic' IN (:layers...))
-  AND {_LABELS} AND {_FILTERED}"""
+  AND {_LABELS} AND {_FILTERED} AND (:any_source OR {_FROM_SOURCE})"""
 _SAID, _SAID_IN_TURN = "@occurred_at", "COALESCE(t.said_at, @occurred_at)"
+_ENDS = "@expired_at"
 _LAYERED = "(:any_layer OR @layer IN (:layers...))"
 _FRAGMENTS = {
     "scope": f"""{_TYPED} AND {_LAYERED} AND {_LABELS} AND {_FILTERED}
-  AND {_between("@said_at", "@recorded_at", "@valid_from")}""",
+  AND {_between("@said_at", "@recorded_at", "@valid_from", "@expires_at")}
+  AND (:any_source OR {_CITES_SOURCE})""",
     # For a text as a whole, and for one of its turns, `t`: they count as true since they were said.
-    "untyped_scope": f"{_UNTYPED} AND {_between(_SAID, '@recorded_at', _SAID)}",
-    "turn_scope": f"{_UNTYPED} AND {_between(_SAID_IN_TURN, '@recorded_at', _SAID_IN_TURN)}",
+    "untyped_scope": f"{_UNTYPED} AND {_between(_SAID, '@recorded_at', _SAID, _ENDS)}",
+    "turn_scope": (
+        f"{_UNTYPED} AND {_between(_SAID_IN_TURN, '@recorded_at', _SAID_IN_TURN, _ENDS)}"
+    ),
     "task_scope": f":any_type AND {_LABELS}",
     "counted_scope": f"({_UNCOUNTED})",
     "no_limit": f"(:any_topic AND :any_type AND {_UNCOUNTED})",
@@ -388,6 +404,10 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
         "any_time": all(getattr(access_scope, one) is None for one in (*AFTER, *BEFORE)),
         **{one: getattr(access_scope, one) or EARLIEST for one in AFTER},
         **{one: getattr(access_scope, one) or LATEST for one in BEFORE},
+        "any_expiry": all(getattr(access_scope, one) is None for one in EXPIRY),
+        "any_source": access_scope.app is None and access_scope.group_id is None,
+        "from_app": access_scope.app or "",
+        "from_group": access_scope.group_id or "",
         "any_layer": access_scope.layers is None,
         "layers": sorted(access_scope.layers or ()),
     }

@@ -76,6 +76,73 @@ async def test_a_search_finds_memories_and_passages_that_pass_all_filters(
             assert words(texts) == expected, (given, kind)
 
 
+async def test_a_search_and_a_list_go_by_the_app_the_group_and_the_expiry_of_a_text(
+    running: Running,
+) -> None:
+    stored: tuple[tuple[str, Json], ...] = (
+        ("heron", {"source": {"app": "mail"}, "expires_at": "2999-01-01"}),
+        ("otter", {"source": {"app": "chat"}, "expires_at": "2999-03-01T12:00:00Z"}),
+        ("stork", {}),
+    )
+    filters: tuple[tuple[Json, set[str]], ...] = (
+        ({"app": "mail"}, {"heron"}),
+        ({"app": "Mail"}, set()),
+        ({"app": "' OR 1=1"}, set()),
+        ({"group_id": "team"}, {"quail"}),
+        ({"group_id": "team", "app": "engram"}, {"quail"}),
+        ({"group_id": "team", "app": "mail"}, set()),
+        ({"expires_after": "2999-03-01"}, {"otter"}),
+        ({"expires_before": "2999-03-01"}, {"heron"}),
+        ({"expires_before": "2999-03-01T12:00:00Z"}, {"heron"}),
+        ({"expires_after": "0001-01-01"}, {"heron", "otter"}),
+    )
+    async with running.http(await running.token()) as http:
+        for word, labels in stored:
+            text = {"text": f"Ann: I prefer the {word}.\nAnn: The {word} is tall?", **labels}
+            assert (await http.post("/v1/memories", json=text)).status_code == 202
+        episode = {
+            "content": "Ann: I prefer the quail.\nAnn: The quail is tall?",
+            "source": "engram",
+            "group_id": "team",
+        }
+        assert (await http.post("/api/v1/episodes", json=episode)).status_code in (200, 202)
+        await running.extract()
+
+        for given, expected in filters:
+            found = await search(http, **given)
+            for kind in (True, False):
+                texts = [one["text"] for one in found if (one["type"] == "episode") is kind]
+                assert words(texts) == expected, (given, kind)
+            page = (await http.get("/v1/memories", params=given)).json()
+            assert words([one["text"] for one in page["memories"]]) == expected, given
+            assert page["total"] == len(expected), given
+            listed = (await http.get("/v1/texts", params=given)).json()["texts"]
+            assert words([one["text"] for one in listed]) == expected, given
+        engram = {"query": "heron quail", "source": "engram", "limit": 50}
+        by_source = (await http.post("/api/v1/search", json=engram)).json()["results"]
+        assert words([one["text"] for one in by_source]) == {"quail"}
+
+
+async def test_a_filter_finds_a_text_by_its_new_labels_at_once(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        text: Json = {"text": "Ann: I prefer the heron.\nAnn: The heron is tall?", "tags": ["a"]}
+        await http.post("/v1/memories", json=text)
+        await running.extract()
+        assert words([one["text"] for one in await search(http, tags=["a"])]) == {"heron"}
+        assert await search(http, tags=["b"]) == []
+        assert await search(http, expires_after="2999-01-01") == []
+
+        [found] = (await http.get("/v1/texts")).json()["texts"]
+        new: Json = {"tags": ["b"], "expires_at": "2999-01-01"}
+        changed = await http.patch(f"/v1/texts/{found['id']}", json=new)
+        assert changed.status_code == 200, changed.text
+
+        for given in ({"tags": ["b"]}, {"expires_after": "2999-01-01"}):
+            hits = await search(http, **given)
+            assert len(hits) >= 2, given
+        assert await search(http, tags=["a"]) == []
+
+
 async def test_a_list_has_the_memories_that_pass_all_filters(ann: httpx2.AsyncClient) -> None:
     for given, expected in FILTERS:
         page = (await told(ann, "inspect_memories", **given))["data"]

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 
-from recall_server.api.mcp_sse import UNREAD_MAX
+from recall_server.api.mcp_sse import UNREAD_BYTES_MAX, UNREAD_MAX
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.conversation import ALICE
@@ -175,7 +175,7 @@ async def test_a_client_that_does_not_read_loses_its_stream_and_holds_nobody_up(
         events = data_of(opened)
         place = await anext(events)
         for number in range(25):
-            kept = {"text": f"{number}. " + "I ski. " * 280, "type": "fact", "infer": False}
+            kept = {"text": f"{number}. " + "I ski. " * 120, "type": "fact", "infer": False}
             answer = await http.post("/v1/memories", json=kept)
             assert answer.status_code == 202, answer.text
         await running.extract()
@@ -186,6 +186,49 @@ async def test_a_client_that_does_not_read_loses_its_stream_and_holds_nobody_up(
 
     assert set(statuses[1:UNREAD_MAX]) == {202}
     assert statuses[-1] == 404
+
+
+@pytest.mark.slow
+@on_sqlite
+async def test_few_bytes_wait_for_a_client_that_does_not_read_however_long_its_answers_are(
+    serve: Serve,
+) -> None:
+    """The control: a client that reads gets more of these answers than may wait."""
+    times = UNREAD_MAX
+    async with (
+        serve(mcp_sse=True, namespace_calls_per_minute=0, token_calls_per_minute=0) as running,
+        running.http(await running.token()) as http,
+        httpx2.AsyncClient(
+            base_url=http.base_url,
+            headers=http.headers,
+            timeout=WITHIN_S,
+            transport=httpx2.AsyncHTTPTransport(socket_options=[SMALL_BUFFER]),
+        ) as reader,
+    ):
+        for number in range(50):
+            kept = {"text": f"{number}. " + "I ski. " * 280, "type": "fact", "infer": False}
+            await http.post("/v1/memories", json=kept)
+        await running.extract()
+        asked = call("inspect_memories", limit=50)
+        async with http.stream("GET", SSE) as opened:
+            events = data_of(opened)
+            place = await anext(events)
+            read = [len(await anext(events)) async for _ in _posted(http, place, asked, times)]
+        async with reader.stream("GET", SSE) as opened:
+            events = data_of(opened)
+            place = await anext(events)
+            statuses = [one async for one in _posted(http, place, asked, times)]
+
+    assert (len(read), min(read) == max(read)) == (times, True)
+    assert sum(read) > 3 * UNREAD_BYTES_MAX
+    assert statuses[-1] == 404
+
+
+async def _posted(
+    http: httpx2.AsyncClient, place: str, asked: Json, times: int
+) -> AsyncIterator[int]:
+    for _ in range(times):
+        yield (await http.post(place, json=asked)).status_code
 
 
 async def test_a_call_has_its_place_among_the_calls_at_once_until_it_is_answered(
@@ -204,7 +247,9 @@ async def test_a_call_has_its_place_among_the_calls_at_once_until_it_is_answered
             accepted = await http.post(place, json=call("store_memory", text="User: I ski."))
             other = asyncio.create_task(http.get("/v1/whoami"))
             async with asyncio.timeout(WITHIN_S):
-                while not turns.waiting(ALICE):  # noqa: ASYNC110  # nothing is published
+                while not turns.waiting(ALICE):
+                    if other.done():  # it was answered before the server came to the store
+                        other = asyncio.create_task(http.get("/v1/whoami"))
                     await asyncio.sleep(0)
         stored, answered = await anext(events), await other
 

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from recall_server.application import READY_S
+from recall_server.lifecycle import checked_and_loaded
 from tests.support.engines import on_sqlite
 from tests.support.faults import held
 from tests.support.processes import Process, Server, free_port, until
@@ -59,6 +60,27 @@ async def test_ready_says_no_within_a_second_where_the_database_does_not_answer(
 
     assert (silent.status_code, silent.json()["code"]) == (503, "DATABASE_UNAVAILABLE")
     assert READY_S <= lasted < 1
+
+
+@on_sqlite
+async def test_ready_says_no_while_the_rules_for_secrets_are_compiled_and_calls_are_taken_meanwhile(
+    serve: Serve,
+) -> None:
+    """On a new machine this takes many seconds, and only a text waits for them."""
+    compiled = asyncio.Event()
+    async with serve() as running, running.http(await running.token()) as http:
+        async with checked_and_loaded(running.application, redactor_s=0):
+            loading = running.application.loading
+        running.application.loading = asyncio.create_task(compiled.wait())
+        meanwhile = await http.get("/ready")
+        searched = await http.post("/v1/search", json={"query": "tea"})
+        compiled.set()
+        await running.application.loading
+        afterwards = await http.get("/ready")
+
+    assert loading is not None
+    assert (meanwhile.status_code, meanwhile.json()) == (503, {"status": "starting"})
+    assert (searched.status_code, afterwards.status_code) == (200, 200)
 
 
 @on_sqlite

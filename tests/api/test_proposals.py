@@ -112,6 +112,28 @@ async def test_an_edit_takes_other_words_which_are_those_of_whoever_edits(
     assert (kept["text"], kept["topic"]) == ("Ana lives in Faro.", "home")
 
 
+async def test_to_forget_the_same_memory_is_proposed_once(running: Running) -> None:
+    """The control: after an answer it can be proposed again."""
+    async with (
+        running.http(await running.token()) as http,
+        running.http(await running.token("alice", ONLY_PROPOSES)) as proposing,
+    ):
+        await submit(http, "Ana plays the piano.")
+        (memory,) = (await http.get("/v1/memories")).json()["memories"]
+        wanted: Json = {"intent": "forget", "memory_id": memory["id"]}
+        reports = [await submit(proposing, **wanted) for _ in range(3)]
+        reports.append(await submit(http, **wanted, review=True))
+        before = await waiting(http)
+        await answer(http, before[0]["id"], "reject")
+        again = await submit(proposing, **wanted)
+        after = await waiting(http)
+
+    assert {review_of(one) for one in reports} == {one["id"] for one in before}
+    assert len(before) == len(after) == 1
+    assert [one["id"] for one in after] == [review_of(again)]
+    assert before[0]["id"] != after[0]["id"]
+
+
 async def test_a_correction_and_a_forgetting_wait_too(running: Running) -> None:
     async with running.http(await running.token()) as http:
         await submit(http, "The meeting with Bea is in room 5.")

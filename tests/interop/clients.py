@@ -5,13 +5,18 @@ They come from npm and the package index: 1.2 GB, kept in `.interop-clients/`.
 """
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
 import time
 import venv
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from mcp import Client, StdioServerParameters
 
@@ -101,6 +106,64 @@ async def check_http(node: Node, folder: Path, report: Report) -> None:
         demand(ended.code == 0, ended.out + ended.err)
 
 
+@asynccontextmanager
+async def _model() -> AsyncIterator[tuple[str, list[Any]]]:
+    """Serve a model with the API of OpenAI that always says the same. Yield its address, and what
+    it is asked.
+    """
+    asked: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            for delta in ({"role": "assistant", "content": "Noted."}, {}):
+                choice = {"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}
+                chunk = {"id": "1", "object": "chat.completion.chunk", "choices": [choice]}
+                self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            self.wfile.write(b"data: [DONE]\n\n")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        task = asyncio.create_task(asyncio.to_thread(server.serve_forever, 0.05))
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1", asked
+        finally:
+            server.shutdown()
+            await task
+
+
+async def check_hooks(node: Node, folder: Path, report: Report) -> None:
+    """What is said in one session is before the model in the next one."""
+    with report.check("opencode: its plugin stores a turn, and gives the model what is remembered"):
+        async with serving(folder) as server, _model() as (address, asked):
+            token = folder / "token"
+            token.write_text(server.token)
+            models = {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": address, "apiKey": "none"},
+                "models": {"one": {}},
+            }
+            config = node.home / ".config/opencode/opencode.json"
+            config.parent.mkdir(parents=True, exist_ok=True)
+            config.write_text(json.dumps({"provider": {"fake": models}, "model": "fake/one"}))
+            elsewhere = ["--url", server.url, "--token-file", str(token)]
+            wrote = await run(
+                [*RECALL, "install", "opencode", *elsewhere],
+                node.environment({"PYTHONPATH": str(ROOT)}), node.home, within_s=WITHIN_S,
+            )  # fmt: skip
+            demand(wrote.code == 0, wrote.err)
+            for said in ("I moved from Porto to Lisbon.", "Where do I live?"):
+                # It puts one argument that has blanks in quotation marks.
+                ended = await node.run("opencode", "run", *said.split(), within_s=WITHIN_S)
+                demand(ended.code == 0, ended.out + ended.err)
+            demand("Lisbon" in json.dumps(asked[-1]["messages"]), f"it was asked {asked[-1]}")
+
+
 async def _used(command: list[str], home: Path, given: dict[str, str]) -> str:
     """Store a sentence, find it as a memory, and return how long that took."""
     began = time.monotonic()
@@ -174,6 +237,7 @@ async def main() -> int:
             return 1
         await check_agents(node, report)
         await check_http(node, Path(folder), report)
+        await check_hooks(node, Path(folder), report)
     return report.close()
 
 

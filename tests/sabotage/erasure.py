@@ -251,6 +251,15 @@ RETURNING accessor"""),
         ),
     ),
     Breakage(
+        "receipt-not-verified",
+        "the scan for what an erasure has left, before its receipt is final",
+        "recall_server.services.erasure.verify:ErasureCheck._left",
+        Body("return []"),
+        (
+            "tests/security/test_erasure_canaries.py::test_the_receipt_names_what_the_scan_still_finds[sqlite]",
+        ),
+    ),
+    Breakage(
         "purge-of-postgres",
         "the rewriting of the tables of Postgres",
         "recall_server.storage.postgres.purge:_rewrite",

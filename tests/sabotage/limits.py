@@ -24,6 +24,24 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "unread-without-end",
+        "that few bytes wait for a client of SSE that does not read",
+        "recall_server.api.mcp_sse:UNREAD_BYTES_MAX",
+        Value("2**40"),
+        (
+            "tests/api/test_mcp_sse.py::test_few_bytes_wait_for_a_client_that_does_not_read_however_long_its_answers_are[sqlite]",
+        ),
+    ),
+    Breakage(
+        "code-of-the-folder",
+        "that no program runs code from the folder in which it is started",
+        "recall_server.local.starting:_PYTHON",
+        Value("(sys.executable,)"),
+        (
+            "tests/security/test_local_files.py::test_no_code_is_run_that_lies_beside_the_database_or_in_the_folder_of_a_client",
+        ),
+    ),
+    Breakage(
         "lost-jobs-wait",
         "that the jobs of a dead process are taken at once",
         "recall_server.worker:Worker.take_back",

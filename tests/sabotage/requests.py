@@ -1,18 +1,38 @@
 """Input and output: limits, streams, hostile text, pushes, errors."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Body, Forgets, Instead, Never, Unwrapped, Without
+from tests.sabotage.changes import (
+    Argument,
+    Body,
+    Forgets,
+    Instead,
+    Never,
+    Unwrapped,
+    Value,
+    Without,
+)
 
 BREAKAGES = (
     Breakage(
         "redirects-followed",
         "that a push follows no redirect",
         "recall_server.integrations.webhook:Webhook._sent_to",
-        Instead(
-            "handle_async_request",
-            "await httpx2.AsyncClient(transport=transport, follow_redirects=True).send(request)",
+        Body(
+            "async with httpx2.AsyncClient(verify=False, follow_redirects=True) as client:\n"
+            "    address = f'{target.scheme}://{address}:{target.port}{target.path}'\n"
+            "    answer = await client.request(asked.method, address, content=asked.body)\n"
+            "    return Answer(answer.status_code)"
         ),
         ("tests/integration/http/test_webhook.py::test_a_redirect_is_an_answer_and_not_an_order",),
+    ),
+    Breakage(
+        "answers-of-any-length",
+        "that a receiver is left that sends too much before its answer",
+        "recall_server.integrations.webhook:HEAD_BYTES_MAX",
+        Value("2**40"),
+        (
+            "tests/integration/http/test_webhook.py::test_a_receiver_cannot_occupy_the_loop_with_the_lines_of_its_answer[empty headers]",
+        ),
     ),
     Breakage(
         "address-not-checked",

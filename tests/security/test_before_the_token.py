@@ -81,6 +81,7 @@ async def test_a_body_of_unknown_length_that_nobody_reads_ends_its_connection(se
     assert statuses(read) == [400, 400, 200]
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("body", [BOMB, STRINGS], ids=["ends of lists", "texts"])
 def test_what_is_no_json_takes_no_longer_to_refuse_than_json_to_take(body: bytes) -> None:
     largest = json.dumps([{"a": "b"}] * 25_000).encode()

@@ -75,6 +75,7 @@ class Client:
 REFUSED = [name for name, one in INPUTS.items() if min(one.statuses) >= 400]
 
 
+@pytest.mark.perf
 @on_sqlite
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_is_refused_does_not_hold_up_the_others(serve: Serve, name: str) -> None:
@@ -82,6 +83,7 @@ async def test_what_is_refused_does_not_hold_up_the_others(serve: Serve, name: s
     await _goes_on(serve, name)
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("name", [name for name in INPUTS if name not in REFUSED])
 async def test_what_takes_long_does_not_hold_up_the_others(serve: Serve, name: str) -> None:
     await _goes_on(serve, name)

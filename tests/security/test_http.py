@@ -18,7 +18,7 @@ from tests.support.server import WITHIN_S, Serve
 from tests.support.sockets import answered, connected, head, rest, statuses
 
 SHORT_S = 0.2
-DOORS = ("/mcp", "/a2a", "/a2a/v1/message:send", "/v1/conflicts")
+PATHS = ("/mcp", "/a2a", "/a2a/v1/message:send", "/v1/conflicts")
 CLOSE = "Connection: close"
 
 
@@ -43,7 +43,7 @@ async def test_one_of_two_lengths_is_a_lie(serve: Serve) -> None:
         token = await running.token()
         lines, body = stats(token)
         hidden = head("X: smuggled", target="/smuggled")
-        for path in DOORS:
+        for path in PATHS:
             chunked = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n" + hidden
             both = (f"Content-Length: {len(chunked)}", "Transfer-Encoding: chunked")
             said = await answered(
@@ -219,7 +219,7 @@ async def test_there_are_files_for_all_connections(serve: Serve) -> None:
 
 
 @on_sqlite
-@pytest.mark.parametrize("path", DOORS)
+@pytest.mark.parametrize("path", PATHS)
 async def test_no_protocol_takes_what_another_reader_would_read_otherwise(
     serve: Serve, path: str
 ) -> None:
@@ -269,7 +269,7 @@ async def test_a_page_of_another_origin_gets_nowhere(serve: Serve) -> None:
         serve(allowed_origins="https://app.example") as running,
         running.http(await running.token()) as http,
     ):
-        for path in DOORS:
+        for path in PATHS:
             for origin in ("http://evil", "null", "http://127.0.0.1:9999", "https://127.0.0.1"):
                 answer = await http.post(path, json={}, headers={"Origin": origin})
                 assert answer.status_code == 403, (path, origin)

@@ -60,6 +60,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "add": None,
     "ask": None,
     "list": None,
+    "texts": None,
     "timeline": None,
     "changes": None,
     "rebuild": None,

@@ -3,7 +3,9 @@
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from recall_server.domain.errors import Invalid, ServerUnreachable
 from recall_server.local import folders, presence
 from recall_server.local.clients import CLIENTS
 from recall_server.local.installing import BACKUP, added
-from recall_server.local.starting import Local
+from recall_server.local.starting import PROGRAM, Local, private_file
 from tests.support.stdio import Home
 
 pytest_plugins = ("tests.support.stdio",)
@@ -74,6 +76,61 @@ def test_no_file_is_written_through_a_link(database: Path, tmp_path: Path) -> No
     part.unlink()
     with presence.published(database, ADDRESS):
         assert presence.address_of(database) == ADDRESS
+
+
+def started(command: Sequence[str], folder: Path, home: Home) -> str:
+    """Run a program in a folder, and return what it says on standard error."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=home.environment,
+        input="{}",
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stderr
+
+
+async def test_no_code_is_run_that_lies_beside_the_database_or_in_the_folder_of_a_client(
+    home: Home, tmp_path: Path
+) -> None:
+    """A database may be in a project that others have written, and agents start programs in theirs.
+    The control: Python itself runs such code.
+    """
+    folder = tmp_path / "project"
+    folder.mkdir()
+    run = folder / "was run"
+    planted = f"import pathlib; pathlib.Path({str(run)!r}).touch(); raise SystemExit"
+    for name in ("recall_server", "typer", "structlog"):
+        (folder / f"{name}.py").write_text(planted)
+    started([sys.executable, "-m", "recall_server"], folder, home)
+    assert run.exists()
+    run.unlink()
+
+    database = folder / "recall.db"
+    said = started([*PROGRAM, "hook", "session-start", "--db", str(database)], folder, home)
+    async with home.client("--db", str(database)) as client:
+        found = await client.call_tool("whoami", {})
+
+    assert not found.is_error
+    assert not said
+    assert not run.exists()
+
+
+def test_the_log_of_the_local_server_goes_through_no_link(tmp_path: Path) -> None:
+    """Control: without the link, it is written."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    log = tmp_path / "server.log"
+    log.symlink_to(theirs)
+    with pytest.raises(OSError, match="symbolic"), open(log, "a", opener=private_file) as file:
+        file.write("x")
+    log.unlink()
+    with open(log, "a", opener=private_file) as file:
+        file.write("x")
+
+    assert theirs.read_text() == "theirs"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(0o600, True), (0o640, False), (0o604, False)])

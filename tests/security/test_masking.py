@@ -25,6 +25,7 @@ PEM = "\n".join(
     )
 )
 WORD = "Hunter22x"
+LONG_KEY = "-----BEGIN PRIVATE KEY-----\n" + 300 * f"{PEM[40:80]}\n"
 
 # Each secret, with the part that must not be left. The page on hostile text lists these.
 DISGUISED: dict[str, tuple[str, str]] = {
@@ -60,6 +61,7 @@ DISGUISED: dict[str, tuple[str, str]] = {
     "hexadecimal": (TOKEN.encode().hex(), TOKEN[4:20].encode().hex()),
     "a private key": (PEM, PEM[40:80]),
     "a private key without its end": (PEM[:300], PEM[40:80]),
+    "a key of more lines than others have": (LONG_KEY, PEM[40:80]),
 }
 
 TALK = """
@@ -113,6 +115,7 @@ def test_a_secret_over_two_parts_is_written_over_in_both() -> None:
     assert count == 2
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize(
     "unit",
     [

@@ -361,6 +361,7 @@ def test_a_mistyped_path_is_no_reason_to_make_a_database(command: str, tmp_path:
     "name", ["", "Bad Name", "a/b", "acme\n", "\u0430cme", "\x1b[2J", "a" * 65]
 )
 def test_a_bad_namespace_is_refused_by_every_command(name: str) -> None:
+    recall("create-token", "alice")
     for command in (("create-token",), ("audit", "tail", "--namespace"), ("tokens", "list")):
         refused(recall(*command, name), "INVALID_ARGUMENT", "1 to 64")
 

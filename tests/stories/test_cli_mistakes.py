@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import recall, refused, spawned
+from recall_server.local import folders
+from tests.support.cli import invoked, recall, refused, spawned
+from tests.support.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -184,3 +186,68 @@ def test_a_setting_is_named_as_it_was_given(tmp_path: Path) -> None:
     recall("create-token", "alice")
     gone = recall("doctor", recall_card_key_file=key)
     assert (gone.code, f"{key} cannot be read" in gone.out) == (1, True)
+
+
+def test_a_token_for_an_impossible_name_leaves_no_database(tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+
+    refused(recall("create-token", "a b", "--create", "--db", new), "INVALID_ARGUMENT")
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("add", "Tea, please."),
+        ("stdio",),
+        ("serve", "--create", "--db", "{}/recall-server/new.db"),
+        ("create-token", "alice", "--create", "--db", "{}/recall-server/new.db"),
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_nobody_may_write_is_told_with_its_path(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    home = tmp_path / "data"
+    home.mkdir(mode=0o500)
+    written = [word.format(home) for word in command]
+
+    refused(spawned(*written, may_override=False), "DATABASE_UNUSABLE", str(home))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8000", "localhost", "htp://127.0.0.1", "http://"])
+def test_an_address_that_is_none_is_told_before_it_is_asked(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECALL_TOKEN", "rcl_any")
+
+    refused(recall("list", "--url", address), "INVALID_ARGUMENT", "--url", "http://")
+    refused(recall("list", recall_url=address), "INVALID_ARGUMENT", "RECALL_URL", "http://")
+
+
+def test_a_server_that_is_not_there_is_told_with_its_address() -> None:
+    at = f"127.0.0.1:{free_port()}"
+    plain = recall("list", "--url", f"http://{at}", recall_token="rcl_any")
+    secure = recall("list", "--url", f"https://{at}", recall_token="rcl_any")
+
+    refused(plain, "UNAVAILABLE", at)
+    refused(secure, "UNAVAILABLE", at, "speaks http")
+    assert "speaks http" not in plain.err
+
+
+def test_where_there_is_no_database_that_of_the_clients_is_named() -> None:
+    before = recall("tokens", "list")
+    recall("add", "I like tea.")
+    after = recall("tokens", "list")
+
+    refused(before, "DATABASE_UNUSABLE", "recall serve")
+    refused(after, "DATABASE_UNUSABLE", "recall serve", str(folders.database()))
+    assert str(folders.database()) not in before.err
+    assert recall("tokens", "list", "--db", folders.database()).code == 0
+
+
+def test_a_hook_that_a_person_runs_says_who_runs_it() -> None:
+    said = invoked(("hook", "stop"), {}, given="")
+
+    assert (said.code, said.out) == (0, "")
+    assert "coding agent" in said.err

@@ -73,7 +73,8 @@ async def reaching(kind: str, database: Path, *token: str) -> AsyncIterator[Call
     async with Server(database, **{name[7:]: one for name, one in ALLOWED.items()}) as server:
 
         async def there(*command: str) -> Said:
-            options = ("--url", server.address, "--token-file", file)
+            # The address of MCP, as clients have it.
+            options = ("--url", f"{server.address}/mcp", "--token-file", file)
             return await asyncio.to_thread(recall, *command, *options)
 
         yield there
@@ -198,6 +199,25 @@ async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:
     assert without.out == "There are no memories here.\n"
     assert again.code == 0
     assert "Ana lives in Porto." in listed.out
+
+
+async def test_texts_are_listed_by_where_they_came_from(alice: Any, tmp_path: Path) -> None:
+    nothing = await alice("texts", "alice")
+    await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01", "--container", "work")
+    await alice("add", "Ana: I row.", "--said-at", "2025-04-01")
+    listed = await alice("texts", "--limit", "1")
+    inside = await alice("texts", "alice", "--container", "work", "--json")
+    elsewhere = await alice("texts", "--app", "mail")
+    found = await alice("search", "Porto", "--app", "mail")
+    wrong = await alice("texts", "--said-after", "noon")
+
+    assert nothing.out == "There are no texts here.\n"
+    assert re.fullmatch(r"ep_\w+  2025-04-01  general\n +Ana: I row\.\n", listed.out)
+    assert "More with --offset 1." in listed.err
+    assert [one["text"] for one in inside.json()["texts"]] == ["Ana: I live in Porto."]
+    assert elsewhere.out == nothing.out
+    assert found.out == "Nothing is found.\n"
+    refused(wrong, "INVALID_ARGUMENT")
 
 
 async def test_a_timeline_is_drawn(alice: Any, tmp_path: Path) -> None:
@@ -371,22 +391,29 @@ def test_what_is_shown_fits_the_terminal() -> None:
         lines = on_terminal(command.split(), 80)
         assert lines
         assert max(map(len, lines)) <= 80, command
+    for command in ("doctor", "create-token bob", "list nobody", "tokens revoke nope"):
+        lines = on_terminal(command.split(), 80, errors=True)
+        assert lines
+        assert all(len(line) <= 80 or "/" in line for line in lines), "a path stays whole"
+    exported = on_terminal(["export", "alice"], 80, errors=True)
+    assert all(line.startswith("{") for line in exported), "no progress among the lines"
     wide = on_terminal(["audit", "tail"], 240)
 
     assert wide[0].split()[0] == "at", "a line for each, below its headings"
 
 
-def on_terminal(command: list[str], columns: int) -> list[str]:
-    """Return the lines that a command prints on a terminal."""
+def on_terminal(command: list[str], columns: int, *, errors: bool = False) -> list[str]:
+    """Return the lines that a command prints on a terminal, with its `errors` or without."""
     ours, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "recall_server", *command],
         stdout=theirs,
+        stderr=theirs if errors else None,
         env={**os.environ, "COLUMNS": str(columns), "TERM": "xterm"},
-        check=True,
+        check=False,
         timeout=30,
     )
-    assert done.returncode == 0
+    assert errors or done.returncode == 0
     os.close(theirs)
     written = b""
     try:

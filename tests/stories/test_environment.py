@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from recall_server.config import Settings, variable_of
+from recall_server.config import Access, Settings, variable_of
 from recall_server.doctor import unknown_settings
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.storage import driver_for
@@ -43,6 +43,33 @@ def test_an_option_goes_before_the_environment_and_that_before_the_file(
 
     assert (found.port, found.host, found.drain_s) == (3, "2.2.2.2", 1)
     assert Settings().drain_s != 1, "only the command line reads the file"
+
+
+def test_names_of_other_systems_are_taken_where_ours_are_not_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ENGRAM_PORT", "1")
+    monkeypatch.setenv("EMBEDDING_URL", "http://127.0.0.1:11434/v1")
+    monkeypatch.setenv("ENGRAM_SERVER_URL", "http://127.0.0.1:3490")
+    theirs, address = read(), Access().url
+    monkeypatch.setenv("RECALL_PORT", "2")
+    monkeypatch.setenv("RECALL_EMBEDDER_URL", "http://127.0.0.1:2")
+    monkeypatch.setenv("RECALL_URL", "http://127.0.0.1:2")
+    ours = read()
+
+    assert (theirs.port, theirs.embedder_url) == (1, "http://127.0.0.1:11434/v1")
+    assert address == "http://127.0.0.1:3490"
+    assert (ours.port, ours.embedder_url, Access().url) == (2, *["http://127.0.0.1:2"] * 2)
+    assert read(port=3).port == 3
+
+
+def test_a_wrong_setting_is_told_by_the_name_that_it_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused(recall("serve", "--port", 99_999), "INVALID_ARGUMENT", "--port:")
+    refused(recall("serve", recall_drain_s=-1), "INVALID_ARGUMENT", "RECALL_DRAIN_S:")
+    monkeypatch.setenv("ENGRAM_PORT", "tcp://10.0.0.1:3490")
+    refused(recall("serve"), "INVALID_ARGUMENT", "ENGRAM_PORT:")
 
 
 def test_the_command_line_reads_the_file_of_its_folder() -> None:

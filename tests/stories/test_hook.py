@@ -87,6 +87,46 @@ async def test_a_turn_that_the_host_hands_in_itself_is_stored_once(
     assert "Noted." in turn
 
 
+@on_sqlite
+async def test_cursor_is_answered_in_its_own_form_and_its_transcript_is_read(
+    running: Running, fresh_home: Home
+) -> None:
+    """It names folder and session by other names, and shows files beside what a person asks."""
+    token = fresh_home.folder / "token"
+    token.write_text(await running.token())
+    options = ("--url", running.url, "--token-file", str(token))
+    transcript = fresh_home.folder / "session.jsonl"
+    shown = "<open_files>secret.py</open_files>\n<user_query>\nI live in Porto.\n</user_query>"
+    for role, text in (("user", shown), ("assistant", "Noted.")):
+        line = {"role": role, "message": {"content": [{"type": "text", "text": text}]}}
+        with transcript.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    given = {
+        "conversation_id": "c1",
+        "cursor_version": "3.20.17",
+        "workspace_roots": ["/home/ana/harbour"],
+        "transcript_path": str(transcript),
+    }
+
+    assert [await hook(fresh_home, "stop", *options, **given) for _ in range(2)] == ["", ""]
+    await running.extract()
+    begun = json.loads(await hook(fresh_home, "session-start", *options, **given))
+    asked = {**given, "prompt": "Where do I live?"}
+    found = json.loads(await hook(fresh_home, "user-prompt-submit", *options, **asked))
+    elsewhere = {**given, "workspace_roots": ["/home/ana/red"]}
+    other = await hook(fresh_home, "session-start", *options, **elsewhere)
+
+    async with running.http(await running.token()) as http:
+        [text] = [one["text"] for one in (await http.get("/v1/texts")).json()["texts"]]
+    assert "secret.py" not in text
+    assert "Noted." in text
+    for answer in (begun, found):
+        assert answer.keys() == {"continue", "additional_context"}
+        assert answer["continue"] is True
+        assert "Porto" in answer["additional_context"]
+    assert other == ""
+
+
 async def test_it_is_silent_where_no_server_answers(fresh_home: Home) -> None:
     address = f"http://127.0.0.1:{free_port()}"
     fresh_home.environment["RECALL_TOKEN"] = "rcl_any"

@@ -114,7 +114,7 @@ def test_a_second_run_changes_nothing(client: Client, home: Path) -> None:
 
     said = install(client)
 
-    assert "is already in" in said.out
+    assert "already in" in said.out
     assert client.file(home).read_text() == text
     assert not backup.exists()
 
@@ -187,11 +187,14 @@ ENDS = {
     "claude-code": (".claude/settings.json", "Stop", 10),
     "codex": (".codex/hooks.json", "Stop", 10),
     "gemini": (".gemini/settings.json", "AfterAgent", 10_000),
+    "cursor": (".cursor/hooks.json", "stop", 10),
 }
 
 
 def hooks_there(event: str) -> str:
-    theirs = {"hooks": [{"type": "command", "command": "say done"}]}
+    theirs: Any = {"hooks": [{"type": "command", "command": "say done"}]}
+    if event == "stop":  # of Cursor, which has no groups of hooks, and counts the form of its file
+        return json.dumps({"version": 1, "hooks": {event: [{"command": "say done"}]}})
     return json.dumps({"model": "opus", "hooks": {event: [theirs]}})
 
 
@@ -209,13 +212,64 @@ def test_a_client_gets_hooks_beside_those_there(home: Path, name: str) -> None:
 
     assert str(settings) in dry.out
     assert set(hooks) == set(client.hooks.events)
-    theirs, ours = (one["hooks"][0] for one in hooks[event])
+    theirs, ours = (one.get("hooks", [one])[0] for one in hooks[event])
     assert theirs["command"] == "say done"
     assert ours["command"].endswith(" hook stop")
-    assert (ours["type"], ours["timeout"]) == ("command", timeout)
-    assert "hooks is already in" in again.out
+    assert ours["timeout"] == timeout
+    assert ours.keys() == {"command", "timeout", *(() if name == "cursor" else ("type",))}
+    assert re.search("hooks (are|is) already in", again.out)
     install(client, "--remove")
     assert read(settings) == json.loads(hooks_there(event))
+
+
+def test_cursor_gets_a_file_of_hooks_that_states_its_form(home: Path) -> None:
+    path = home / ".cursor/hooks.json"
+    install(CLIENTS["cursor"])
+
+    assert read(path)["version"] == 1
+    assert list(read(path)["hooks"]) == [
+        *("sessionStart", "beforeSubmitPrompt", "preCompact", "stop", "sessionEnd")
+    ]
+    install(CLIENTS["cursor"], "--remove")
+    assert not path.exists()
+
+
+def test_opencode_gets_a_plugin_that_runs_the_hooks_and_goes_without_a_trace(home: Path) -> None:
+    path, client = home / ".config/opencode/plugins/recall.js", CLIENTS["opencode"]
+    token = write(home / "token", "rcl_secret")
+
+    dry = install(client, "--dry-run")
+    assert not path.exists()
+    install(client)
+    local = path.read_text()
+    again = install(client)
+    install(client, "--url", "https://memory.example.com", "--token-file", token)
+    elsewhere = path.read_text()
+
+    hook = re.search(r"^const HOOK = (.*)$", local, re.MULTILINE)
+    options = re.search(r"^const OPTIONS = (.*)$", elsewhere, re.MULTILINE)
+    assert hook
+    assert options
+    assert json.loads(hook[1])[-1] == "hook"
+    assert "const OPTIONS = []" in local
+    assert json.loads(options[1]) == [
+        *("--url", "https://memory.example.com/mcp", "--token-file", str(token))
+    ]
+    assert str(path) in dry.out
+    assert f"hooks are already in {path}" in again.out
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    install(client, "--remove")
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_plugin_of_that_name_that_is_another_one_is_left_alone(home: Path) -> None:
+    path = write(home / ".config/opencode/plugins/recall.js", "export default {}\n")
+
+    refused(recall("install", "opencode"), "INVALID_ARGUMENT", str(path))
+    assert not CLIENTS["opencode"].file(home).exists()
+    install(CLIENTS["opencode"], "--remove")
+
+    assert path.read_text() == "export default {}\n"
 
 
 LOADED_AFTER = """

@@ -231,6 +231,7 @@ def test_no_cluster_holds_what_clashes_and_no_order_of_the_input_changes_one(
                     assert float(vectors[first] @ vectors[second]) >= 0.85 - 2 * NOISE
 
 
+@pytest.mark.perf
 def test_five_thousand_memories_of_one_topic_take_no_seconds() -> None:
     random = np.random.default_rng(1)
     groups = random.normal(size=(500, 64))

@@ -217,6 +217,7 @@ def test_whatever_is_asked_and_whoever_speaks_nothing_breaks(text: str, labels: 
     assert len(said(text, *labels)) <= 3 * len(text)
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:6]))
 def test_a_question_made_to_take_long_takes_no_time(text: str) -> None:
     """The text is eight times as long as a question may be. Quadratic work would take a minute."""

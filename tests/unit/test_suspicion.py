@@ -271,6 +271,7 @@ def test_a_paraphrase_passes_as_the_screen_is_no_wall(text: str) -> None:
     assert suspicions(text) == ()
 
 
+@pytest.mark.perf
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",

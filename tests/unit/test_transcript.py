@@ -188,6 +188,7 @@ def test_every_turn_is_in_exactly_one_chunk(text: str, chars_max: int) -> None:
         assert chars <= chars_max or len(group) == 1
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize(
     "unit",
     ["a: ", "A: ", "a: a\n", "A: a\n", "[", "[[\n", "```\n", "\n", " ", "# ", "- ", "1 ", "A B C: ",

@@ -231,6 +231,10 @@ class AsyncRecallClient:
         recorded_before: Moment | None = None,
         valid_after: Moment | None = None,
         valid_before: Moment | None = None,
+        expires_after: Moment | None = None,
+        expires_before: Moment | None = None,
+        app: str | None = None,
+        group_id: str | None = None,
         layer: str | None = None,
         mode: str | None = None,
         recency_weight: float | None = None,
@@ -260,6 +264,10 @@ class AsyncRecallClient:
             "recorded_before": recorded_before,
             "valid_after": valid_after,
             "valid_before": valid_before,
+            "expires_after": expires_after,
+            "expires_before": expires_before,
+            "app": app,
+            "group_id": group_id,
             "layer": layer,
             "mode": mode,
             "recency_weight": recency_weight,
@@ -287,6 +295,10 @@ class AsyncRecallClient:
         recorded_before: Moment | None = None,
         valid_after: Moment | None = None,
         valid_before: Moment | None = None,
+        expires_after: Moment | None = None,
+        expires_before: Moment | None = None,
+        app: str | None = None,
+        group_id: str | None = None,
         layer: str | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
@@ -310,6 +322,10 @@ class AsyncRecallClient:
             "recorded_before": recorded_before,
             "valid_after": valid_after,
             "valid_before": valid_before,
+            "expires_after": expires_after,
+            "expires_before": expires_before,
+            "app": app,
+            "group_id": group_id,
             "layer": layer,
         }
         return await self._ask(MemoryPage, "inspect_memories", **given)
@@ -524,6 +540,8 @@ class AsyncRecallClient:
         recorded_before: Moment | None = None,
         valid_after: Moment | None = None,
         valid_before: Moment | None = None,
+        expires_after: Moment | None = None,
+        expires_before: Moment | None = None,
         layer: str | None = None,
     ) -> TextPage:
         """Return one page of the texts as they were stored; the one that was said last is first."""
@@ -543,6 +561,8 @@ class AsyncRecallClient:
             "recorded_before": recorded_before,
             "valid_after": valid_after,
             "valid_before": valid_before,
+            "expires_after": expires_after,
+            "expires_before": expires_before,
             "layer": layer,
         }
         return await self._ask(TextPage, "list_texts", **given)

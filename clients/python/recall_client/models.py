@@ -145,6 +145,8 @@ class Text(Answer):
     container: str | None = None
     session_id: str | None = None
     agent_id: str | None = None
+    app: str | None = None
+    group_id: str | None = None
     tags: list[str] = []
     metadata: dict[str, Any] = {}
     said_at: datetime | None = None

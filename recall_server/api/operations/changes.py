@@ -31,6 +31,7 @@ async def undo(call: Call, given: UndoChange) -> Undone:
         given.change_id,
         dry_run=given.dry_run,
         with_dependents=given.with_dependents,
+        rights=call.caller.rights,
     )
 
 

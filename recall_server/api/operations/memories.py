@@ -63,6 +63,10 @@ class Selection(Arguments):
     recorded_before: str = ""
     valid_after: str = Field("", description="when it began to be true")
     valid_before: str = ""
+    expires_after: str = Field("", description="leaves out what does not expire")
+    expires_before: str = ""
+    app: str = Field("", description="that a text was sent from")
+    group_id: str = ""
     layer: Annotated[Layer | None, Field(strict=False)] = None
 
     def context(self, call: Call) -> Context:
@@ -76,6 +80,8 @@ class Selection(Arguments):
         return scope.inside(self.within(), self.tags).filtered(
             metadata=self.metadata,
             layer=self.layer,
+            app=self.app,
+            group_id=self.group_id,
             times={
                 name: parse_moment(given, name)
                 for name in (*AFTER, *BEFORE)
@@ -89,7 +95,8 @@ class Selection(Arguments):
 
 
 UNLISTED_TIMES = frozenset({*AFTER, *BEFORE} - {"said_after", "said_before"})
-"""The limits that a model is spared in the list of tools; it may send them all the same."""
+UNLISTED = frozenset({"metadata", "layer", "app", "group_id", "as_of", "known_at"})
+"""The filters that a model is spared in the list of tools; it may send them all the same."""
 
 
 class Filtered(Selection, InTime):
@@ -265,7 +272,7 @@ INSPECT_MEMORIES = Operation(
         "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
-        unlisted=frozenset({"metadata", "layer", "as_of", "known_at", "status", *AFTER, *BEFORE}),
+        unlisted=UNLISTED | {"status", *AFTER, *BEFORE},
         idempotent=True,
     ),
     cli="recall list",

@@ -9,7 +9,7 @@ from pydantic import Field
 from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX
 from recall_server.api.operations.intake import check_own
-from recall_server.api.operations.memories import UNLISTED_TIMES, Filtered
+from recall_server.api.operations.memories import UNLISTED, UNLISTED_TIMES, Filtered
 from recall_server.api.operations.operation import Call, Http, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.memory import Layer, MemoryType
@@ -86,6 +86,10 @@ class SearchEpisodes(SearchMemories):
     """The arguments that Engram takes."""
 
     search_mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
+    source: str = ""
+
+    def narrowed(self, scope: AccessScope) -> AccessScope:
+        return super().narrowed(scope).filtered(app=self.source)
 
     def to_query(self, past: Past) -> Query:
         asked = "mode" in self.model_fields_set
@@ -129,7 +133,7 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
-        unlisted=frozenset({"metadata", "type", "layer", "as_of", "known_at", *UNLISTED_TIMES}),
+        unlisted=UNLISTED | UNLISTED_TIMES | {"type"},
         aliases={
             "recall_memory": RecallMemory,
             "search": SearchEpisodes,

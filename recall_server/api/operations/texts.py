@@ -23,11 +23,6 @@ class ListTexts(Selection):
     offset: int = Field(0, ge=0, le=INT64_MAX)
     session_id: str = ""
     topic: str = ""
-    app: str = Field("", description="of the source")
-    group_id: str = ""
-
-    def labels(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in ("session_id", "topic", "app", "group_id")}
 
 
 class GetEpisodes(ListTexts):
@@ -41,15 +36,13 @@ class GetEpisodes(ListTexts):
         context = super().context(call)
         return context.narrowed(
             context.scope.filtered(
+                app=self.source,
                 times={
                     "said_after": moment_given(self.start_time, "start_time"),
                     "said_before": moment_given(self.end_time, "end_time"),
-                }
+                },
             )
         )
-
-    def labels(self) -> dict[str, str]:
-        return {**super().labels(), **({"app": self.source} if self.source else {})}
 
 
 class OneText(Arguments):
@@ -75,7 +68,11 @@ class UpdateEpisode(Arguments):
 
 async def list_page(call: Call, given: ListTexts) -> TextPage:
     return await call.services.texts.page(
-        given.context(call), limit=given.limit, offset=given.offset, **given.labels()
+        given.context(call),
+        limit=given.limit,
+        offset=given.offset,
+        session_id=given.session_id,
+        topic=given.topic,
     )
 
 
@@ -128,6 +125,7 @@ LIST_TEXTS = Operation(
         aliases={"get_episodes": GetEpisodes},
         idempotent=True,
     ),
+    cli="recall texts",
     read_only=True,
 )
 UPDATE_TEXT = Operation(

@@ -9,8 +9,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
 
@@ -94,8 +94,7 @@ _NOT_SPEAKERS = _words(
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label."""
 
     start: int
@@ -105,6 +104,16 @@ class _Line:
     stamp: str | None = None
     heading: bool = False
     blank: bool = False
+
+
+class _Utterance(NamedTuple):
+    """What somebody says, without the label."""
+
+    start: int
+    end: int
+    speaker: str | None
+    session: str | None
+    said_at: datetime | None
 
 
 def read_moment(text: str, day: datetime) -> datetime | None:
@@ -126,32 +135,34 @@ def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
     per several paragraphs if they are very many and very short.
     """
     lines = _without_false_speakers(list(_lines(text)), text)
-    turns: list[Turn] = []
-    for start, end, speaker, session, said_at in _utterances(lines, text, occurred_at):
-        for first, last in _pieces(text, start, end):
-            turns.append(Turn(len(turns), Span(first, last), speaker, session, said_at))
-    if len(turns) > TURNS_MIN + len(text) // CHARS_OF_A_TURN:
-        turns = _joined(text, turns)
-    return tuple(turns)
+    # No turns yet: there may be very many paragraphs.
+    said = [
+        _Utterance(first, last, *one[2:])
+        for one in _utterances(lines, text, occurred_at)
+        for first, last in _pieces(text, one.start, one.end)
+    ]
+    if len(said) > TURNS_MIN + len(text) // CHARS_OF_A_TURN:
+        said = _joined(text, said)
+    return tuple(Turn(n, Span(one.start, one.end), *one[2:]) for n, one in enumerate(said))
 
 
-def _joined(text: str, turns: Sequence[Turn]) -> list[Turn]:
+def _joined(text: str, said: Sequence[_Utterance]) -> list[_Utterance]:
     """Join neighbours with only white space between them to turns of up to `TURN_CHARS_MAX`
     characters: the overhead of a turn must not outweigh its words.
     """
-    joined: list[Turn] = []
-    for turn in turns:
-        last = joined[-1] if joined else None
+    joined: list[_Utterance] = []
+    begun = said[0]
+    end = begun.end
+    for one in said[1:]:
         if (
-            last is not None
-            and turn.span.end - last.span.start <= TURN_CHARS_MAX
-            and replace(turn, index=last.index, span=last.span) == last
-            and not text[last.span.end : turn.span.start].strip()
+            one.end - begun.start > TURN_CHARS_MAX
+            or one[2:] != begun[2:]
+            or text[end : one.start].strip()
         ):
-            joined[-1] = replace(last, span=Span(last.span.start, turn.span.end))
-        else:
-            joined.append(replace(turn, index=len(joined)))
-    return joined
+            joined.append(begun._replace(end=end))
+            begun = one
+        end = one.end
+    return [*joined, begun._replace(end=end)]
 
 
 def transcript(utterances: Sequence[Utterance]) -> tuple[str, tuple[Turn, ...]]:
@@ -316,9 +327,6 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     return [x if not x.name or speaks(x) else _Line(x.start, x.start, x.end) for x in lines]
 
 
-_Utterance = tuple[int, int, str | None, str | None, datetime | None]
-
-
 def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
     """Join lines to utterances, with the date and session of the last heading above."""
     session: str | None = None
@@ -329,7 +337,7 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
     for line in lines:
         closes = line.heading or line.name or (line.blank and speaker is None)
         if closes and start >= 0:
-            yield start, end, speaker, session, said_at
+            yield _Utterance(start, end, speaker, session, said_at)
             start = -1
         if line.heading:
             heading = text[line.start : line.end]
@@ -344,7 +352,7 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
         elif not line.blank:
             start, end = (line.start if start < 0 else start), line.end
     if start >= 0:
-        yield start, end, speaker, session, said_at
+        yield _Utterance(start, end, speaker, session, said_at)
 
 
 def _session_of(heading: str) -> str | None:

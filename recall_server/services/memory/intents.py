@@ -228,16 +228,18 @@ class Intents:
         report = Report(Intent.FORGET, plan, target.considered, dry_run=wish.dry_run)
         if wish.dry_run:
             return report
-        report = replace(report, change_id=context.entry.change)
-        context.entry.counts |= plan.counts()
-        context.entry.ids += plan.ids()
         async with self.store.change(context) as tx:
             await tx.lock()
+            if wish.review and (waits := await tx.proposals.forgetting(memory.id)):
+                # Else one caller could fill the table with it: it brings no text that counts.
+                return replace(report, plan=Plan((Propose(waits, ()),)))
             words = await tx.memories.citations([memory.id])
             await commit.apply(tx, plan, self.ingest.runtime.now())
             await self._embed(tx, {one.episode_id for one in words})
+            context.entry.counts |= plan.counts()
+            context.entry.ids += plan.ids()
         self.ingest.runtime.wake()
-        return report
+        return replace(report, change_id=context.entry.change)
 
     async def _state(self, context: Context, wish: Wish, target: Target) -> Report:
         """Remember the statement; if it is a correction, it replaces the target."""

@@ -20,6 +20,7 @@ from recall_server.domain.memory_event import (
     MemoryState,
     Reversal,
 )
+from recall_server.domain.permissions import OPERATOR, Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing, reconcile
@@ -84,6 +85,8 @@ class _Effect:
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.
     `expired`: the texts whose expiry was taken back.
+    `screens`: True if it changes what an administrator decided about a turn or a memory in
+    quarantine.
     """
 
     events_max: int
@@ -91,6 +94,7 @@ class _Effect:
     events: int = 0
     last_seq: int = 0
     expired: set[str] = field(default_factory=set)
+    screens: bool = False
     memories: dict[str, None] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
@@ -164,20 +168,27 @@ class Changes:
         return Page(tuple(found.values()), events[-1].seq if more else None, given)
 
     async def undo(
-        self, context: Context, change_id: str, *, dry_run: bool, with_dependents: bool
+        self,
+        context: Context,
+        change_id: str,
+        *,
+        dry_run: bool,
+        with_dependents: bool,
+        rights: Rights = OPERATOR,
     ) -> Undone:
         """Take back a change, and with `with_dependents` all changes that rest on it; with
-        `dry_run` only report what that would do. Raises `ChangeNotFound`, and `NotUndoable` if
-        another change rests on it, it was taken back before, or its kind cannot be undone.
+        `dry_run` only report what that would do. Raises `ChangeNotFound`; `NotUndoable` if another
+        change rests on it, it was taken back before, or its kind cannot be undone; and
+        `InsufficientScope` if it decides about the quarantine and the rights do not allow that.
         """
         storable(change_id)
         if dry_run:
-            return await self._dry_run(context, change_id, with_dependents=with_dependents)
+            return await self._dry_run(context, rights, change_id, with_dependents=with_dependents)
         # `erasing`: citations that a change added are deleted.
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
-            effect = await self._undo(tx, change_id, with_dependents=with_dependents)
+            effect = await self._undo(tx, rights, change_id, with_dependents=with_dependents)
             if self.embeds:
                 await promise_vectors(tx, self.runtime, effect.texts)
             context.entry.ids += effect.changes
@@ -187,16 +198,20 @@ class Changes:
         self.runtime.wake()
         return effect.report(context.entry.change)
 
-    async def _dry_run(self, context: Context, change_id: str, *, with_dependents: bool) -> Undone:
+    async def _dry_run(
+        self, context: Context, rights: Rights, change_id: str, *, with_dependents: bool
+    ) -> Undone:
         """Return what an undo would do: it is done and rolled back."""
         effect = _Effect(self.events_max)
         with suppress(_RolledBack):
             async with self.store.transaction(context.namespace, erasing=True) as tx:
-                effect = await self._undo(tx, change_id, with_dependents=with_dependents)
+                effect = await self._undo(tx, rights, change_id, with_dependents=with_dependents)
                 raise _RolledBack
         return effect.report(None)
 
-    async def _undo(self, tx: Transaction, change_id: str, *, with_dependents: bool) -> _Effect:
+    async def _undo(
+        self, tx: Transaction, rights: Rights, change_id: str, *, with_dependents: bool
+    ) -> _Effect:
         effect, now = _Effect(self.events_max), self.runtime.now()
         await tx.lock()
         counts = await tx.events.counts(change_id) if change_id else {}
@@ -206,6 +221,9 @@ class Changes:
             raise NotUndoable(_FINAL[kind])
         effect.count(counts)
         await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
+        if effect.screens:
+            # Else the token that forgets could release what an administrator holds back.
+            rights.require(Scope.ADMIN, whole_namespace=True)
         await commit.settle_ended(tx, now)
         await _refuse_second_values(tx, effect)
         for episode_id in sorted(effect.expired):
@@ -336,6 +354,7 @@ class _Reverting:
             states[memory_id] = state = self.histories.state_before(memory_id, self.change_id)
             dropped = [citation for one in events for citation in one.dropped]
             reversals.append(Reversal(memory_id, state, dropped))
+            self.effect.screens |= _screens(state, events[-1].state)
             self.effect.memories[memory_id] = None
             if state is None or state.status is Status.FORGOTTEN:
                 self.effect.forgotten[memory_id] = None
@@ -373,6 +392,7 @@ class _Reverting:
             for before, after in (self.histories.decided(item_id, self.change_id),)
             if before != after
         }
+        self.effect.screens |= bool(decided)
         words = await self._cited([one for one in memories if one in differ])
         of_texts = {one: texts[one] for one in differ if one in texts}
         words |= {one: [place] for one, place in (await _places(self.tx, of_texts)).items()}
@@ -400,6 +420,13 @@ class _Reverting:
             cited = Citation(row["episode_id"], span(row))
             found.setdefault(row["memory_id"], []).append(cited)
         return found
+
+
+def _screens(before: MemoryState | None, after: MemoryState | None) -> bool:
+    """True if a memory that both states are of is in quarantine in one of them only."""
+    if before is None or after is None:
+        return False
+    return (before.status is Status.QUARANTINED) != (after.status is Status.QUARANTINED)
 
 
 async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:

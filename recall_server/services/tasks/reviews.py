@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import NotFound, NotWaiting
-from recall_server.domain.permissions import Rights, Scope
+from recall_server.domain.permissions import OPERATOR, Rights
 from recall_server.domain.plan import Add, Choice, Question
 from recall_server.domain.proposal import is_proposal
 from recall_server.domain.security.screening import Held, Suspect
@@ -48,9 +48,6 @@ class Verdict(StrEnum):
     EDIT = "edit"
     RELEASE = "release"
     REJECT = "reject"
-
-
-OPERATOR = Rights(frozenset({Scope.ADMIN}))
 
 
 @dataclass(frozen=True)

@@ -178,9 +178,15 @@ class Documents:
         return int(self.intervals.lengths[: len(allowed)].sum(where=allowed, dtype=np.int64))
 
     def update(self, slots: Slots, findable: Flags) -> None:
-        """Set which of these documents search finds."""
+        """Set which of these documents search finds. What was found before and still is has other
+        labels now: the filters are read again.
+        """
         if not len(slots):
             return
+        known = slots[slots <= self._last]
+        if (self.findable[known] & findable[slots <= self._last]).any():
+            for one in [one for one in self._scopes if one.narrowed]:
+                del self._scopes[one]
         self._last = max(self._last, int(slots.max()))
         self._columns = {
             name: grown(column, self._last + 1) for name, column in self._columns.items()

@@ -182,6 +182,13 @@ class WordIndex:
             hidden_bytes=hidden * ITEM_BYTES,
         )
 
+    async def relabelled(self, ids: Collection[str]) -> None:
+        """Have filters that searches hold in memory read again: what they say of these items may
+        be different now.
+        """
+        await self._bound.send("next_index_version")
+        await self._bound.send("relabel_documents", ids=sorted(ids))
+
     async def erase(self, ids: Collection[str], words: Postings) -> None:
         """Delete all entries of these items, hidden ones too. `words` are the postings of the
         findable entries. The caller must change the epoch of the namespace in this transaction, or

@@ -23,7 +23,6 @@ SELECT * FROM episodes WHERE namespace = :namespace AND id IN (:ids...) ORDER BY
 SELECT e.* FROM episodes e
 WHERE e.namespace = :namespace AND (:id = '' OR e.id = :id)
   AND (:session_id = '' OR e.session_id = :session_id) AND (:topic = '' OR e.topic = :topic)
-  AND (:app = '' OR e.source_app = :app) AND (:group_id = '' OR e.group_id = :group_id)
   AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND NOT EXISTS (SELECT 1 FROM forgotten f
     WHERE f.namespace = :namespace AND f.episode_id = e.id AND f.item_id = e.id)

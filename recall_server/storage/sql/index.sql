@@ -112,6 +112,12 @@ UPDATE documents SET findable = FALSE, hidden_at = :now, version = (
   SELECT index_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 
+-- query: relabel_documents
+-- Uses the version that next_index_version has made.
+UPDATE documents SET version = (
+  SELECT index_version FROM namespaces WHERE namespace = :namespace)
+WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
+
 -- query: moments_added
 SELECT item_id, added_at FROM documents
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable

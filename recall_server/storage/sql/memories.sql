@@ -107,7 +107,7 @@ UPDATE memories SET reinforcements = reinforcements + :more,
   expires_at = CASE WHEN :forever THEN NULL WHEN expires_at < :upto THEN :upto
     ELSE expires_at END
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
-RETURNING id
+RETURNING expires_at
 
 -- query: memories_about
 -- The active memories of this attribute of this entity, newest first, as the index has them.
@@ -208,7 +208,7 @@ ORDER BY m.id LIMIT :limit
 -- query: active_texts
 SELECT id, text FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
-  AND {{scope}}
+  AND {{scope:memories}}
 
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any". The page is cut before the joins.
@@ -217,7 +217,7 @@ WITH page AS (
   WHERE namespace = :namespace AND retired_at IS NULL
     AND (expires_at IS NULL OR expires_at > :as_of)
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
-    AND {{scope}}
+    AND {{scope:memories}}
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
 )
@@ -237,12 +237,12 @@ UNION ALL
 SELECT type, count(*) FROM memories
 WHERE NOT {{counted_scope}} AND namespace = :namespace AND retired_at IS NULL
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
-  AND {{scope}}
+  AND {{scope:memories}}
 GROUP BY type
 
 -- query: count_by_status
 SELECT status, count(*) AS memories FROM memories
-WHERE namespace = :namespace AND {{scope}} GROUP BY status
+WHERE namespace = :namespace AND {{scope:memories}} GROUP BY status
 
 -- query: page_then
 SELECT m.id

@@ -48,6 +48,12 @@ ORDER BY w.since, p.id, p.side, p.memory_id
 -- query: proposal
 SELECT * FROM proposals WHERE namespace = :namespace AND id = :id ORDER BY side, memory_id
 
+-- query: open_proposal_to_forget
+SELECT id FROM proposals
+WHERE namespace = :namespace AND memory_id = :memory_id AND side = 'target' AND kind = 'forget'
+  AND closed_at IS NULL
+ORDER BY opened_at, id LIMIT 1
+
 -- query: unaccepted_memory
 SELECT 1 AS one FROM proposals
 WHERE namespace = :namespace AND memory_id = :memory_id AND side = 'new'

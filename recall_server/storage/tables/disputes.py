@@ -298,6 +298,11 @@ class Proposals(BoundTable):
         found = _proposals(await self._bound.fetch("proposal", id=proposal_id))
         return found[0] if found else None
 
+    async def forgetting(self, memory_id: str) -> Proposal | None:
+        """Return an open proposal to forget a memory."""
+        rows = await self._bound.fetch("open_proposal_to_forget", memory_id=memory_id)
+        return await self.get(rows[0]["id"]) if rows else None
+
     async def page(self, *, limit: int, offset: int) -> list[Proposal]:
         """Return a page of the open proposals, the longest waiting first."""
         return _proposals(await self._bound.fetch("open_proposals", limit=limit, offset=offset))

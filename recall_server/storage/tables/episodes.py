@@ -90,9 +90,9 @@ class Episodes(BoundTable):
             rows = _turn_rows(episode)
         await self._bound.many("add_turn", rows)
 
-    async def relabel(self, before: Episode, after: Episode, now: datetime) -> None:
-        """Give a text and its memories the tags, the metadata and the expiry of `after`. Raises
-        `QuotaExceeded`.
+    async def relabel(self, before: Episode, after: Episode, now: datetime) -> list[str]:
+        """Give a text and its memories the tags, the metadata and the expiry of `after`. Returns
+        the ids of the memories. Raises `QuotaExceeded`.
         """
         labels = _labels(after)
         more = bytes_of(labels.values()) - bytes_of(_labels(before).values())
@@ -103,8 +103,10 @@ class Episodes(BoundTable):
         else:
             await return_quota(self._bound, -more)
         self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
-        for row in await self._bound.fetch("relabel_memories", **given):
-            self._bound.note(row["id"], EventKind.RELABELLED, now)
+        ids = [row["id"] for row in await self._bound.fetch("relabel_memories", **given)]
+        for one in ids:
+            self._bound.note(one, EventKind.RELABELLED, now)
+        return ids
 
     async def first_in(self, container: str) -> bool:
         """Return whether a container has exactly one episode."""
@@ -144,8 +146,6 @@ class Episodes(BoundTable):
         id_: str = "",
         session_id: str = "",
         topic: str = "",
-        app: str = "",
-        group_id: str = "",
     ) -> list[tuple[Episode, str]]:
         """Return readable texts, newest first, without their turns, each with its words that are
         neither forgotten nor hidden. "" stands for any.
@@ -157,8 +157,6 @@ class Episodes(BoundTable):
             id=id_,
             session_id=session_id,
             topic=topic,
-            app=app,
-            group_id=group_id,
         )
         ids = sorted(row["id"] for row in rows)
         hidden = await self.forgotten_words(ids) if ids else {}

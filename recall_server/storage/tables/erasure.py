@@ -466,22 +466,24 @@ class ErasureScan(BoundTable):
         """Return a page of the jobs that may hold words, each with its text if there is one."""
         return await self._bound.fetch("jobs_to_erase", after=after, limit=PAGE_OF_LABELS)
 
-    async def judgements(self) -> AsyncIterator[Sequence[Row]]:
+    def judgements(self) -> AsyncIterator[Sequence[Row]]:
         """Yield the reasons of judges, each with the key of its decision."""
-        after = ("", "")
-        while page := await self._bound.fetch(
-            "judgements_to_erase", after=after[0], after_id=after[1], limit=PAGE_OF_LABELS
-        ):
-            yield page
-            after = (page[-1]["memory_id"], page[-1]["question_id"])
+        return self._pages_of_pairs("judgements_to_erase", "memory_id", "question_id")
 
-    async def pushes(self) -> AsyncIterator[Sequence[Row]]:
+    def pushes(self) -> AsyncIterator[Sequence[Row]]:
+        """Yield the push configurations, each with its key."""
+        return self._pages_of_pairs("pushes_to_erase", "run_id", "id")
+
+    async def _pages_of_pairs(
+        self, query: str, first: str, second: str
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Yield pages of rows whose keys are pairs of these columns, in the order of their keys."""
         after = ("", "")
         while page := await self._bound.fetch(
-            "pushes_to_erase", after=after[0], after_id=after[1], limit=PAGE_OF_LABELS
+            query, after=after[0], after_id=after[1], limit=PAGE_OF_LABELS
         ):
             yield page
-            after = (page[-1]["run_id"], page[-1]["id"])
+            after = (page[-1][first], page[-1][second])
 
     async def in_container(
         self, table: Table, container: str, *, erasure_id: str, limit: int

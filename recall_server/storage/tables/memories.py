@@ -87,14 +87,19 @@ class Memories(BoundTable):
         """Add a citation, if given, and count it as a reinforcement if it `counts`. The memory then
         lasts at least `until` (None: for ever). Return False if it is no longer active.
         """
-        if not await self._bound.touched(
+        rows = await self._bound.fetch(
             "reinforce_memory",
             id=memory_id,
             more=int(counts),
             forever=until is None,
             upto=until or LATEST,
-        ):
+        )
+        if not rows:
             return False
+        if rows[0]["expires_at"] is not None:
+            # Filters that searches hold in memory go by the expiry.
+            await self._bound.send("next_index_version")
+            await self._bound.send("relabel_documents", ids=[memory_id])
         if citation is not None:
             await self.cite(memory_id, citation)
         self._bound.note(memory_id, EventKind.REINFORCED, now, reason=reason)

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from recall_server.integrations.webhook import Answer, Exempt, Resolver, Webhook
 from tests.support.models import Manner, Reply
 from tests.support.receivers import OK, Receiver, loopback
 from tests.support.server import WITHIN_S
-from tests.support.stalls import readers_of_certificates
+from tests.support.stalls import readers_of_certificates, watched
 
 PUBLIC = ["93.184.216.34", "1.1.1.1", "172.15.0.1", "100.63.255.255", "2606:4700::1111"]
 PRIVATE = [
@@ -425,6 +425,56 @@ async def test_an_answer_without_end_is_not_read() -> None:
     async with Receiver(endless) as receiver, webhook(None, "127.0.0.0/8") as hook:
         async with asyncio.timeout(WITHIN_S):
             assert (await hook.post(receiver.url, b"{}", {})).status == 200
+
+
+BEGUN = b"HTTP/1.1 200 OK\r\n"
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+HINTS = b"HTTP/1.1 103 Early Hints\r\n" + b"a: b\r\n" * 30 + b"\r\n"
+
+
+@asynccontextmanager
+async def sending(begun: bytes, again: bytes, times: int) -> AsyncIterator[str]:
+    """Run a receiver that answers each request with these bytes; yields its URL."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(begun)
+        with suppress(ConnectionError):
+            for _ in range(times):
+                writer.write(again)
+                await writer.drain()
+            await reader.read()
+        writer.close()
+
+    host = loopback()
+    async with await asyncio.start_server(answer, host, 0) as server:
+        yield f"http://{host}:{server.sockets[0].getsockname()[1]}/hook"
+
+
+@pytest.mark.parametrize(
+    ("begun", "again", "times"),
+    [
+        (b"", INTERIM * 100, 1_000_000),
+        (b"", HINTS * 10, 1_000_000),
+        (BEGUN, b"x:\r\n" * 24_000 + b"Content-Length: 0\r\n\r\n", 1),
+        (BEGUN, b"x: y\r\n" * 1_000, 1_000_000),
+        (BEGUN + b"x: ", b"y" * 10_000, 1_000_000),
+    ],
+    ids=["interim answers", "hints", "empty headers", "headers without end", "a long header"],
+)
+async def test_a_receiver_cannot_occupy_the_loop_with_the_lines_of_its_answer(
+    begun: bytes, again: bytes, times: int
+) -> None:
+    """The control: an answer with a few of the same lines is accepted."""
+    few = INTERIM + HINTS + BEGUN + b"x:\r\n" * 1_000 + b"Content-Length: 0\r\n\r\n"
+    async with webhook(None, "127.0.0.0/8", timeout_s=WITHIN_S) as hook:
+        async with sending(b"", few, 1) as url:
+            assert (await hook.post(url, b"{}", {})).taken
+        async with sending(begun, again, times) as url, watched() as watch:
+            with pytest.raises(PushFailed, match="does not speak HTTP"):
+                await hook.post(url, b"{}", {})
+
+    watch.check()
 
 
 async def test_a_receiver_that_is_not_there_or_hangs_up_is_a_failure() -> None:

@@ -339,8 +339,9 @@ async def test_what_is_submitted_disputed_and_answered_is_undone_exactly(
 
         async def undo(change_id: str | None) -> str | None:
             assert change_id is not None
-            given = {"dry_run": False, "with_dependents": False}
-            undone = await services.changes.undo(context(application), change_id, **given)
+            undone = await services.changes.undo(
+                context(application), change_id, dry_run=False, with_dependents=False
+            )
             clock.pass_(timedelta(minutes=1))
             return undone.change_id
 

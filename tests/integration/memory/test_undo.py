@@ -28,8 +28,12 @@ HOUR = timedelta(hours=1)
 
 
 async def undo(application: Application, change_id: str, **given: bool) -> Undone:
-    asked = {"dry_run": False, "with_dependents": False, **given}
-    return await application.services.changes.undo(context(application), change_id, **asked)
+    return await application.services.changes.undo(
+        context(application),
+        change_id,
+        dry_run=given.get("dry_run", False),
+        with_dependents=given.get("with_dependents", False),
+    )
 
 
 async def by_text(application: Application) -> dict[str, Memory]:

@@ -1128,6 +1128,7 @@ HOSTILE = (
 REPEATED_CHARS = 16_000
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("unit", HOSTILE.split("|"))
 def test_hostile_repetition_takes_time_in_proportion(unit: str) -> None:
     text = (unit * REPEATED_CHARS)[:REPEATED_CHARS] if unit else "|" * REPEATED_CHARS
@@ -1140,6 +1141,7 @@ def test_hostile_repetition_takes_time_in_proportion(unit: str) -> None:
     assert time.process_time() - began < 3
 
 
+@pytest.mark.perf
 def test_a_crowd_of_speakers_takes_no_time() -> None:
     text = "".join(f"[13:56] Speaker{n}: I live in Rome, Speaker{n + 1}!\n" for n in range(2_000))
     began = time.process_time()
