@@ -61,6 +61,9 @@ Protokoll, Ruderclub Altmühl e.V.\\nDatum: 12. Oktober 2026, Bootshaus\\n\\nTOP
   fact | Protokoll, Ruderclub Altmühl e.V.: Datum: 12. Oktober 2026, Bootshaus.
   fact | Protokoll, Ruderclub Altmühl e.V., Kasse: Der Kontostand beträgt 8.412 Euro.
   fact | Protokoll, Ruderclub Altmühl e.V.: Weihnachtsfeier am 11. Dezember im Gasthof Hirschen.
+# Steps that are counted are no procedure.
+Ayer caminé 7.200 pasos con mi cuñado Paco.
+  fact | Usuario: Ayer caminé 7.200 pasos con mi cuñado Paco (2023-05-07).
 # Two subjects of one verb stay together.
 The school wrote, Otto and Ida can start at St. Brendan's after the autumn break.
   fact | The school wrote, Otto and Ida can start at St. Brendan's after the autumn break.

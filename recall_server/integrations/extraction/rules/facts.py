@@ -63,6 +63,11 @@ class Found:
         return self.fact.attribute in {"always", "never", "drinks", "eats"}
 
     @property
+    def is_of_a_part(self) -> bool:
+        """Whether it is about a thing that the clause does not name: "The price is 880"."""
+        return self.fact.entity == "team" and self.fact.attribute in OF_PARTS
+
+    @property
     def is_preference(self) -> bool:
         name = self.fact.attribute
         return name in _PREFERENCES or name.startswith(("favorite_", "preferred_"))

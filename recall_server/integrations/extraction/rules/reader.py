@@ -25,7 +25,6 @@ from recall_server.integrations.extraction.rules.cutting import (
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
-    OF_PARTS,
     OF_THINGS,
     Found,
     Speaker,
@@ -76,11 +75,6 @@ _NEW_WORDS_MAX = 6
 _AROUND = " ,.!:–—-。！，"
 # Before "and": "He wrote, Otto and Ida can start" has two subjects in one clause.
 _ONE_OF_TWO = re.compile(r"(?:^|, )[A-ZÀ-Þ][\w'’-]*$")
-
-
-def _is_unnamed(found: Found) -> bool:
-    """Return whether a fact is about a thing that the clause does not name: "The price is 880"."""
-    return found.fact.entity == "team" and found.fact.attribute in OF_PARTS
 
 
 def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
@@ -313,7 +307,7 @@ class _Reader:
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
         found = corrected(found, text, language) if found else None
-        if found and self.document and _is_unnamed(found):
+        if found and self.document and found.is_of_a_part:
             found = None
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
