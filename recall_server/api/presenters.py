@@ -24,6 +24,7 @@ from recall_server.domain.text.cleaning import plain_json
 from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Extracted
+from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.proposals import Proposed
 from recall_server.services.tasks.reviews import Answered, Review
@@ -194,6 +195,11 @@ def relation(one: Relation) -> Json:
         "made_by": one.made_by,
         "made_at": moment(one.made_at),
     }
+
+
+def related(made: Related) -> Json:
+    """Return a relation that was stated, with the dispute that it opened."""
+    return relation(made.relation) | {"question_id": made.question_id}
 
 
 def with_relations(one: Memory, found: History) -> Json:
