@@ -236,12 +236,9 @@ def on_target(
     """Run `act` on the target that the options and the environment name: --db takes precedence over
     RECALL_URL. `taken`: the first argument, if it is no namespace. `creates`: as `with_target`.
     """
-    if db is not None and url is not None:
-        fail("Give --db or --url, not both.")
-    access = Access()
-    address = url or (access.url if db is None else None)
+    address = named_server(db, url)
     if address:
-        run(_on_server(address, _token(access, token_file), name, act))
+        run(_on_server(address, _token(Access(), token_file), name, act))
         return
 
     async def here(built: Application) -> None:
@@ -253,6 +250,13 @@ def on_target(
         await act(Database(built, found))
 
     in_application(db or _local(creates=creates), here)
+
+
+def named_server(db: str | None, url: str | None) -> str | None:
+    """Return the URL of the server that the options and the environment name, if they name one."""
+    if db is not None and url is not None:
+        fail("Give --db or --url, not both.")
+    return url or (Access().url if db is None else None)
 
 
 def _local(*, creates: bool) -> str | None:
