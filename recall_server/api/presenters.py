@@ -197,6 +197,14 @@ def relation(one: Relation) -> Json:
     }
 
 
+def judged(one: Resolution | None) -> Json:
+    """Return what a language model decided about both ends of a relation, if one did."""
+    if one is None or one.confidence is None:
+        return {}
+    by = {"by": one.decided_by, "choice": str(one.choice), "reason": one.reason}
+    return {"judged": by | {"confidence": round(one.confidence, 4)}}
+
+
 def related(made: Related) -> Json:
     """Return a relation that was stated, with the dispute that it opened."""
     return relation(made.relation) | {"question_id": made.question_id}
@@ -210,7 +218,9 @@ def with_relations(one: Memory, found: History) -> Json:
         | {
             "decisions": [decision(made) for made in found.decisions.get(one.id, ())],
             "relations": [
-                relation(made) for made in found.relations if one.id in (made.from_id, made.to_id)
+                relation(made) | judged(found.judged.get(made))
+                for made in found.relations
+                if one.id in (made.from_id, made.to_id)
             ],
         }
     )
