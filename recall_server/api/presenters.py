@@ -24,6 +24,7 @@ from recall_server.domain.text.cleaning import plain_json
 from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Extracted
+from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.proposals import Proposed
 from recall_server.services.tasks.reviews import Answered, Review
@@ -196,6 +197,19 @@ def relation(one: Relation) -> Json:
     }
 
 
+def judged(one: Resolution | None) -> Json:
+    """Return what a language model decided about both ends of a relation, if one did."""
+    if one is None or one.confidence is None:
+        return {}
+    by = {"by": one.decided_by, "choice": str(one.choice), "reason": one.reason}
+    return {"judged": by | {"confidence": round(one.confidence, 4)}}
+
+
+def related(made: Related) -> Json:
+    """Return a relation that was stated, with the dispute that it opened."""
+    return relation(made.relation) | {"question_id": made.question_id}
+
+
 def with_relations(one: Memory, found: History) -> Json:
     """Return a memory with the decisions about it, if no rule could decide, and its relations."""
     return (
@@ -204,7 +218,9 @@ def with_relations(one: Memory, found: History) -> Json:
         | {
             "decisions": [decision(made) for made in found.decisions.get(one.id, ())],
             "relations": [
-                relation(made) for made in found.relations if one.id in (made.from_id, made.to_id)
+                relation(made) | judged(found.judged.get(made))
+                for made in found.relations
+                if one.id in (made.from_id, made.to_id)
             ],
         }
     )

@@ -7,6 +7,7 @@ from recall_server.domain.plan import (
     Add,
     Change,
     Dispute,
+    EndEarlier,
     Forget,
     Propose,
     Reinforce,
@@ -96,7 +97,7 @@ def _change(change: Change, report: Report) -> Json:
                 "status": "disputed" if memory.id in disputed else str(memory.status),
                 "superseded_by": memory.superseded_by,
             }
-        case Supersede(memory_id, by):
+        case Supersede(memory_id, by) | EndEarlier(memory_id, by):
             return {
                 "change": "superseded",
                 "memory_id": memory_id,

@@ -2,15 +2,17 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
 
 from recall_server import __version__, doctor, logs
+from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, light, maintenance, tokens
@@ -38,14 +40,21 @@ from recall_server.cli.shared import (
     echo,
     existing_settings,
     fail,
+    in_application,
     new_settings,
     print_json,
     print_table,
     run,
     settings,
-    with_application,
 )
-from recall_server.cli.target import NamespaceFirst
+from recall_server.cli.target import (
+    NamespaceFirst,
+    Target,
+    TokenFile,
+    Url,
+    named_server,
+    on_target,
+)
 from recall_server.cli.timeline import timeline
 from recall_server.cli.webhooks import app as webhooks
 from recall_server.config import Settings
@@ -141,9 +150,7 @@ def worker(db: Db = None) -> None:
     run(work(existing_settings(db)))
 
 
-@with_application
-async def status(
-    built: Application,
+def status(  # noqa: PLR0917  # options, each by its name
     namespaces: Annotated[
         bool,
         typer.Option("--namespaces", help="Show the quota use of each, and its name in logs."),
@@ -152,11 +159,31 @@ async def status(
         bool,
         typer.Option("--disk", help="Show bytes by kind, and growth; reads every page."),
     ] = False,
+    db: Db = None,
+    url: Url = None,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show counts, queue, engine, models, which keys of models are rejected, and which background
-    work fails; or what fills the database.
+    work fails; or what fills the database. Of a server at a URL: whether it is well, and the
+    counts of the token's namespace.
     """
+    address = named_server(db, url)
+    if address is None:
+        here = partial(_status_here, namespaces=namespaces, disk=disk, as_json=as_json)
+        in_application(db, here)
+        return
+    if namespaces or disk:
+        fail("A server tells nobody this over HTTP. Name its database with --db.")
+
+    async def there(target: Target) -> None:
+        row = {"server": address, **await target.ask(operations.contents.GET_STATUS)}
+        _show_status(row, as_json=as_json)
+
+    on_target(None, None, address, token_file, there)
+
+
+async def _status_here(built: Application, *, namespaces: bool, disk: bool, as_json: bool) -> None:
     if namespaces:
         await _namespaces(built, as_json=as_json)
         return
@@ -183,6 +210,10 @@ async def status(
         "findable_items": stats.findable_items,
         **asdict(stats.backlog),
     }
+    _show_status(row, as_json=as_json)
+
+
+def _show_status(row: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(row)
     else:

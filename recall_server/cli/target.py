@@ -241,20 +241,9 @@ def on_target(
     """Run `act` on the target that the options and the environment name: --db takes precedence over
     RECALL_URL. `taken`: the first argument, if it is no namespace. `creates`: as `with_target`.
     """
-    if db is not None and url is not None:
-        fail("Give --db or --url, not both.")
-    access = Access()
-    address = url or (access.url if db is None else None)
+    address = named_server(db, url)
     if address:
-        if not is_address(address):
-            fail(f"{'--url' if url else 'The address in RECALL_URL'} must be an address such as "
-                 "http://127.0.0.1:8000.")  # fmt: skip
-        # Clients of MCP know the server by an address that ends in /mcp.
-        run(
-            _on_server(
-                address.rstrip("/").removesuffix("/mcp"), _token(access, token_file), name, act
-            )
-        )
+        run(_on_server(address, _token(Access(), token_file), name, act))
         return
 
     async def here(built: Application) -> None:
@@ -272,6 +261,21 @@ def on_target(
         # They load beside the start, which takes as long as they do once they are compiled.
         Thread(target=load_rules, daemon=True).start()
     in_application(db or _local(creates=creates), here)
+
+
+def named_server(db: str | None, url: str | None) -> str | None:
+    """Return the URL of the server that the options and the environment name, if they name one.
+    Clients of MCP know the server by an address that ends in /mcp.
+    """
+    if db is not None and url is not None:
+        fail("Give --db or --url, not both.")
+    address = url or (Access().url if db is None else None)
+    if not address:
+        return None
+    if not is_address(address):
+        fail(f"{'--url' if url else 'The address in RECALL_URL'} must be an address such as "
+             "http://127.0.0.1:8000.")  # fmt: skip
+    return address.rstrip("/").removesuffix("/mcp")
 
 
 def _local(*, creates: bool) -> str | None:

@@ -119,6 +119,17 @@ class Supersede:
 
 
 @dataclass(frozen=True)
+class EndEarlier:
+    """Let another memory take the place of a superseded one, from an earlier moment than before.
+    Expects it to be superseded.
+    """
+
+    memory_id: str
+    by: str
+    valid_until: datetime
+
+
+@dataclass(frozen=True)
 class Reinforce:
     """Record that a memory was stated again, with the citation, unless it has enough of them.
     `counts`: this is independent evidence. The memory then lasts at least `until`; None: for ever.
@@ -176,11 +187,12 @@ class Propose:
     hides_words: bool = True
 
 
-Change = Add | Supersede | Reinforce | Forget | Restore | Dispute | Settle | Propose
+Change = Add | Supersede | EndEarlier | Reinforce | Forget | Restore | Dispute | Settle | Propose
 
 _COUNTED = {
     Add: "added",
     Supersede: "superseded",
+    EndEarlier: "ended_earlier",
     Reinforce: "reinforced",
     Forget: "forgotten",
     Restore: "restored",

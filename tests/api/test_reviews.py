@@ -258,6 +258,77 @@ async def test_disputes_beyond_a_scope_cost_their_reader_no_query_each(running: 
     assert costs[1] <= costs[0] + 2
 
 
+async def contradict(http: httpx2.AsyncClient, one: str, other: str) -> Json:
+    given = {"from_id": one, "relation": "contradicts", "to_id": other}
+    answer = await http.post("/v1/relations", json=given)
+    assert answer.status_code == 200, answer.text
+    made: Json = answer.json()
+    return made
+
+
+async def test_a_contradiction_stated_by_hand_is_disputed_and_answered_like_any_other(
+    running: Running,
+) -> None:
+    monday, thursday = "Deploys are on Monday.", "Nothing ships before Thursday."
+    async with running.http(await running.token()) as http:
+        older = (await say(http, monday))["changes"][0]["memory_id"]
+        newer = (await say(http, thursday))["changes"][0]["memory_id"]
+        # Which end is named first does not matter: what was said later is the new side.
+        made = await contradict(http, older, newer)
+        [review] = await waiting(http, "dispute")
+        marked = await states(http)
+        repeated = [await contradict(http, older, newer), await contradict(http, newer, older)]
+        once = await waiting(http, "dispute")
+        answer = {"choice": "keep_both"}
+        answered = await http.post(f"/v1/reviews/{review['id']}", json=answer)
+        settled = await states(http)
+        after_the_answer = await contradict(http, older, newer)
+        shown = (await http.get(f"/v1/memories/{older}")).json()
+
+    assert made["question_id"] == review["id"]
+    assert review["about"]["new"]["memory_id"] == newer
+    assert marked == {monday: "disputed", thursday: "disputed"}
+    assert [one["question_id"] for one in repeated] == [None, None]
+    assert len(once) == 1
+    assert answered.status_code == 200, answered.text
+    assert settled == {monday: "active", thursday: "active"}
+    assert after_the_answer["question_id"] is None
+    assert [one["choice"] for one in shown["decisions"]] == ["keep_both"]
+    assert shown["relations"][0]["relation"] == "contradicts"
+
+
+async def test_an_undo_takes_a_stated_contradiction_and_its_dispute_back(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        one = (await say(http, "Deploys are on Monday."))["changes"][0]["memory_id"]
+        other = (await say(http, "Nothing ships before Thursday."))["changes"][0]["memory_id"]
+        await contradict(http, one, other)
+        change = (await http.get("/v1/changes")).json()["changes"][0]["id"]
+        undone = await http.post(f"/v1/changes/{change}/undo", json={})
+        reviews, believed = await waiting(http), await states(http)
+        relations = (await http.get(f"/v1/memories/{one}")).json()["relations"]
+        again = await contradict(http, one, other)
+
+    assert undone.status_code == 200, undone.text
+    assert (reviews, set(believed.values()), relations) == ([], {"active"}, [])
+    assert again["question_id"]
+
+
+async def test_a_contradiction_with_what_is_not_believed_is_only_noted(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        lisbon = (await say(http, "Ana lives in Lisbon."))["changes"][0]["memory_id"]
+        porto = (await say(http, "Ana lives in Porto."))["changes"][0]["memory_id"]
+        superseded = await contradict(http, porto, lisbon)
+        other = (await say(http, "Deploys are on Monday."))["changes"][0]["memory_id"]
+        await http.delete(f"/v1/memories/{other}")
+        given = {"from_id": porto, "relation": "contradicts", "to_id": other}
+        forgotten = await http.post("/v1/relations", json=given)
+        reviews = await waiting(http)
+
+    assert (superseded["relation"], superseded["question_id"]) == ("contradicts", None)
+    assert forgotten.json()["code"] == "MEMORY_NOT_FOUND"
+    assert reviews == []
+
+
 async def test_relations_are_stated_by_hand_and_shown_with_both_ends(running: Running) -> None:
     async with (
         running.http(await running.token()) as http,

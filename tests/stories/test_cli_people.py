@@ -201,6 +201,30 @@ async def test_a_change_is_listed_undone_and_made_again(alice: Any) -> None:
     assert "Ana lives in Porto." in listed.out
 
 
+async def test_status_asks_the_server_that_the_environment_names(tmp_path: Path) -> None:
+    database = tmp_path / "recall.db"
+    token = (await new_token(database, "alice"))["token"]
+    async with Server(database) as server:
+
+        async def status(*options: str) -> Said:
+            named = {"recall_url": server.address, "recall_token": str(token)}
+            return await asyncio.to_thread(recall, "status", *options, **named)
+
+        asked: Any = (await status("--json")).json()
+        shown = await status()
+        disk = await status("--disk")
+        both = await status("--db", str(database), "--url", server.address)
+        file: Any = (await status("--db", str(database), "--json")).json()
+    gone = await status()
+
+    assert (asked["server"], asked["status"], asked["memories"]) == (server.address, "ok", 0)
+    assert re.search(r"^memories +0$", shown.out, re.MULTILINE)
+    refused(disk, "INVALID_ARGUMENT", "--db")
+    refused(both, "INVALID_ARGUMENT")
+    assert file["engine"] == "sqlite"
+    refused(gone, "UNAVAILABLE", server.address)
+
+
 async def test_texts_are_listed_by_where_they_came_from(alice: Any, tmp_path: Path) -> None:
     nothing = await alice("texts", "alice")
     await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01", "--container", "work")

@@ -25,6 +25,6 @@ class ScriptedJudge(Judge):
         self.asked.append(question)
         turns = self.by_turns or (self.choice,)
         choice = turns[(len(self.asked) - 1) % len(turns)]
-        return Judgement(choice, BY, self.reason, self.confidence, Usage("large", 100, 10))
+        return Judgement(choice, self.name, self.reason, self.confidence, Usage("large", 100, 10))
 
     async def close(self) -> None: ...

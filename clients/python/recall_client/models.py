@@ -320,6 +320,7 @@ class Relation(Answer):
     confidence: float = 0.0
     made_by: str | None = None
     made_at: datetime | None = None
+    question_id: str | None = None
 
 
 class Review(Answer):

@@ -15,9 +15,9 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.intents import Intent, intended
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.domain.relations import Relation, RelationKind
+from recall_server.domain.relations import RelationKind
 from recall_server.services.memory.ingest import Submission
-from recall_server.services.memory.intents import Report, Wish
+from recall_server.services.memory.intents import Related, Report, Wish
 
 
 class ProposeChange(Arguments):
@@ -126,7 +126,7 @@ async def update(call: Call, given: UpdateMemory) -> Report:
     )
 
 
-async def relate(call: Call, given: RelateMemories) -> Relation:
+async def relate(call: Call, given: RelateMemories) -> Related:
     return await call.services.intents.relate(
         call.context, given.from_id, given.relation, given.to_id, given.confidence
     )
@@ -229,8 +229,8 @@ RELATE_MEMORIES = Operation(
     "State what one memory is to another.",
     RelateMemories,
     relate,
-    lambda made, _: presenters.relation(made),
-    ("from_id", "relation", "to_id"),
+    lambda made, _: presenters.related(made),
+    ("from_id", "relation", "to_id", "question_id"),
     http=(Http("POST", "/v1/relations"),),
 )
 

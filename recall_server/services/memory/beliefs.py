@@ -11,11 +11,11 @@ from recall_server.domain.attributes import (
     normal_value,
 )
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.memory import Fact, Memory
+from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.plan import Change, Reinforce
 from recall_server.domain.search.ranking import bm25_weights
 from recall_server.domain.security.trust import Trust, Witness, corroborates, trust
-from recall_server.domain.similarity import same_statement
+from recall_server.domain.similarity import Verdict, compare, same_statement
 from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.memories import RELATED_MAX
@@ -125,6 +125,21 @@ class Beliefs:
             planned |= {memory.id: memory for memory in found if memory.id in self._added}
         before = sorted(stored.values(), key=lambda one: (one.recorded_at, one.id))
         return [one for one in (*before, *planned.values()) if one.id not in self._dropped]
+
+    async def superseded(self, memory: Memory) -> list[Memory]:
+        """Return the stored memories that contradict a memory and have been superseded, of the
+        newest `RELATED_MAX` about the attribute of its fact.
+        """
+        fact = memory.fact
+        if fact is None:
+            return []
+        candidate = Candidate(memory.text, memory.type, memory.citation.span, fact)
+        found, _ = await self.tx.memories.of_fact(fact.entity, fact.attribute, RELATED_MAX)
+        return [
+            one
+            for one in found
+            if one.status is Status.SUPERSEDED and compare(candidate, one) is Verdict.CLASHES
+        ]
 
     async def _stored(self, entity: str, attribute: str, value: str) -> list[Memory]:
         """Return the stored memories of an entity with this attribute, or else this value. Each

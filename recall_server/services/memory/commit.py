@@ -10,11 +10,13 @@ from recall_server.domain.plan import (
     Add,
     Change,
     Dispute,
+    EndEarlier,
     Forget,
     Plan,
     Propose,
     Reinforce,
     Restore,
+    Rule,
     Settle,
     Supersede,
 )
@@ -59,15 +61,8 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             done = True
         case Reinforce(memory_id, citation, counts, until):
             done = await tx.memories.reinforce(memory_id, citation, now, counts=counts, until=until)
-        case Supersede(memory_id, by, valid_until, rule):
-            done = await tx.memories.retire(
-                memory_id,
-                Status.SUPERSEDED,
-                now,
-                superseded_by=by,
-                valid_until=valid_until,
-                reason=rule,
-            )
+        case Supersede() | EndEarlier():
+            done = await _supersede(tx, change, now)
         case Forget(memory_id):
             words = await tx.memories.citations([memory_id])
             await indexing.hide(tx, [memory_id])
@@ -89,6 +84,20 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             done = True
     if not done:
         raise Stale
+
+
+async def _supersede(tx: Transaction, change: Supersede | EndEarlier, now: datetime) -> bool:
+    memory_id, by, until = change.memory_id, change.by, change.valid_until
+    if isinstance(change, EndEarlier):
+        return await tx.memories.end_earlier(memory_id, by, until, now, reason=Rule.LATE_REPORT)
+    return await tx.memories.retire(
+        memory_id,
+        Status.SUPERSEDED,
+        now,
+        superseded_by=by,
+        valid_until=until,
+        reason=change.rule,
+    )
 
 
 async def _add(tx: Transaction, change: Add) -> None:

@@ -17,11 +17,12 @@ from recall_server.domain.errors import (
     Stale,
 )
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.ids import derived_id
 from recall_server.domain.intents import Intent, Match, intended, matches, meant, statement
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.plan import Add, Forget, Plan, Propose
+from recall_server.domain.plan import Add, Dispute, Forget, Plan, Propose
 from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKind
 from recall_server.domain.similarity import Verdict, compare
@@ -105,6 +106,14 @@ class Said:
 
     candidates: tuple[Candidate, ...]
     extractor: str
+
+
+@dataclass(frozen=True)
+class Related:
+    """A relation that was stated, and the id of the dispute that it opened, if any."""
+
+    relation: Relation
+    question_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -376,9 +385,11 @@ class Intents:
 
     async def relate(
         self, context: Context, from_id: str, kind: RelationKind, to_id: str, confidence: float
-    ) -> Relation:
-        """State what one memory is to another. A relation that exists stays as it is. Raises
-        `Invalid`, `LimitReached`, and `MemoryNotFound` if one of them is not in the access scope.
+    ) -> Related:
+        """State what one memory is to another. A relation that exists stays as it is. A
+        contradiction of two believed memories opens a dispute, unless one between them is open or
+        somebody stated the contradiction before. Raises `Invalid`, `LimitReached`, and
+        `MemoryNotFound` if one of them is not in the access scope.
         """
         if kind not in BY_HAND:
             raise Invalid("What supersedes what follows from a correction. Submit one instead.")
@@ -400,10 +411,40 @@ class Intents:
             by = context.entry.accessor
             made = Relation(from_id, to_id, kind, Reason.HAND, now, confidence, by)
             standing = [one for one in stated if (one.kind, one.to_id) == (kind, to_id)]
-            await commit.apply(tx, Plan(relations=(made,)), now)
+            dispute = await _contradiction(tx, found, stated, made)
+            plan = Plan((dispute,) if dispute else (), relations=(made,))
+            await commit.apply(tx, plan, now)
+            await self.ingest.judgements.promise(tx, plan, context.entry.began_by)
             context.entry.ids += [from_id, to_id]
             context.entry.counts["related"] = 1
-        return standing[0] if standing else made
+            if dispute:
+                context.entry.ids.append(dispute.question_id)
+                context.entry.counts["disputed"] = 1
+        if dispute:
+            self.ingest.runtime.wake()
+        return Related(standing[0] if standing else made, dispute.question_id if dispute else None)
+
+
+async def _contradiction(
+    tx: Transaction, sides: Sequence[Memory], stated: Sequence[Relation], made: Relation
+) -> Dispute | None:
+    """Return the dispute that a stated contradiction opens, if any. Its new side is what was said
+    later, as in every dispute.
+    """
+    if made.kind is not RelationKind.CONTRADICTS:
+        return None
+    ends = {made.from_id, made.to_id}
+    before = (one for one in stated if one.kind is made.kind and one.reason is Reason.HAND)
+    if any({one.from_id, one.to_id} == ends for one in before):
+        return None
+    if any(one.status not in BELIEVED for one in sides):
+        return None
+    asked = (await tx.disputes.others([made.from_id])).get(made.from_id, ())
+    if made.to_id in asked:
+        return None
+    older, newer = sorted(sides, key=lambda one: (one.said_at, one.id))
+    question_id = derived_id("q", newer.id, older.id, made.made_at.isoformat())
+    return Dispute(question_id, newer.id, (older.id,))
 
 
 def _placed(wish: Wish, corrected: Memory | None) -> Submission:

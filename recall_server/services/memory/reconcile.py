@@ -24,6 +24,7 @@ from recall_server.domain.plan import (
     Choice,
     Decision,
     Dispute,
+    EndEarlier,
     Plan,
     Policy,
     Question,
@@ -39,7 +40,9 @@ from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.transcript import turn_at, turns_at
+from recall_server.services.memory import succession
 from recall_server.services.memory.beliefs import Beliefs
+from recall_server.services.memory.succession import end_of, outdated
 from recall_server.storage.store import Transaction
 
 
@@ -119,7 +122,7 @@ async def restored(
     candidate = _stated(memory)
     same = await _said_before(candidate, memory, draft.beliefs)
     if same and corrected is None:
-        return Plan((Restore(replace(_outdated(memory, same[0]), retired_at=now)),))
+        return Plan((Restore(replace(outdated(memory, same[0]), retired_at=now)),))
     await draft.beliefs.load_witnesses([memory])
     by_hand = Corrected(corrected, by_hand=True) if corrected else None
     changes = await _settle(candidate, memory, draft, by_hand)
@@ -127,7 +130,7 @@ async def restored(
     if not added:
         # A known memory says the same already and supersedes the restored one.
         by = {one.by for one in changes if isinstance(one, Supersede)}
-        added = [_outdated(memory, one) for one in same if one.id in by]
+        added = [outdated(memory, one) for one in same if one.id in by]
     again = added[0]
     if again.status is not Status.ACTIVE:
         again = replace(again, retired_at=now)
@@ -334,7 +337,7 @@ async def _settle(
         return _replace(outlived, memory, beliefs, Rule.RESTATED)
     if decide:
         stated = Rule.STATED_CORRECTION if candidate.correction else Rule.LATER
-        return _decide(memory, same, clashing, draft, stated)
+        return await _decide(memory, same, clashing, draft, stated)
     return _resolve(memory, clashing, draft)
 
 
@@ -381,7 +384,7 @@ def _lasts(memory: Memory, other: Memory) -> bool:
     return memory.expires_at >= other.expires_at
 
 
-def _decide(
+async def _decide(
     memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft, rule: Rule
 ) -> list[Change]:
     """Let the later claim win, unless it is trusted less: then keep both."""
@@ -390,10 +393,13 @@ def _decide(
     newer = [one for one in clashing if one.said_at > memory.said_at]
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
-        # A late report is already history: the oldest of the later claims ended it.
-        draft.rule(memory, Rule.LATE_REPORT, same, clashing)
-        by = min(ending, key=lambda other: other.said_at)
-        return [Add(_outdated(memory, by), rule=Rule.LATE_REPORT)]
+        # A late report is already history.
+        by, earlier = await succession.neighbours(memory, ending, beliefs)
+        draft.rule(memory, Rule.LATE_REPORT, same, [*clashing, *earlier])
+        return [
+            Add(outdated(memory, by), rule=Rule.LATE_REPORT),
+            *(EndEarlier(one.id, memory.id, end_of(one, memory)) for one in earlier),
+        ]
     superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in superseded]
     if staying:
@@ -465,7 +471,7 @@ def _chosen(
     """Return the changes, and the ids of memories that only the choice created."""
     match resolution.choice:
         case Choice.KEEP_EXISTING:
-            return [Add(_outdated(memory, clashing[0]), rule=resolution.choice)], ()
+            return [Add(outdated(memory, clashing[0]), rule=resolution.choice)], ()
         case Choice.KEEP_NEW:
             return _replace(clashing, memory, beliefs, resolution.choice), ()
         case Choice.KEEP_BOTH:
@@ -483,8 +489,8 @@ def _chosen(
             also = tuple(other.citation for other in clashing)
             beliefs.inherit_witnesses(merged, [memory, *clashing])
             changes = _replace(clashing, merged, beliefs, resolution.choice, also=also)
-            outdated = Add(_outdated(memory, merged), rule=resolution.choice)
-            return [*changes, outdated], (merged.id,)
+            given_way = Add(outdated(memory, merged), rule=resolution.choice)
+            return [*changes, given_way], (merged.id,)
 
 
 def _replace(
@@ -505,7 +511,7 @@ def _supersede(
     """Supersede `old` by `by`, because of the statement `said`."""
     for other in old:
         beliefs.drop(other.id)
-    return [Supersede(other.id, by.id, _end_of(other, said), rule) for other in old]
+    return [Supersede(other.id, by.id, end_of(other, said), rule) for other in old]
 
 
 def _recommendation(memory: Memory, clashing: Sequence[Memory], above: int) -> tuple[str, Choice]:
@@ -541,24 +547,6 @@ async def _with_stored_text(tx: Transaction, questions: Sequence[Question]) -> t
         )
         for question in questions
     )
-
-
-def _outdated(memory: Memory, by: Memory) -> Memory:
-    return replace(
-        memory,
-        status=Status.SUPERSEDED,
-        superseded_by=by.id,
-        retired_at=memory.recorded_at,
-        valid_until=_end_of(memory, by),
-    )
-
-
-def _end_of(old: Memory, new: Memory) -> datetime:
-    """Return when the older claim ceased to hold: at the start of the newer claim, if that is after
-    its own start, else when the newer one was said; never before its own start.
-    """
-    ended = new.valid_from if new.valid_from > old.valid_from else new.said_at
-    return max(ended, old.valid_from)
 
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:

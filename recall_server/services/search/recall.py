@@ -73,7 +73,7 @@ class Page:
 @dataclass(frozen=True)
 class History:
     """A chain of supersession, with the decisions, open contradictions, relations and events of its
-    memories.
+    memories. `judged`: what a language model decided about both ends of a relation.
     """
 
     chain: tuple[Memory, ...]
@@ -81,6 +81,7 @@ class History:
     disputed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     relations: tuple[Relation, ...] = ()
     events: Sequence[MemoryEvent] = ()
+    judged: Mapping[Relation, Resolution] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -234,9 +235,10 @@ class Recall:
         async with self.store.view(context, past) as tx:
             chain = await tx.memories.lineage(memory_id)
             ids = [memory.id for memory in chain]
-            decisions = await tx.decisions.of_memories(ids)
             disputed = await _disputes(tx, _disputed_ids(chain))
             relations = await _relations(tx, chain)
+            ends = {end for one in relations for end in (one.from_id, one.to_id)}
+            decisions = await tx.decisions.of_memories(sorted({*ids, *ends}))
             events = await tx.events.latest(ids, EVENTS_MAX)
         if not chain:
             raise MemoryNotFound
@@ -264,7 +266,9 @@ class Recall:
             ]
             for memory_id, some in decisions.items()
         }
-        return History(tuple(chain), decisions, disputed, relations, tuple(events))
+        judged = _judged(relations, decisions)
+        decisions = {one: decisions[one] for one in ids if one in decisions}
+        return History(tuple(chain), decisions, disputed, relations, tuple(events), judged)
 
     async def timeline(
         self, context: Context, entity: str, attribute: str, past: Past = PRESENT
@@ -441,6 +445,24 @@ async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation
     ]
     found = [one for one in (*superseding, *stored) if {one.from_id, one.to_id} <= seen]
     return tuple(sorted(found, key=lambda one: (one.made_at, one.from_id, one.to_id, one.kind)))
+
+
+def _judged(
+    relations: Sequence[Relation], decisions: Mapping[str, Sequence[Resolution]]
+) -> dict[Relation, Resolution]:
+    """Return the last judgement about both ends of each contradiction, and the one that each
+    supersession followed from.
+    """
+    found = {}
+    for one in relations:
+        of_from = {made.question_id for made in decisions.get(one.from_id, ())}
+        for made in decisions.get(one.to_id, ()):
+            if made.confidence is None or made.question_id not in of_from:
+                continue
+            follows = one.kind is RelationKind.SUPERSEDES and made.decided_at == one.made_at
+            if follows or one.kind is RelationKind.CONTRADICTS:
+                found[one] = made
+    return found
 
 
 def _without_hidden_successors(

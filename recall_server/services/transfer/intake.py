@@ -3,6 +3,7 @@ through a protocol.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,6 +29,8 @@ from recall_server.storage.tables import registry
 
 # Stands for a decider on another server whose name may be any words.
 ELSEWHERE = "import"
+# The provider, the model, and the version of the prompt.
+_JUDGE = re.compile(r"[\w.:@+-]+(?:/[\w.:@+-]+)*/judge/\d+", re.ASCII)
 UNFIT = "no protocol takes its labels, or so much"
 ORDERS = "it reads as an order to a model"
 Line = export_format.Episode | export_format.Memory
@@ -96,7 +99,7 @@ def prepared(line: Line) -> Prepared:
             "decisions": [
                 one.model_copy(
                     update={
-                        "decided_by": _name(one.decided_by),
+                        "decided_by": _decider(one),
                         "judge_reason": _reason(one.judge_reason),
                     }
                 )
@@ -123,6 +126,13 @@ def prepared(line: Line) -> Prepared:
 def _name(by: str) -> str:
     """Return the decider on another server, or `ELSEWHERE` if the name may be any words."""
     return by if is_ours(by) else ELSEWHERE
+
+
+def _decider(one: export_format.Decided) -> str:
+    """Return who decided on another server: also a language model, by a name as judges have."""
+    is_model = one.judge_confidence is not None and _JUDGE.fullmatch(one.decided_by) is not None
+    read = re.sub(r"[\W_]+", " ", one.decided_by)
+    return one.decided_by if is_model and not orders(read) else _name(one.decided_by)
 
 
 def _reason(words: str | None) -> str | None:

@@ -46,6 +46,11 @@ SET status = :status, retired_at = :now, superseded_by = :superseded_by,
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL AND status IN (:before...)
 RETURNING id
 
+-- query: end_memory_earlier
+UPDATE memories SET superseded_by = :by, valid_until = :valid_until
+WHERE namespace = :namespace AND id = :id AND status = 'superseded' AND valid_until > :valid_until
+RETURNING id
+
 -- query: expire_memories
 -- any scope: for jobs, which work for the namespace and not for a caller
 -- Expires the memories that cite this text and whose time is over.

@@ -138,6 +138,19 @@ class Memories(BoundTable):
         self._bound.note(memory_id, EventKind(status), now, reason=reason)
         return True
 
+    async def end_earlier(
+        self, memory_id: str, by: str, valid_until: datetime, now: datetime, *, reason: str
+    ) -> bool:
+        """Let `by` take the place of a superseded memory from an earlier moment on. Return False if
+        it is not superseded, or ended before.
+        """
+        if not await self._bound.touched(
+            "end_memory_earlier", id=memory_id, by=by, valid_until=valid_until
+        ):
+            return False
+        self._bound.note(memory_id, EventKind.SUPERSEDED, now, reason=reason)
+        return True
+
     async def expire(self, episode_id: str, now: datetime) -> list[str]:
         """Expire the memories that cite this text and whose time is over. Return their ids."""
         rows = await self._bound.fetch(

@@ -236,6 +236,7 @@ TOLD_BY = {
     "add_citations": {"export.py"},
     "add_citation": {"memories.py"},
     "retire_memory": {"memories.py"},
+    "end_memory_earlier": {"memories.py"},
     "expire_memories": {"memories.py"},
     "quarantine_memories": {"sources.py"},
     "forget_memory": {"memories.py"},
