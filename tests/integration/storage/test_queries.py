@@ -18,6 +18,7 @@ FILTERS = {
     *("any_tags", "tags", "any_metadata", "metadata"),
     *("any_time", *AFTER, *BEFORE),
     *("any_layer", "layers"),
+    *("any_expiry", "any_source", "from_app", "from_group"),
 }
 
 
@@ -103,7 +104,7 @@ def test_queries_of_a_file_share_a_fragment_which_may_hold_a_scope() -> None:
 
     first, second = parse(f"-- fragment: chosen\n{chosen}\n\n{queries}", "sqlite")
     assert [first] == parse(f"-- query: q\nSELECT 1 {chosen}\n", "sqlite")
-    assert second.sql == first.sql.replace("SELECT 1", "SELECT 2") + " LIMIT 1"
+    assert second.sql == first.sql.replace("SELECT 1", "SELECT 2", 1) + " LIMIT 1"
 
 
 def test_a_scope_that_there_is_not_is_refused() -> None:
