@@ -73,7 +73,7 @@ class Transaction:
     async def lock(self) -> None:
         """Wait until no other transaction changes this namespace's memory. A transaction that locks
         rows of more than one table must call this first. Locks the audit log next, if a record will
-        be written.
+        be written. PostgreSQL may get this with the next statement that reads.
         """
         await self.bound.send("lock_namespace")
         if self.is_recorded:
