@@ -143,6 +143,24 @@ async def test_a_filter_finds_a_text_by_its_new_labels_at_once(running: Running)
         assert await search(http, tags=["a"]) == []
 
 
+async def test_a_filter_finds_what_expires_as_before_an_undo(running: Running) -> None:
+    """The control: before the undo it expires at no such moment."""
+    async with running.http(await running.token()) as http:
+        for expires in ("2999-01-01", "2999-05-01"):
+            text: Json = {"text": "Ann: I prefer the heron.", "expires_at": expires}
+            await http.post("/v1/memories", json=text)
+            await running.extract()
+        [memory] = (await http.get("/v1/memories")).json()["memories"]
+        until: Json = {"expires_before": "2999-02-01", "type": "preference"}
+        assert await search(http, **until) == []
+
+        change = (await http.get("/v1/changes")).json()["changes"][0]["id"]
+        undone = await http.post(f"/v1/changes/{change}/undo", json={})
+        assert undone.status_code == 200, undone.text
+
+        assert [one["id"] for one in await search(http, **until)] == [memory["id"]]
+
+
 async def test_a_list_has_the_memories_that_pass_all_filters(ann: httpx2.AsyncClient) -> None:
     for given, expected in FILTERS:
         page = (await told(ann, "inspect_memories", **given))["data"]

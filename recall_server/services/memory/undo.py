@@ -372,6 +372,16 @@ class _Reverting:
         found = await self.tx.findables.found(memories)
         await indexing.hide(self.tx, found - findable)
         await indexing.show(self.tx, findable - found)
+        # Filters that searches hold in memory go by the expiry.
+        expire_otherwise = [
+            one
+            for one in findable & found
+            if (before := states[one])
+            and (after := memories[one][-1].state)
+            and before.expires_at != after.expires_at
+        ]
+        if expire_otherwise:
+            await self.tx.words.relabelled(expire_otherwise)
 
     async def _words(
         self, memories: Sequence[str], texts: Mapping[str, MemoryEvent]
