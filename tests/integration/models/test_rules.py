@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recall_server.domain.extraction import Candidate, Extraction
@@ -1053,6 +1053,7 @@ def test_the_same_is_proposed_once() -> None:
 
 
 @given(st.text(max_size=400))
+@example("我住在柏林;")
 @settings(max_examples=200, deadline=None)
 def test_no_text_breaks_it_and_every_span_lies_within(text: str) -> None:
     for found in extract(text):

@@ -273,7 +273,10 @@ class _Reader:
         cuts = [
             cut
             for cut in pattern(language.name, "split").finditer(text)
-            if not (text[cut.end()].isupper() and _ONE_OF_TWO.search(text, 0, cut.start()))
+            if not (
+                text[cut.end() : cut.end() + 1].isupper()
+                and _ONE_OF_TWO.search(text, 0, cut.start())
+            )
         ]
         starts, ends = (
             [0, *(cut.end() for cut in cuts)],
