@@ -49,6 +49,10 @@ ValidAfter = Annotated[
     typer.Option(help="Only what began to be true at this moment or later.", show_default=False),
 ]
 ValidBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
+SaidAfter = Annotated[
+    str, typer.Option(help="A date, or a time with its zone.", show_default=False)
+]
+SaidBefore = Annotated[str, typer.Option(help="The same.", show_default=False)]
 ExpiresAfter = Annotated[
     str, typer.Option(help="Only what expires at this moment or later.", show_default=False)
 ]
@@ -154,10 +158,8 @@ def search(
     metadata: Annotated[
         str, typer.Option(metavar="JSON", help="Only items with these values.", show_default=False)
     ] = "",
-    said_after: Annotated[
-        str, typer.Option(help="A date, or a time with its zone.", show_default=False)
-    ] = "",
-    said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    said_after: SaidAfter = "",
+    said_before: SaidBefore = "",
     recorded_after: RecordedAfter = "",
     recorded_before: RecordedBefore = "",
     valid_after: ValidAfter = "",
@@ -230,10 +232,8 @@ def texts(
     topic: Topic = "",
     app: FromApp = "",
     group_id: InGroup = "",
-    said_after: Annotated[
-        str, typer.Option(help="A date, or a time with its zone.", show_default=False)
-    ] = "",
-    said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    said_after: SaidAfter = "",
+    said_before: SaidBefore = "",
     recorded_after: RecordedAfter = "",
     recorded_before: RecordedBefore = "",
     expires_after: ExpiresAfter = "",

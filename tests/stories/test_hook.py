@@ -29,6 +29,13 @@ async def hook(home: Home, event: str, *options: str, **given: object) -> str:
     return done.stdout
 
 
+async def to_server(running: Running, home: Home) -> tuple[str, ...]:
+    """Return the options that name a server, with a token in a file."""
+    token = home.folder / "token"
+    token.write_text(await running.token())
+    return "--url", running.url, "--token-file", str(token)
+
+
 @on_sqlite
 async def test_a_session_is_handed_in_once_and_the_next_one_is_told_of_it(
     running: Running, fresh_home: Home
@@ -37,9 +44,7 @@ async def test_a_session_is_handed_in_once_and_the_next_one_is_told_of_it(
     project = home.folder / "harbour"
     (project / "src").mkdir(parents=True)
     (project / ".git").mkdir()
-    token = home.folder / "token"
-    token.write_text(await running.token())
-    options = ("--url", running.url, "--token-file", str(token))
+    options = await to_server(running, home)
     transcript = home.folder / "session.jsonl"
     said = {"message": {"role": "user", "content": "I live in Porto."}}
     transcript.write_text(json.dumps(said) + "\n")
@@ -61,9 +66,7 @@ async def test_a_session_is_handed_in_once_and_the_next_one_is_told_of_it(
 async def test_a_turn_that_the_host_hands_in_itself_is_stored_once(
     running: Running, fresh_home: Home
 ) -> None:
-    token = fresh_home.folder / "token"
-    token.write_text(await running.token())
-    options = ("--url", running.url, "--token-file", str(token))
+    options = await to_server(running, fresh_home)
     # Gemini CLI sends this, and its transcript repeats its lines.
     transcript = fresh_home.folder / "session.jsonl"
     transcript.write_text(json.dumps({"type": "user", "content": "I live in Porto."}) + "\n")
@@ -92,9 +95,7 @@ async def test_cursor_is_answered_in_its_own_form_and_its_transcript_is_read(
     running: Running, fresh_home: Home
 ) -> None:
     """It names folder and session by other names, and shows files beside what a person asks."""
-    token = fresh_home.folder / "token"
-    token.write_text(await running.token())
-    options = ("--url", running.url, "--token-file", str(token))
+    options = await to_server(running, fresh_home)
     transcript = fresh_home.folder / "session.jsonl"
     shown = "<open_files>secret.py</open_files>\n<user_query>\nI live in Porto.\n</user_query>"
     for role, text in (("user", shown), ("assistant", "Noted.")):
