@@ -150,7 +150,7 @@ def parsed(text: str) -> Address | None:
         return None
 
 
-# What a receiver may send before the body of its answer. The parser works on the event loop:
+# The bytes that a receiver may send before the body of its answer. The event loop parses them:
 # 100,000 bytes of empty headers, or interim answers without end, would keep it.
 HEAD_BYTES_MAX = 16_384
 # Bytes that are parsed in one step of the event loop.

@@ -58,7 +58,7 @@ def _between(said: str, recorded: str, valid: str, expires: str) -> str:
     """Return the condition that these columns are within the time limits of the access scope."""
     columns = {"said": said, "recorded": recorded, "valid": valid}
     within = (f"{at} >= :{one}_after AND {at} < :{one}_before" for one, at in columns.items())
-    # What does not expire is outside any limit of expiry.
+    # An item that does not expire is outside any limit of expiry.
     expiry = f"COALESCE({expires} >= :expires_after AND {expires} < :expires_before, FALSE)"
     return f"(:any_time OR ({' AND '.join(within)} AND (:any_expiry OR {expiry})))"
 

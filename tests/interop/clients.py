@@ -138,7 +138,7 @@ async def _model() -> AsyncIterator[tuple[str, list[Any]]]:
 
 
 async def check_hooks(node: Node, folder: Path, report: Report) -> None:
-    """What is said in one session is before the model in the next one."""
+    """The model of one session reads what was said in the session before."""
     with report.check("opencode: its plugin stores a turn, and gives the model what is remembered"):
         async with serving(folder) as server, _model() as (address, asked):
             token = folder / "token"

@@ -107,7 +107,7 @@ class _Line(NamedTuple):
 
 
 class _Utterance(NamedTuple):
-    """What somebody says, without the label."""
+    """The words of one speaker, without the label, as a place in the text."""
 
     start: int
     end: int
