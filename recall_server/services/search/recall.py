@@ -236,7 +236,7 @@ class Recall:
             chain = await tx.memories.lineage(memory_id)
             ids = [memory.id for memory in chain]
             disputed = await _disputes(tx, _disputed_ids(chain))
-            relations = await _relations(tx, chain)
+            relations = await relations_of(tx, chain)
             ends = {end for one in relations for end in (one.from_id, one.to_id)}
             decisions = await tx.decisions.of_memories(sorted({*ids, *ends}))
             events = await tx.events.latest(ids, EVENTS_MAX)
@@ -424,7 +424,7 @@ async def _disputes(tx: Transaction, ids: Sequence[str]) -> dict[str, tuple[str,
     return {i: tuple(one for one in some if one in seen) for i, some in others.items()}
 
 
-async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation, ...]:
+async def relations_of(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation, ...]:
     """Return the relations of these memories with those in the access scope of `tx`, unless an end
     is forgotten or undone. Supersession within the chain is included.
     """
