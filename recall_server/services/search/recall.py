@@ -153,7 +153,7 @@ class Recall:
         if any(hit.item.disputed for hit in answer.hits):
             answer = replace(answer, hits=await self._disputed(context, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
-        if query.past == PRESENT:
+        if query.counts:
             context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
             context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
         context.entry.counts["hits"] = len(answer.hits)
@@ -400,7 +400,7 @@ async def _finalized(
     ranked = candidates.hits(explain=cite)
     hits = falling(await search.current_first(tx, ranked, query), query.mode)
     hits = ranking.fit_budget(quoted_once(hits), query.max_tokens)
-    if query.past == PRESENT:
+    if query.counts:
         candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}
     best = zip(candidates.best, ranked, strict=True)
