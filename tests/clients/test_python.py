@@ -38,10 +38,6 @@ LEFT_TO_OTHERS = {
     "get_extended_card",
     "read_metrics",  # Prometheus reads it.
     "answer_hook",  # Hosts and `recall hook` call it.
-    # Clients of aCMF call these; others search.
-    "get_context",
-    "answer_question",
-    "get_snapshot",
 }
 
 
@@ -227,6 +223,31 @@ async def test_a_refusal_is_the_class_of_its_code_with_the_next_step(running: Ru
     assert isinstance(missing.value, errors.NotFound)
     assert (missing.value.code, missing.value.status) == ("MEMORY_NOT_FOUND", 404)
     assert (missing.value.request_id or "").startswith("req_")
+
+
+async def test_a_program_asks_for_a_block_an_answer_and_a_summary(
+    running: Running, client: AsyncRecallClient
+) -> None:
+    await client.store_memory("Ann: I prefer pytest over unittest.", container="work")
+    await running.extract()
+    inside: dict[str, Any] = {
+        "scope_level": "user_global_container",
+        "containers": [{"id": "work"}],
+    }
+
+    block = await client.get_context("Does Ann prefer pytest or unittest?", **inside)
+    answered = await client.answer_question("Does Ann prefer pytest or unittest?", **inside)
+    unknown = await client.get_context("What is the tax rate of Peru?")
+    summary = await client.get_snapshot("alice")
+
+    assert block.has_usable_context
+    assert "pytest" in (block.context_enhancement or "")
+    assert "pytest" in (answered.answer or "")
+    assert [one.bucket_id for one in answered.evidence] == ["work"]
+    assert (unknown.context_enhancement, unknown.abstained_reason) == (None, "no_relevant_memory")
+    assert unknown.diagnostics["used_memory_count"] == 0
+    assert summary.snapshot.memory_refs == []
+    assert summary.user_id == "alice"
 
 
 @on_sqlite

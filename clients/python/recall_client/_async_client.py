@@ -31,10 +31,12 @@ from recall_client.models import (
     ChangePage,
     Conflicts,
     Consolidation,
+    ContextBlock,
     Decided,
     Deleted,
     Erased,
     Forgotten,
+    GroundedAnswer,
     Job,
     Memory,
     MemoryPage,
@@ -49,6 +51,7 @@ from recall_client.models import (
     Reviews,
     Revoked,
     SearchResult,
+    Snapshot,
     Stats,
     Status,
     Stored,
@@ -359,6 +362,60 @@ class AsyncRecallClient:
         """Return the values of an attribute over time."""
         given = {"entity": entity, "attribute": attribute, "as_of": as_of, "known_at": known_at}
         return await self._ask(Timeline, "get_timeline", **given)
+
+    async def get_context(
+        self,
+        message: str,
+        *,
+        user_id: str | None = None,
+        containers: Sequence[Mapping[str, str]] | None = None,
+        scope_level: str | None = None,
+        read_mode: str | None = None,
+        budgets: Mapping[str, int] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ContextBlock:
+        """Return a block for the prompt of what is known about a message, or why there is none."""
+        given = {
+            "message": message,
+            "user_id": user_id,
+            "containers": containers,
+            "scope_level": scope_level,
+            "read_mode": read_mode,
+            "budgets": budgets,
+            "metadata": metadata,
+        }
+        return await self._ask(ContextBlock, "get_context", **given)
+
+    async def answer_question(
+        self,
+        query: str,
+        *,
+        user_id: str | None = None,
+        containers: Sequence[Mapping[str, str]] | None = None,
+        scope_level: str | None = None,
+        read_mode: str | None = None,
+        budgets: Mapping[str, int] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> GroundedAnswer:
+        """Answer a question with what is known, and name the memories that support the answer."""
+        given = {
+            "query": query,
+            "user_id": user_id,
+            "containers": containers,
+            "scope_level": scope_level,
+            "read_mode": read_mode,
+            "budgets": budgets,
+            "metadata": metadata,
+        }
+        return await self._ask(GroundedAnswer, "answer_question", **given)
+
+    async def get_snapshot(
+        self, user_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
+    ) -> Snapshot:
+        """Sum up what is in no container; `user_id` is the namespace of the token."""
+        return await self._ask(
+            Snapshot, "get_snapshot", user_id=user_id, as_of=as_of, known_at=known_at
+        )
 
     async def submit_memory(
         self,

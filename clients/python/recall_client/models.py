@@ -108,6 +108,50 @@ class SearchResult(Answer):
     evidence: float = 0.0
 
 
+class ContextBlock(Answer):
+    """A block for a prompt, or why there is none."""
+
+    has_usable_context: bool
+    context_enhancement: str | None = None
+    abstained_reason: str | None = None
+    diagnostics: dict[str, Any] = {}
+
+
+class Evidence(Answer):
+    """A memory that an answer rests on, and the container that it is in (`bucket_id`)."""
+
+    memory_id: str
+    scope_type: str
+    bucket_id: str | None = None
+    relevance: float
+    support: float
+
+
+class GroundedAnswer(Answer):
+    """An answer with what it rests on, or why there is none."""
+
+    answer: str | None = None
+    abstained: bool
+    abstained_reason: str | None = None
+    used_memory_count: int = 0
+    diagnostics: dict[str, Any] = {}
+    evidence: list[Evidence] = []
+
+
+class Summary(Answer):
+    summary: str
+    memory_refs: list[str]
+    health_note: str
+
+
+class Snapshot(Answer):
+    """What is in no container, summed up as of a moment."""
+
+    user_id: str
+    generated_at: datetime
+    snapshot: Summary
+
+
 class Stored(Answer):
     """A text that was accepted; the job makes memories of it. `cached`: its key was used before,
     for the same text.
