@@ -19,6 +19,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.integrations.computing import computing_process
 from recall_server.tracing import send_spans
 
 log = structlog.get_logger()
@@ -143,7 +144,8 @@ async def work(settings: Settings) -> None:
     """Run jobs only, until SIGTERM or SIGINT."""
     stop = stop_signal()
     async with (
-        open_application(settings) as built,
+        computing_process() as compute,
+        open_application(settings, compute=compute) as built,
         checked_and_loaded(built),
         working(built),
         showing_health(built),

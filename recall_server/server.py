@@ -22,6 +22,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
+from recall_server.integrations.computing import computing_process
 from recall_server.lifecycle import (
     SLOW_S,
     checked_and_loaded,
@@ -171,7 +172,8 @@ async def serve(
     async with _stopped_unused(settings, stop) if until_unused else nullcontext():
         with only_server(settings), closing(bound(settings)) as listener:
             async with (
-                open_application(settings) as built,
+                computing_process() as compute,
+                open_application(settings, compute=compute) as built,
                 # A client on this machine gives up on a server that has not answered within 10 s.
                 checked_and_loaded(built, redactor_s=0 if until_unused else SLOW_S),
                 working(built),

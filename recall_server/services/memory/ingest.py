@@ -1,6 +1,5 @@
 """Stores submitted texts immediately, and extracts memories from them in the background."""
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +44,7 @@ from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
     last_said_at,
-    prepare_episode,
+    prepared,
     promise_expiry,
     refuse_fragments,
     store_episode,
@@ -208,10 +207,7 @@ class Ingest:
         context.entry.details |= text_details(
             submission.topic, submission.container, submission.source
         )
-        if submission.chars > INLINE_CHARS_MAX:
-            episode, words = await asyncio.to_thread(self._prepared, submission)
-        else:
-            episode, words = self._prepared(submission)
+        episode, words = await prepared(self._episode(submission), self.runtime.compute)
         refuse_fragments(words, self.text_passages_max)
         return submission, episode, words
 
@@ -269,10 +265,6 @@ class Ingest:
         if context.scope.everything and masked == key:
             return key
         return self.digests.exact(context.namespace, context.scope.canonical(), key)
-
-    def _prepared(self, submission: Submission) -> tuple[Episode, Postings]:
-        episode, words = prepare_episode(self._episode(submission))
-        return episode, words.written()
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()

@@ -153,7 +153,7 @@ class Consolidate:
             status=Status(TaskState.SUBMITTED, now),
             messages=(await self.redaction.message(said, context.entry),) if said else (),
         )
-        text = await task_text(task)
+        text = await task_text(task, self.runtime.compute)
         if text is not None:
             refuse_fragments(text.words, self.text_passages_max)
         async with self.store.change(context) as tx:
@@ -228,7 +228,7 @@ class Consolidate:
             return
         record.caused_by = task.accessor
         try:
-            text = text or await task_text(task)
+            text = text or await task_text(task, self.runtime.compute)
             task = await self._propose(task, text, job)
             text = text and await self._embed(task, text)
             task = await self._settle(task, text, job, record)
