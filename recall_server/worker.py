@@ -199,7 +199,11 @@ class Worker:
         return True
 
     async def _claim(self, lane: Lane) -> Job | None:
-        now = self.runtime.now()
+        now, full = self.runtime.now(), lane.full()
+        # Half of all looks find nothing, and a write would make the callers of SQLite wait.
+        async with self.store.transaction(None, write=False) as tx:
+            if not await tx.jobs.any_due(now, pushes=lane.pushes, full=full):
+                return None
         async with self.store.transaction(None) as tx:
             return await tx.jobs.claim(
                 lane.served,
@@ -207,7 +211,7 @@ class Worker:
                 now + self.runtime.lease,
                 self._holder.id,
                 pushes=lane.pushes,
-                full=lane.full(),
+                full=full,
             )
 
     async def _run(self, job: Job) -> None:
