@@ -29,6 +29,8 @@ T = TypeVar("T")
 # Servers and databases on this machine go first.
 NICENESS = 5
 STOP_S = 5.0
+# The longest text takes about half a second.
+COMPUTE_S = 60.0
 _LENGTH_BYTES = 8
 
 
@@ -51,7 +53,7 @@ class _Computing:
 
     async def compute(self, function: Callable[..., T], /, *given: Any) -> T:
         """See `Compute`. What the process cannot compute, a thread computes, and raises its error
-        here.
+        here. Raises `TimeoutError` after `COMPUTE_S`, as others are waiting.
         """
         asked = pickle.dumps((function, given))
         # Without the shield, a cancelled caller would leave its answer to the next one.
@@ -71,20 +73,25 @@ class _Computing:
         async with self._turn:
             try:
                 self._process = self._process or await _started()
-                return await _exchanged(self._process, asked)
+                async with asyncio.timeout(COMPUTE_S):
+                    return await _exchanged(self._process, asked)
+            except TimeoutError:
+                log.error("computing_too_long", seconds=COMPUTE_S)
+                await self._end(within_s=0)
+                raise
             except (OSError, EOFError) as error:
                 log.warning("computing_process_lost", error=type(error).__name__)
                 await self._end()
                 return b""
 
-    async def _end(self) -> None:
+    async def _end(self, *, within_s: float = STOP_S) -> None:
         if self._process is None:
             return
         process, self._process = self._process, None
         assert process.stdin is not None
         process.stdin.close()
         try:
-            async with asyncio.timeout(STOP_S):
+            async with asyncio.timeout(within_s):
                 await process.wait()
         except TimeoutError:
             with suppress(ProcessLookupError):

@@ -13,6 +13,7 @@ import pytest
 from recall_server.domain.context import Compute
 from recall_server.domain.episode import Episode
 from recall_server.domain.search.index_entry import findable_passages
+from recall_server.integrations import computing
 from recall_server.integrations.computing import NICENESS, computing_process
 from recall_server.services.memory.episodes import prepare, prepared
 from tests.support.processes import Server, calling, new_token
@@ -66,6 +67,20 @@ async def test_a_function_is_computed_although_the_process_was_killed(compute: C
     assert await compute(os.getpid) not in {killed, os.getpid()}
 
 
+async def test_a_function_that_does_not_end_is_ended_and_others_go_on(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = await compute(os.getpid)
+    monkeypatch.setattr(computing, "COMPUTE_S", 0.05)
+    with pytest.raises(TimeoutError):
+        await compute(signal.pause)
+    monkeypatch.undo()
+
+    assert await compute(os.getpid) not in {endless, os.getpid()}
+    with pytest.raises(ProcessLookupError):
+        os.kill(endless, 0)
+
+
 async def test_the_process_ends_with_its_owner_whatever_signals_come() -> None:
     async with computing_process() as compute:
         pid = await compute(os.getpid)
@@ -98,8 +113,8 @@ async def test_a_server_that_is_killed_leaves_no_process_behind(tmp_path: Path) 
         made = await new_token(database, "acme")
         async with calling(server.address, made["token"]) as call:
             await call("store_memory", text=LONG)
-        [computing] = _children(server.pid)
-        ended = os.pidfd_open(computing)
+        [child] = _children(server.pid)
+        ended = os.pidfd_open(child)
         try:
             await server.kill()
             found, _, _ = await asyncio.to_thread(select.select, [ended], [], [], ENDED_S)
