@@ -76,7 +76,7 @@ class _Computing:
                 async with asyncio.timeout(COMPUTE_S):
                     return await _exchanged(self._process, asked)
             except TimeoutError:
-                log.error("computing_too_long", seconds=COMPUTE_S)
+                log.exception("computing_too_long", seconds=COMPUTE_S)
                 await self._end(within_s=0)
                 raise
             except (OSError, EOFError) as error:
