@@ -18,7 +18,7 @@ from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
-from recall_server.domain.timeline import Timeline
+from recall_server.domain.timeline import Timeline, without_taken_over
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
@@ -281,7 +281,9 @@ class Recall:
         attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
         async with self.store.view(context, past) as tx:
             found, cut = await tx.memories.of_fact(entity, attribute, TIMELINE_MAX)
-        memories = sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))
+        memories = without_taken_over(
+            sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))
+        )
         if past.as_of:
             memories = [one for one in memories if one.true_at(past.as_of)]
         context.entry.ids += [one.id for one in memories]

@@ -25,7 +25,7 @@ from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind
-from recall_server.domain.security.trust import Witness, least_trusted
+from recall_server.domain.security.trust import Repetition, Witness, least_trusted
 from recall_server.domain.text.passages import quote, visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
@@ -82,15 +82,18 @@ class Memories(BoundTable):
         *,
         counts: bool,
         until: datetime | None,
+        superseded: bool = False,
         reason: str = "",
     ) -> bool:
         """Add a citation, if given, and count it as a reinforcement if it `counts`. The memory then
-        lasts at least `until` (None: for ever). Return False if it is no longer active.
+        lasts at least `until` (None: for ever). Return False if it is no longer active, or not
+        `superseded`, if it is to be that.
         """
         rows = await self._bound.fetch(
             "reinforce_memory",
             id=memory_id,
             more=int(counts),
+            superseded=superseded,
             forever=until is None,
             upto=until or LATEST,
         )
@@ -104,6 +107,13 @@ class Memories(BoundTable):
             await self.cite(memory_id, citation)
         self._bound.note(memory_id, EventKind.REINFORCED, now, reason=reason)
         return True
+
+    async def repetitions(self, ids: Sequence[str]) -> list[tuple[str, Repetition]]:
+        """Return the citations of these memories after the first, in the order in which their words
+        were said, each with the id of its memory.
+        """
+        rows = await self._bound.fetch("repetitions", ids=list(ids))
+        return [(row["memory_id"], _repetition(row)) for row in rows]
 
     async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
         """Return the witnesses of each of these memories, in the order of its citations. For words
@@ -520,6 +530,13 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         disputed=row["status"] == Status.DISPUTED,
         unreconciled=bool(row["unreconciled"]),
     )
+
+
+def _repetition(row: Row) -> Repetition:
+    said_at = moment(row["said_at"])
+    cited = Citation(row["episode_id"], span(row), row["quote"], row["speaker"], said_at)
+    source = (row["session_id"], row["agent_id"])
+    return Repetition(cited, said_at, Witness(cited.episode_id, cited.span, cited.speaker, *source))
 
 
 def _memory(row: Row) -> Memory:
