@@ -2,7 +2,7 @@
 
 import re
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -80,14 +80,39 @@ class Arguments(BaseModel):
             return f"Send a JSON object. It may have {known}."
         field = str(place[0])
         if len(place) > 1:
-            # Names further down may come from what the client sent.
-            inner = f"{field}[{place[1]}]" if isinstance(place[1], int) else field
-            return f"{inner}: {'A field in it is not known' if kind == 'extra_forbidden' else why}."
+            inner, model = cls._declared(place)
+            if kind != "extra_forbidden":
+                return f"{inner}: {why}."
+            takes = f" It takes {', '.join(model.model_fields)}." if model else ""
+            return f"{inner}: A field in it is not known.{takes}"
         if kind != "extra_forbidden":
             return f"{field}: {why}."
         # Only a possible name of an argument is worth repeating, and safe to repeat.
         named = f"'{field}'" if cls.repeats_names and _NAME.fullmatch(field) else "An argument"
         return f"{named} is not known to {operation}, which takes {known}."
+
+    @classmethod
+    def _declared(cls, place: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
+        """Return the part of a place that is declared here, and the model that is there: names
+        further down may come from what the client sent.
+        """
+        named, model = "", cast("type[BaseModel] | None", cls)
+        for part in place:
+            if isinstance(part, int):
+                named += f"[{part}]"
+            elif model is not None and part in model.model_fields:
+                named += f".{part}"
+                model = _model_in(model.model_fields[part].annotation)
+            else:
+                break
+        return named.removeprefix("."), model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of an argument that is an object, or a list of them; None for another."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((one for each in get_args(annotation) if (one := _model_in(each))), None)
 
 
 class NoArguments(Arguments):

@@ -138,7 +138,7 @@ def ask(
         echo("The answer is likely not among what is remembered. The nearest is:")
     for hit in found["results"]:
         paragraph(hit["text"], "- ")
-        paragraph(_source(hit))
+        paragraph(_standing(hit) + _source(hit))
 
 
 @asks(operations.search.SEARCH_MEMORIES, explain=True)
@@ -177,7 +177,7 @@ def search(
     for hit in found["results"]:
         echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
         paragraph(hit["text"])
-        paragraph(f"from {_source(hit)}")
+        paragraph(f"{_standing(hit)}from {_source(hit)}")
     if not found["results"]:
         echo("Nothing is found.")
     else:
@@ -326,6 +326,13 @@ def _heading(item: Json) -> str:
     where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
     mark = "  unreconciled" if item.get("unreconciled") else ""
     return f"{item['id']}  {date[:10]}  {item['type']}  {where}{mark}"
+
+
+def _standing(hit: Json) -> str:
+    """Return why a hit may not be what holds now; nothing for another."""
+    if hit.get("superseded_by"):
+        return f"superseded, true until {hit['valid_until'][:10]}: "
+    return "disputed: " if hit.get("disputed_with") else ""
 
 
 def _source(item: dict[str, Any]) -> str:

@@ -97,6 +97,7 @@ class Query:
     out.
     `without`: the signals and steps to leave out (`signals.PARTS`).
     `past`: the moment that the question is about.
+    `reinforce`: the hits count as accessed, if the question is about the present.
     """
 
     text: str
@@ -109,6 +110,12 @@ class Query:
     neighbours: int = 0
     without: frozenset[str] = frozenset()
     past: Past = PRESENT
+    reinforce: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """True if what is found counts as accessed."""
+        return self.reinforce and self.past == PRESENT
 
 
 class Scores(NamedTuple):

@@ -213,7 +213,8 @@ async def test_an_alias_is_called_and_not_listed(http: httpx2.AsyncClient) -> No
 
     assert aliases == {
         *("add_memory", "record_interaction", "recall_memory", "memory_stats"),
-        *("conversation_search", "decision_search"),
+        *("conversation_search", "conversation_search_date", "decision_search"),
+        "memory_insights",
         *("search", "get_episodes", "update_episode"),
     }
     assert not names & aliases
@@ -260,6 +261,101 @@ async def test_conversations_and_decisions_are_searched_by_their_own_names(
     assert {one["type"] for one in spoken} == {"episode"}
     decided = (await data(http, "decision_search", query="Postgres pier"))["results"]
     assert {one["type"] for one in decided} == {"decision"}
+    for given in ({"domain": "Postgres"}, {"topic": "Postgres"}):
+        by_words = (await data(http, "decision_search", **given))["results"]
+        assert [one["id"] for one in by_words] == [one["id"] for one in decided]
+    narrowed = await data(http, "decision_search", query="Postgres", topic="elsewhere")
+    assert narrowed["results"] == []
+
+
+async def test_conversations_are_listed_by_their_dates(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    for text, at in (("Ann: I ski.", "2025-02-01"), ("Ann: I row.", "2026-03-01")):
+        await http.post("/v1/memories", json={"text": text, "occurred_at": at})
+
+    found = await data(
+        http, "conversation_search_date", start_date="2025-01-01", end_date="2025-12-31"
+    )
+
+    assert [one["text"] for one in found["texts"]] == ["Ann: I ski."]
+
+
+async def test_patterns_are_searched_by_their_own_name(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    await http.post("/v1/memories", json={"text": "Ann: I live in Lisbon."})
+    await running.extract()
+
+    assert (await data(http, "memory_insights", query="Where does Ann live?"))["results"] == []
+
+
+async def test_engram_bounds_a_search_by_its_own_names(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    for number in range(12):
+        await http.post("/v1/memories", json={"text": f"Ann: Ferry {number} leaves at noon."})
+    await running.extract()
+    ferry: Json = {"query": "When does the ferry leave?", "search_mode": "keyword"}
+    ferry["min_similarity"] = 0.0
+
+    ten = await data(http, "search", **ferry)
+    two = (await http.post("/api/v1/search", json={**ferry, "max_results": 2})).json()
+    none = await data(http, "search", **ferry | {"min_similarity": 1.0})
+
+    assert [len(one["results"]) for one in (ten, two, none)] == [10, 2, 0]
+
+
+async def test_what_a_client_says_of_a_text_is_read_back(http: httpx2.AsyncClient) -> None:
+    await data(http, "add_memory", **ADD)
+
+    [found] = (await data(http, "get_episodes"))["texts"]
+
+    said_of_it = {one: found[one] for one in ("name", "app", "model", "description", "client")}
+    assert said_of_it == {
+        "name": "a note",
+        "app": "editor",
+        "model": "m-1",
+        "description": "notes of a meeting",
+        "client": "mcp",
+    }
+
+
+async def test_a_text_tagged_so_is_stored_without_extraction(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    given = {"text": "Ann: I live in Lisbon.", "tags": ["no_derive"]}
+    await http.post("/v1/memories", json=given)
+    await running.extract()
+
+    assert (await http.get("/v1/memories")).json()["memories"] == []
+    asked = {"query": "Where does Ann live?"}
+    assert (await http.post("/v1/search", json=asked)).json()["results"][0]["type"] == "episode"
+
+
+async def accesses(http: httpx2.AsyncClient) -> int:
+    [memory] = records((await http.get("/v1/export")).content, "memory")
+    return int(memory["access_count"])
+
+
+async def test_a_search_that_does_not_reinforce_counts_no_access(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    """By default a search counts, and Camillo's tool does not."""
+    await http.post("/v1/memories", json={"text": "Ann: I live in Lisbon."})
+    await running.extract()
+    asked: Json = {"query": "Where does Ann live?"}
+
+    counted = []
+    for given in (asked | {"reinforce": False}, asked):
+        assert (await http.post("/v1/search", json=given)).json()["results"]
+        counted.append(await accesses(http))
+    assert (await data(http, "recall_memory", **asked))["results"]
+    counted.append(await accesses(http))
+    assert (await http.post("/recall", json=asked)).json()["results"]
+    counted.append(await accesses(http))
+
+    assert counted == [0, 1, 1, 2]
 
 
 async def test_engram_lists_labels_and_searches_episodes_by_its_own_names(
@@ -321,6 +417,7 @@ async def test_camillo_counts_by_state_too(running: Running, http: httpx2.AsyncC
 
 async def test_toolsets_are_listed_only_where_they_are_set(serve: Serve) -> None:
     engram = {"list_texts", "update_text", "get_status", "get_episodes", "update_episode"}
+    engram |= {"conversation_search_date"}  # another name of list_texts
     reviews = {"list_reviews", "answer_review"}
     listed = []
     for toolsets in ((), ("engram",), ("engram", "reviews")):

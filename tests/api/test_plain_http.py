@@ -151,3 +151,37 @@ async def test_an_outcome_that_is_none_is_told_which_there_are(running: Running)
 
     assert refused.json()["detail"] == "outcome: Input should be 'ok' or 'error'."
     assert [one["outcome"] for one in read.json()["records"]] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        (
+            "/v1/process",
+            {"text": "x", "scope_policy": {"write_user": "never"}},
+            "scope_policy.write_user: Input should be 'auto'.",
+        ),
+        (
+            "/v1/context",
+            {"message": "x", "budgets": {"max_output_tokens": 5}},
+            "budgets.max_output_tokens: Input should be greater than or equal to 100.",
+        ),
+        (
+            "/v1/process",
+            {"text": "x", "containers": [{"id": 3}]},
+            "containers[0].id: Input should be a valid string.",
+        ),
+        (
+            "/v1/memories",
+            {"text": "x", "source": {"canary": 1}},
+            "source: A field in it is not known. It takes app, model, description.",
+        ),
+    ],
+)
+async def test_a_fault_within_an_argument_is_named_with_its_place(
+    running: Running, path: str, body: dict[str, object], said: str
+) -> None:
+    async with running.http(await running.token("alice", ADMIN)) as http:
+        refused = await http.post(path, json=body)
+
+    assert refused.json()["detail"] == said

@@ -38,6 +38,10 @@ LEFT_TO_OTHERS = {
     "get_extended_card",
     "read_metrics",  # Prometheus reads it.
     "answer_hook",  # Hosts and `recall hook` call it.
+    # Clients of aCMF call these; others search.
+    "get_context",
+    "answer_question",
+    "get_snapshot",
 }
 
 

@@ -122,6 +122,9 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
     assert shown.out.index("Porto") < shown.out.index("Lisbon")
     assert "superseded, true from 2025-03-01T00:00:00Z until" in shown.out
     assert asked.out.startswith("- Ana lives in Lisbon.\n    ")
+    ended = r"- Ana lives in Porto\.\n    superseded, true until \d{4}-\d\d-\d\d: "
+    assert re.search(ended + r'"I live in Porto\."', asked.out)
+    assert "superseded" not in found.out
     assert re.search(r'"I live in Lisbon\."  Ana, \d{4}-\d\d-\d\d, ep_', asked.out)
     assert re.match(rf"\d\.\d{{3}}  {memory_id}  ", found.out)
     assert re.match(r"evidence 0\.\d\d", found.err)

@@ -114,6 +114,7 @@ def _related(one: str, other: str) -> Operation:
 
 
 _PUSH: Json = {"taskId": ..., "url": HOOK, "id": CONFIG}
+_INSIDE: Json = {"scope_level": "user_global_container", "containers": [{"id": ...}]}
 _NAMED: Json = {"taskId": ..., "id": CONFIG}
 
 # In an order in which Alice can do them all herself: requests that end something come last.
@@ -125,6 +126,11 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/hooks/{event}": (
         _route("subject", "POST", "/v1/hooks/user-prompt-submit", {"prompt": ...}),
     ),
+    "POST /v1/context": (_route("container", "POST", "/v1/context", _INSIDE | {"message": WORD}),),
+    "POST /v1/deep-memory": (
+        _route("container", "POST", "/v1/deep-memory", _INSIDE | {"query": WORD}),
+    ),
+    "GET /v1/snapshot/{user_id}": (_route("namespace", "GET", "/v1/snapshot/{}"),),
     "GET /v1/texts": (_route("container", "GET", "/v1/texts?container={}"),),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
     "POST /v1/changes/{change_id}/undo": (
@@ -333,6 +339,7 @@ async def furnished(running: Running) -> Alice:
     """Make the rows of Alice through the protocols, as a client would."""
     token, bob = await running.token("alice", ALL), await running.token("bob", ALL)
     ids: dict[str, str] = {"subject": "Quentin", "container": "projects/red"}
+    ids["namespace"] = "alice"
     async with running.http(token) as http:
         wire = Wire(http)
         for name in MEMORIES:
@@ -482,4 +489,4 @@ def _param(running: Running) -> str:
 
 def texts_of(alice: Alice) -> set[str]:
     """Return the texts that no answer to anybody else may contain."""
-    return {WORD, *(one for kind, one in alice.ids.items() if kind != "subject")}
+    return {WORD, *(one for kind, one in alice.ids.items() if kind not in ("subject", "namespace"))}

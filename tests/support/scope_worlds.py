@@ -257,6 +257,13 @@ def _searches(limit: Limit) -> Iterator[Step]:
         for place in ("", "/red", "/blue"):
             asked = {"cwd": place, "prompt": "Which bird is preferred?"}
             yield http("answer_hook", "POST", f"/v1/hooks/{event}", asked)
+    for words in ("Which bird is preferred? heron otter", *(f"heron {w}" for w in FOREIGN_WORDS)):
+        inside = {"scope_level": "user_global_container", "containers": [{"id": "red"}]}
+        beyond = {**inside, "containers": [{"id": "blue"}]}
+        for given in ({}, inside, beyond):
+            yield http("get_context", "POST", "/v1/context", {"message": words, **given})
+            yield http("answer_question", "POST", "/v1/deep-memory", {"query": words, **given})
+    yield http("get_snapshot", "GET", "/v1/snapshot/alice")
 
 
 def reads(limit: Limit) -> Iterator[Step]:

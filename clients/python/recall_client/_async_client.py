@@ -243,6 +243,7 @@ class AsyncRecallClient:
         max_tokens: int | None = None,
         neighbours: int | None = None,
         explain: bool | None = None,
+        reinforce: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
     ) -> SearchResult:
@@ -270,6 +271,7 @@ class AsyncRecallClient:
             "group_id": group_id,
             "layer": layer,
             "mode": mode,
+            "reinforce": reinforce,
             "recency_weight": recency_weight,
             "mmr_lambda": mmr_lambda,
             "score_threshold": score_threshold,

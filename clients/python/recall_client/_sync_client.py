@@ -242,6 +242,7 @@ class RecallClient:
         max_tokens: int | None = None,
         neighbours: int | None = None,
         explain: bool | None = None,
+        reinforce: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
     ) -> SearchResult:
@@ -269,6 +270,7 @@ class RecallClient:
             "group_id": group_id,
             "layer": layer,
             "mode": mode,
+            "reinforce": reinforce,
             "recency_weight": recency_weight,
             "mmr_lambda": mmr_lambda,
             "score_threshold": score_threshold,

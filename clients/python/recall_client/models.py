@@ -145,7 +145,12 @@ class Text(Answer):
     container: str | None = None
     session_id: str | None = None
     agent_id: str | None = None
+    client: str | None = None
     app: str | None = None
+    model: str | None = None
+    description: str | None = None
+    name: str | None = None
+    trace_id: str | None = None
     group_id: str | None = None
     tags: list[str] = []
     metadata: dict[str, Any] = {}

@@ -124,7 +124,7 @@ async def _found(call: Call, given: AnswerHook) -> list[str]:
     found = await recall.search(context, Query(prompt, limit=ITEMS_MAX, max_tokens=TOKENS_MAX))
     if found.weak_evidence:
         return []
-    return [_line(hit) for hit in found.hits if not hit.item.superseded_by]
+    return [line_of(hit) for hit in found.hits if not hit.item.superseded_by]
 
 
 async def _latest(call: Call, container: str) -> list[str]:
@@ -138,7 +138,8 @@ async def _latest(call: Call, container: str) -> list[str]:
     return [_dated(one.text, witness(one), one.valid_from) for one in page.memories]
 
 
-def _line(hit: Hit) -> str:
+def line_of(hit: Hit) -> str:
+    """Return a hit as a line for a prompt: its date, whose word it is, and its text."""
     item, cited = hit.item, hit.item.citation
     said_by = Witness(cited.episode_id, cited.span, cited.speaker, None, item.agent_id)
     return _dated(hit.text, said_by, item.valid_from)

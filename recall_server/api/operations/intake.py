@@ -25,6 +25,10 @@ def moment_given(text: str | None, name: str) -> datetime | None:
     return parse_moment(text, name) if text else None
 
 
+# A text with this tag is stored as with `infer` false.
+NO_DERIVE = "no_derive"
+
+
 class Message(Arguments):
     """One message of a conversation, as model APIs have them."""
 
@@ -107,7 +111,8 @@ class StoreMemory(Arguments):
             raise Invalid("There is nothing to store. Send text or messages.")
         if sum(given) > 1 and (self.text or said):
             raise Invalid("Send one of text, messages and user_message with assistant_response.")
-        if self.infer and self.type:
+        infer = self.infer and NO_DERIVE not in self.tags
+        if infer and self.type:
             raise Invalid("type is of what is kept word for word. Send infer: false with it.")
         return Submission(
             self.text or "",
@@ -117,7 +122,7 @@ class StoreMemory(Arguments):
             self.container,
             tuple(said or (one.utterance() for one in self.messages)),
             moment_given(self.occurred_at, "occurred_at"),
-            None if self.infer else self.type or TEXT_ONLY,
+            None if infer else self.type or TEXT_ONLY,
             moment_given(self.expires_at, "expires_at"),
         )
 

@@ -32,6 +32,7 @@ class SearchMemories(Filtered):
     explain: bool = Field(default=False, description="add scores and the cited words")
     topic: str = ""
     type: Annotated[MemoryType | None, Field(strict=False)] = None
+    reinforce: bool = Field(default=True, description="count the hits as accessed")
 
     def narrowed(self, scope: AccessScope) -> AccessScope:
         return super().narrowed(scope).filtered(topic=self.topic, type_=self.type)
@@ -48,6 +49,7 @@ class SearchMemories(Filtered):
             score_threshold=self.score_threshold if asked else None,
             max_tokens=self.max_tokens or None,
             past=past,
+            reinforce=self.reinforce,
         )
 
 
@@ -82,18 +84,32 @@ class RecallMemory(SearchMemories):
         return replace(super().to_query(past), limit=self.limit if asked else self.top_k)
 
 
+class RecallQuietly(RecallMemory):
+    """Camillo's tool, which changes nothing, in contrast to its route."""
+
+    reinforce: bool = Field(default=False, description="count the hits as accessed")
+
+
 class SearchEpisodes(SearchMemories):
     """The arguments that Engram takes."""
 
     search_mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     source: str = ""
+    max_results: int = Field(10, ge=1, le=50)
+    min_similarity: float | None = Field(None, ge=0, le=1)
 
     def narrowed(self, scope: AccessScope) -> AccessScope:
         return super().narrowed(scope).filtered(app=self.source)
 
     def to_query(self, past: Past) -> Query:
-        asked = "mode" in self.model_fields_set
-        return replace(super().to_query(past), mode=self.mode if asked else self.search_mode)
+        query, given = super().to_query(past), self.model_fields_set
+        if "mode" not in given:
+            query = replace(query, mode=self.search_mode)
+        if "limit" not in given:
+            query = replace(query, limit=self.max_results)
+        if "score_threshold" not in given:
+            query = replace(query, score_threshold=self.min_similarity)
+        return query
 
 
 class SearchConversations(SearchMemories):
@@ -102,8 +118,26 @@ class SearchConversations(SearchMemories):
     layer: Annotated[Layer | None, Field(strict=False)] = Layer.EPISODIC
 
 
+class SearchPatterns(SearchMemories):
+    layer: Annotated[Layer | None, Field(strict=False)] = Layer.SCHEMA
+
+
 class SearchDecisions(SearchMemories):
+    """A search of decisions. Agenternal's agents ask by topic or domain alone: its words then are
+    the question, since they need not be the label of any text.
+    """
+
+    query: str = ""
+    domain: str = ""
     type: Annotated[MemoryType | None, Field(strict=False)] = MemoryType.DECISION
+
+    def narrowed(self, scope: AccessScope) -> AccessScope:
+        given = self if self.query else self.model_copy(update={"topic": ""})
+        return super(SearchDecisions, given).narrowed(scope)
+
+    def to_query(self, past: Past) -> Query:
+        words = (self.query, self.domain, "" if self.query else self.topic)
+        return replace(super().to_query(past), text=" ".join(filter(None, words)))
 
 
 async def search(call: Call, given: SearchMemories) -> Found:
@@ -133,12 +167,13 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
-        unlisted=UNLISTED | UNLISTED_TIMES | {"type"},
+        unlisted=UNLISTED | UNLISTED_TIMES | {"type", "reinforce"},
         aliases={
-            "recall_memory": RecallMemory,
+            "recall_memory": RecallQuietly,
             "search": SearchEpisodes,
             "conversation_search": SearchConversations,
             "decision_search": SearchDecisions,
+            "memory_insights": SearchPatterns,
         },
         idempotent=True,
     ),

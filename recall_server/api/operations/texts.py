@@ -45,6 +45,21 @@ class GetEpisodes(ListTexts):
         )
 
 
+class ListByDate(ListTexts):
+    """The arguments that Agenternal takes."""
+
+    start_date: str = ""
+    end_date: str = ""
+
+    def context(self, call: Call) -> Context:
+        times = {
+            "said_after": moment_given(self.start_date, "start_date"),
+            "said_before": moment_given(self.end_date, "end_date"),
+        }
+        context = super().context(call)
+        return context.narrowed(context.scope.filtered(times=times))
+
+
 class OneText(Arguments):
     text_id: str
 
@@ -122,7 +137,7 @@ LIST_TEXTS = Operation(
         "List texts",
         "List texts as they were sent, latest first by when they were said.",
         toolset=ENGRAM,
-        aliases={"get_episodes": GetEpisodes},
+        aliases={"get_episodes": GetEpisodes, "conversation_search_date": ListByDate},
         idempotent=True,
     ),
     cli="recall texts",

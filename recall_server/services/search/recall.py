@@ -153,7 +153,7 @@ class Recall:
         if any(hit.item.disputed for hit in answer.hits):
             answer = replace(answer, hits=await self._disputed(context, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
-        if query.past == PRESENT:
+        if query.counts:
             context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
             context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
         context.entry.counts["hits"] = len(answer.hits)
@@ -236,7 +236,7 @@ class Recall:
             chain = await tx.memories.lineage(memory_id)
             ids = [memory.id for memory in chain]
             disputed = await _disputes(tx, _disputed_ids(chain))
-            relations = await _relations(tx, chain)
+            relations = await relations_of(tx, chain)
             ends = {end for one in relations for end in (one.from_id, one.to_id)}
             decisions = await tx.decisions.of_memories(sorted({*ids, *ends}))
             events = await tx.events.latest(ids, EVENTS_MAX)
@@ -402,7 +402,7 @@ async def _finalized(
     ranked = candidates.hits(explain=cite)
     hits = falling(await search.current_first(tx, ranked, query), query.mode)
     hits = ranking.fit_budget(quoted_once(hits), query.max_tokens)
-    if query.past == PRESENT:
+    if query.counts:
         candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}
     best = zip(candidates.best, ranked, strict=True)
@@ -426,7 +426,7 @@ async def _disputes(tx: Transaction, ids: Sequence[str]) -> dict[str, tuple[str,
     return {i: tuple(one for one in some if one in seen) for i, some in others.items()}
 
 
-async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation, ...]:
+async def relations_of(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation, ...]:
     """Return the relations of these memories with those in the access scope of `tx`, unless an end
     is forgotten or undone. Supersession within the chain is included.
     """
