@@ -99,6 +99,7 @@ app = typer.Typer(
     name="recall",
     help="A memory server for AI agents, with an audit log, export and erasure for its operator.",
     no_args_is_help=True,
+    context_settings=light.HELP,
     rich_markup_mode="markdown",  # joins the lines of a docstring
     pretty_exceptions_enable=False,
 )

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from docs import generate
 from recall_server import __version__
 from recall_server.bootstrap import open_application, working
+from recall_server.cli import light
 from recall_server.domain.errors import ModelKeyRejected
 from recall_server.domain.model_key import Role
 from tests.support.application import settings_for
@@ -36,6 +38,16 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     assert (said.code, said.err) == (0, "")
     assert "Usage: " in said.out
     assert not list(Path.cwd().iterdir())  # This makes no database.
+
+
+def test_h_is_short_for_help_on_every_command() -> None:
+    for command in ("", *(name.removeprefix("recall ") for name, _ in generate.commands())):
+        short, long = recall(*command.split(), "-h"), recall(*command.split(), "--help")
+
+        assert short == long, command
+        assert short.code == 0
+    for command in light.COMMANDS:
+        assert spawned(command, "-h") == spawned(command, "--help")
 
 
 def test_the_version_is_told() -> None:
