@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,25 @@ def test_h_is_short_for_help_on_every_command() -> None:
 
 def test_the_version_is_told() -> None:
     assert recall("--version") == Said(0, f"recall-server {__version__}\n", "")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_token_that_goes_into_a_file_of_others_too_is_told(options: tuple[str, ...]) -> None:
+    recall("create-token", "alice")
+    said = {}
+    for mode in (0o644, 0o640, 0o600):
+        kept = Path("token")
+        kept.touch(mode)
+        kept.chmod(mode)
+        with kept.open("w") as out:
+            command = [sys.executable, "-m", "recall_server", "create-token", "alice", *options]
+            said[mode] = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, text=True, check=True, timeout=WITHIN_S
+            ).stderr
+        assert len(re.findall(TOKEN, kept.read_text())) == 1
+
+    assert ["chmod 600" in words for words in said.values()] == [True, True, False]
+    assert "chmod" not in recall("create-token", "alice", *options).err
 
 
 def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
