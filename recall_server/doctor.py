@@ -281,10 +281,7 @@ def unknown_settings() -> list[UnknownSetting]:
     """Return the variables of the environment and of `.env` that begin with RECALL_ but have no
     effect.
     """
-    fields = Settings.model_fields.items()
-    variables = {variable_of(name, field) for name, field in fields}
-    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
-    known = _OF_CLIENTS | variables | files
+    known = _OF_CLIENTS | _variables()
     names = sorted(
         name
         for name in {**os.environ, **dotenv_values(ENV_FILE)}
@@ -296,3 +293,18 @@ def unknown_settings() -> list[UnknownSetting]:
         UnknownSetting(name, next(iter(get_close_matches(name.upper(), known, n=1)), None))
         for name in names
     ]
+
+
+def settings_of_file() -> list[str]:
+    """Return the variables RECALL_* of `.env` that are settings and that the environment does not
+    set.
+    """
+    ours, given = _variables(), {name.upper() for name in os.environ}
+    names = {name.upper() for name in dotenv_values(ENV_FILE)}
+    return sorted(name for name in names & ours - given if name.startswith("RECALL_"))
+
+
+def _variables() -> frozenset[str]:
+    fields = Settings.model_fields.items()
+    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
+    return frozenset(files.union(variable_of(name, field) for name, field in fields))

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-import structlog
 from filelock import FileLock, Timeout
 
-from recall_server import __version__
+from recall_server import __version__, logs
 from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
@@ -21,8 +20,6 @@ from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.integrations.computing import computing_process
 from recall_server.tracing import send_spans
-
-log = structlog.get_logger()
 
 # Seconds between two writes of the health file.
 HEALTH_S = 5.0
@@ -49,7 +46,8 @@ async def checked_and_loaded(
     if loading.done():
         await loading
     else:
-        log.info("loading", what="the rules for secrets, compiled once on a machine")
+        what = "the rules for secrets, compiled once on a machine"
+        logs.tell("loading", f"recall is loading {what}: a few seconds.", what=what)
     built.loading = loading
     if built.embedder is not None:
         await built.embedder.load()
@@ -151,8 +149,9 @@ async def work(settings: Settings) -> None:
         showing_health(built),
         probing(settings, with_metrics(built)) as port,
     ):
-        log.info(
+        logs.tell(
             "worker_started",
+            f"recall {__version__} runs jobs: {settings.worker_jobs} at once.   stop: Ctrl-C",
             engine=built.store.engine,
             jobs=settings.worker_jobs,
             probe_port=port,

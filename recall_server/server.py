@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from recall_server import logs
 from recall_server.api.app import create_app
 from recall_server.api.listener import Connections, ConnectionTimeouts, Listener, TimedProtocol
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
@@ -187,7 +188,12 @@ async def serve(
                     announce(address, built)
                     await stop.wait()
                 built.stopping = True
-                log.info("stopping", delay_s=settings.stop_delay_s, drain_s=settings.drain_s)
+                logs.tell(
+                    "stopping",
+                    "recall is stopping, once calls under way have ended.",
+                    delay_s=settings.stop_delay_s,
+                    drain_s=settings.drain_s,
+                )
                 # A second signal ends the delay.
                 stop.clear()
                 with suppress(TimeoutError):
