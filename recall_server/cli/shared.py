@@ -110,16 +110,16 @@ INDENT = 4
 USAGE_ERROR = 2
 
 
-def settings(db: str | None, env_file: Path = ENV_FILE, **given: Any) -> Settings:
+def settings(db: str | None, **given: Any) -> Settings:
     """Return the settings with the options of the command line; exits on an invalid one."""
     if db is not None:
         given["db_url" if "://" in db else "db_path"] = db
     try:
-        chosen = Settings(_env_file=env_file, **given)
+        chosen = Settings(_env_file=ENV_FILE, **given)
     except Invalid as error:
         fail(error.message, error.code)
     except (OSError, UnicodeDecodeError):
-        fail(f"{env_file} cannot be read as UTF-8. Correct it, or its mode.")
+        fail(f"{ENV_FILE} cannot be read as UTF-8. Correct it, or its mode.")
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         named = _named(str(fault["loc"][0]), given)
@@ -141,9 +141,9 @@ def _named(setting: str, given: dict[str, Any]) -> str:
     return setting
 
 
-def existing_settings(db: str | None, env_file: Path = ENV_FILE) -> Settings:
+def existing_settings(db: str | None) -> Settings:
     """Return the settings of an existing database; exits if there is none."""
-    chosen = settings(db, env_file)
+    chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
         local = folders.database()
         of_clients = f" That of the clients on this machine is {local}." if local.exists() else ""
@@ -180,18 +180,13 @@ def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
 
 
 def in_application(
-    db: str | None,
-    act: Any,
-    *,
-    create: bool | None = None,
-    restored: bool = False,
-    env_file: Path = ENV_FILE,
+    db: str | None, act: Any, *, create: bool | None = None, restored: bool = False
 ) -> None:
     """Run `act` in an application without a server. There must be a database, unless `create` says
     whether one may be made, as `new_settings` does. The database must know all recorded erasures,
     unless it is known to be `restored`.
     """
-    chosen = existing_settings(db, env_file) if create is None else new_settings(db, create=create)
+    chosen = existing_settings(db) if create is None else new_settings(db, create=create)
     if "log_level" not in chosen.model_fields_set:
         logs.configure("warning")  # people do not need the log lines of jobs
 

@@ -248,6 +248,9 @@ def on_target(
         return
 
     async def here(built: Application) -> None:
+        # It may be the file of a project, and what a person stores goes where it says.
+        if from_file := settings_of_file():
+            echo(f"Settings from {ENV_FILE} in this folder: {', '.join(from_file)}", err=True)
         found = await _namespace(built, name)
         if not name and taken == found:
             raise Invalid(
@@ -261,29 +264,7 @@ def on_target(
     if creates:
         # They load beside the start, which takes as long as they do once they are compiled.
         Thread(target=load_rules, daemon=True).start()
-    env_file = _env_file()
-    in_application(db or _local(env_file, creates=creates), here, env_file=env_file)
-
-
-def _env_file() -> Path:
-    """Return the file with the settings of a person's own databases. The `.env` of the current
-    folder may be a project's, written by others: it could send what a person stores to another
-    database or model. Fails if it has settings, as leaving them out may lead elsewhere too.
-    """
-    users = folders.env_file()
-    if not ENV_FILE.exists() or (users.exists() and users.samefile(ENV_FILE)):
-        return users
-    try:
-        names = settings_of_file()
-    except (OSError, UnicodeDecodeError):
-        fail(f"{ENV_FILE} cannot be read as UTF-8. Correct it, or its mode.")
-    if names:
-        fail(
-            f"{ENV_FILE} in this folder sets {', '.join(names)}, which this command does not take "
-            "from there: it may be the file of a project, and lead what you store elsewhere. If it "
-            f"is yours, export what it sets: `set -a; . ./{ENV_FILE}; set +a`."
-        )
-    return users
+    in_application(db or _local(creates=creates), here)
 
 
 def named_server(db: str | None, url: str | None) -> str | None:
@@ -301,11 +282,11 @@ def named_server(db: str | None, url: str | None) -> str | None:
     return address.rstrip("/").removesuffix("/mcp")
 
 
-def _local(env_file: Path, *, creates: bool) -> str | None:
+def _local(*, creates: bool) -> str | None:
     """Return the database of the local server, which the clients of this machine use, if no other
     is named or is in this folder. Make it if there is none and the command `creates`.
     """
-    chosen, path = settings(None, env_file), folders.database()
+    chosen, path = settings(None), folders.database()
     if not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set) or chosen.db_path.exists():
         return None
     if not path.exists():

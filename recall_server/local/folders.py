@@ -23,11 +23,6 @@ def token_file(path: Path) -> Path:
     return user_config_path(NAME, appauthor=False) / f"token{named}"
 
 
-def env_file() -> Path:
-    """Return the file with the user's settings, which a local server reads."""
-    return token_file(database()).with_name(".env")
-
-
 def private(folder: Path) -> Path:
     """Return the folder, created for its owner alone if missing. Raises `DatabaseUnusable`."""
     try:

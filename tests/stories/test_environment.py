@@ -9,7 +9,6 @@ import pytest
 from recall_server.config import Access, Settings, variable_of
 from recall_server.doctor import unknown_settings
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
-from recall_server.local import folders
 from recall_server.storage import driver_for
 from tests.support.cli import recall, refused, spawned
 from tests.support.engines import Postgres, on_postgres
@@ -84,37 +83,17 @@ def test_the_command_line_reads_the_file_of_its_folder() -> None:
     refused(recall("status"), "INVALID_ARGUMENT", ".env")
 
 
-PEOPLES = (
-    ("add", "Ana: I live in Porto."),
-    ("add", "Ana: I live in Porto.", "--db", "mine.db"),
-    ("ask", "Where does Ana live?"),
-    ("list", "alice"),
-    ("conflicts", "list", "alice"),
-)
+def test_a_person_is_told_which_settings_a_file_of_the_folder_has() -> None:
+    Path(".env").write_text("RECALL_DB_PATH=theirs.db\nANTHROPIC_API_KEY=none\nDEBUG=1\n", "utf-8")
+    recall("create-token", "alice", "--create")
 
+    listed = recall("list", "alice", "--json")
 
-@pytest.mark.parametrize("command", PEOPLES, ids=" ".join)
-def test_the_file_of_a_project_does_not_lead_elsewhere_what_a_person_stores(
-    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The control: what the person has exported is taken."""
-    recall("create-token", "alice", "--db", "mine.db", "--create")
-    recall("create-token", "alice", "--db", "theirs.db", "--create")
-    Path(".env").write_text("recall_db_path=theirs.db\n", "utf-8")
-    refused(recall(*command), "INVALID_ARGUMENT", ".env", "RECALL_DB_PATH", "set -a")
-    assert not folders.database().exists()
-    monkeypatch.setenv("RECALL_DB_PATH", "theirs.db")
-
-    assert recall(*command).code == 0
-
-
-def test_a_person_takes_no_model_from_the_file_of_a_project_and_settings_from_their_own() -> None:
-    Path(".env").write_text("ANTHROPIC_API_KEY=sk-none\nDEBUG=1\n", "utf-8")
-    added = recall("add", "Ana: I live in Porto.")
-    folders.env_file().write_text("RECALL_QUERY_CHARS_MAX=5\n", "utf-8")
-
-    assert "Ana lives in Porto." in added.out, "the rules have read it"
-    assert "5" in recall("ask", "Where does Ana live?").err
+    assert "RECALL_DB_PATH" in listed.err
+    assert ".env" in listed.err
+    assert "RECALL_DB_PATH" not in listed.out
+    Path(".env").unlink()
+    assert ".env" not in recall("list", "alice", "--db", "theirs.db").err
 
 
 @pytest.mark.parametrize(("variable", "setting"), SECRETS.items())

@@ -46,7 +46,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
         monkeypatch.delenv(name)
     monkeypatch.setenv("RECALL_EMBEDDER", "none")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
