@@ -47,6 +47,7 @@ class Item(NamedTuple):
     agent_id: str | None = None
     disputed: bool = False
     unreconciled: bool = False
+    expired: bool = False
 
     @property
     def searchable(self) -> str:
@@ -97,6 +98,7 @@ class Query:
     out.
     `without`: the signals and steps to leave out (`signals.PARTS`).
     `past`: the moment that the question is about.
+    `include_expired`: add memories that have expired, as far as `limit` goes.
     """
 
     text: str
@@ -109,6 +111,7 @@ class Query:
     neighbours: int = 0
     without: frozenset[str] = frozenset()
     past: Past = PRESENT
+    include_expired: bool = False
 
 
 class Scores(NamedTuple):

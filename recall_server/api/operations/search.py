@@ -48,6 +48,7 @@ class SearchMemories(Filtered):
             score_threshold=self.score_threshold if asked else None,
             max_tokens=self.max_tokens or None,
             past=past,
+            include_expired=self.include_expired,
         )
 
 
