@@ -265,8 +265,16 @@ WHERE namespace = :namespace AND {{scope:memories}} GROUP BY status
 -- query: page_then
 SELECT m.id
 {{then}}
-ORDER BY m.recorded_at DESC, m.id DESC
+ORDER BY e.status = 'expired', m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
+
+-- query: expired_memories
+-- The memories that have expired, the last recorded first.
+{{quoted}}
+FROM memories m
+{{first_citation}}
+WHERE m.namespace = :namespace AND m.status = 'expired' AND {{scope:m}}
+ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 
 -- query: counts_then
 SELECT m.type, count(*) AS memories

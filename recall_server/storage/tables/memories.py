@@ -374,9 +374,14 @@ class Memories(BoundTable):
         found = await self._as_then(await self.get(ids))
         return [found[one] for one in ids]
 
+    async def expired(self, limit: int) -> list[Memory]:
+        """Return the memories that have expired, newest first."""
+        rows = await self._bound.fetch("expired_memories", limit=limit)
+        return [_memory(row) for row in rows]
+
     async def counts_then(self, **only: Any) -> Mapping[MemoryType, int]:
         """Return the number of memories of each type as of the requested moment, limited by
-        `status`, `type_`, `topic` or `unreconciled`.
+        `status` (with `include_expired` the expired ones too), `type_`, `topic` or `unreconciled`.
         """
         rows = await self._bound.fetch("counts_then", **self._then(**only))
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
@@ -388,13 +393,17 @@ class Memories(BoundTable):
         type_: str = "",
         topic: str = "",
         unreconciled: bool = False,
+        include_expired: bool = False,
     ) -> dict[str, Any]:
         as_of = self._bound.past.as_of
         believed = BELIEVED if as_of is None else FINDABLE
+        statuses = {status} if status else set(believed)
+        if include_expired:
+            statuses.add(Status.EXPIRED)
         return {
             "type": type_,
             "topic": topic,
-            "statuses": sorted([status] if status else believed),
+            "statuses": sorted(statuses),
             "unreconciled": unreconciled,
             "any_truth": as_of is None,
             "true_at": as_of or LATEST,
