@@ -61,6 +61,7 @@ _PROSE_WORDS_MIN = 4
 _SUBJECTS = ("definite", "first", "we")
 _HEADS = ("senders", "subjects", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
+_CLOCK = re.compile(r"\d:\d\d")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
 )
@@ -131,6 +132,8 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
         )
     header = _HEADER.match(line)
     role = next((one for one in _HEADS if header and titles(one).fullmatch(header["name"])), None)
+    if header and titles("dates").fullmatch(header["name"]) and _CLOCK.search(header["value"]):
+        role = "ignored"
     if header and role:
         at = first + header.start("value")
         kind = Kind.SENDER if role == "senders" else Kind.HEADING

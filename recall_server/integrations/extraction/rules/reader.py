@@ -197,7 +197,7 @@ class _Reader:
             return
         for piece in with_steps(text, part, self.headings.text, self.language):
             if self._head(piece):
-                self.before = None
+                self.before, speaker = None, self._speaker(label, turn)
             elif speaker is not None:
                 self._piece(piece, Voice(speaker, turn))
             self._remember(speaker)
