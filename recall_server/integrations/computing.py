@@ -143,7 +143,8 @@ def _main() -> None:
     # service manager sends to all processes at once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.nice(NICENESS)
+    with suppress(OSError):  # a sandbox may forbid it
+        os.nice(NICENESS)
     answers = os.fdopen(os.dup(1), "wb")
     # What a library prints must not come between the answers.
     os.dup2(2, 1)
