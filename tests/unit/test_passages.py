@@ -72,11 +72,13 @@ def test_lines_of_a_log_are_passages_of_their_own() -> None:
 
 def test_the_head_and_the_greeting_of_a_mail_go_with_its_first_words() -> None:
     head = "From: Ana Roe <ana@x.example>\nTo: Ben\nDate: Tue, 10 Nov 2026 16:42\nSubject: Desk"
-    text = f"{head}\n\nHi Ben,\n\nash, please.\n\nIt is 3 m long.\n\nBest\nAna"
+    quoted = "> Which wood?"
+    text = f"{head}\n\nHi Ben,\n\nash, please.\n\nIt is 3 m long.\n\nBest\nAna\n\n{quoted}"
 
     assert cut(text) == [
         ((), f"{head}\n\nHi Ben,\n\nash, please."),
         ((), "It is 3 m long.\n\nBest\nAna"),
+        ((), quoted),
     ]
 
 

@@ -115,6 +115,8 @@ _TITLES = re.compile(
     rf"(?:[ \t]*+(?:#{{1,6}}[ \t][^\n]*+|{_MAIL}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+(?:\n\s*+|\Z))+",
     re.IGNORECASE,
 )
+# What follows the name at the end of a letter: another mail, a ruled line, or a quoted one.
+_ENDS_LETTER = re.compile(rf"{LEAD.pattern}|>", re.IGNORECASE)
 _DATE_LINE = re.compile(
     r"\s*(?:date|sent|datum|gesendet|fecha|envoyé|日時)[ ]?[:：][^\n]*+\s*", re.IGNORECASE
 )
@@ -411,7 +413,7 @@ def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
             between = text[kept.end : one.start]
             opens = _TITLES.fullmatch(text[kept.start : kept.end])
             joins = opens and (not between.strip() or _DATE_LINE.fullmatch(between))
-            last = follows is None or LEAD.match(text, follows.start, follows.end)
+            last = follows is None or _ENDS_LETTER.match(text, follows.start, follows.end)
             if joins or (letter and last and not between.strip() and _FAREWELL.fullmatch(words)):
                 kept = one._replace(start=kept.start)
                 continue

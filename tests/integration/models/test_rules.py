@@ -49,6 +49,10 @@ Timeline\\n\\n- 14:32 The error rate reaches 38 %. Danika declares SEV-1.\\n- 14
   fact | Timeline: 14:32 The error rate reaches 38 %.
   fact | Timeline, 14:32 – Danika declares SEV-1.
   decision | Timeline: 14:41 SiftLine is ruled out.
+# Each document has a deadline of its own, but not each stand-up.
+Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
+  fact | Brochure for Ida Ltd: Ben Roe writes the text.
+  fact | Brochure for Ida Ltd: The deadline is 5 May. | Brochure for Ida Ltd, deadline, 5 May
 # A value is neither a time, nor cut in the middle of a version; a name keeps its small letter.
 Physio moved to Thursdays at 14:00.
   fact | Physio moved to Thursdays at 14:00. | Physio, schedule, Thursdays at 14:00

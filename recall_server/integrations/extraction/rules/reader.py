@@ -201,16 +201,13 @@ class _Reader:
                 self.before, speaker = None, self._speaker(label, turn)
             elif speaker is not None:
                 self._piece(piece, Voice(speaker, turn))
-            self._remember(speaker)
+            if self.before is not None and speaker is not None:
+                self.said_by[speaker.shown] = self.before
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
         if last.rstrip().endswith(("?", "？")):
             opened = cleaned(self._opened(0, last)[1])
             self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
-
-    def _remember(self, speaker: Speaker | None) -> None:
-        if self.before is not None and speaker is not None:
-            self.said_by[speaker.shown] = self.before
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         start = turn.span.start
@@ -307,8 +304,8 @@ class _Reader:
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
         found = corrected(found, text, language) if found else None
-        if found and self.document and found.is_of_a_part:
-            found = None
+        if found and self.document:
+            found = found.in_document(self.headings.title(language))
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
@@ -384,6 +381,8 @@ class _Reader:
         order = ordered or self.language.has("keep.rules", about)
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
+        elif found and self.document:
+            found = found.in_document(self.headings.title(self.language))
         return None if order else found, titles("about").sub("", heading)
 
     def _take_back(self) -> None:
