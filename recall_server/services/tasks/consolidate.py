@@ -72,7 +72,7 @@ from recall_server.services.memory.ingest import (
     text_details,
 )
 from recall_server.services.memory.passages import passages, validate_candidates
-from recall_server.services.tasks import merge
+from recall_server.services.tasks import merge, recheck
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     EXPIRE,
@@ -416,6 +416,10 @@ class Consolidate:
             await promise_expiry(tx, self.runtime, text.episode.id, text.episode.expires_at)
             episodes.add(text.episode.id)
         await commit.apply(tx, plan, now, passages=text.words if text else None)
+        if text is None and await tx.access.policy() is Policy.ASK:
+            # A merge leaves memories that contradict each other apart; somebody is to be asked.
+            scope = task.request.effective_scope.filtered(topic=task.request.topic)
+            await recheck.promise(tx, self.runtime, scope, task.accessor)
         embedder = self.merging.embedder
         if embedder is None:
             return task
