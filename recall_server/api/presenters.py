@@ -19,11 +19,10 @@ from recall_server.domain.query import Hit
 from recall_server.domain.relations import Relation
 from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
-from recall_server.domain.task import Outcome, Status, Task, TaskState
+from recall_server.domain.task import JobProgress, Outcome, Status, Task, TaskState
 from recall_server.domain.text.cleaning import plain_json
 from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
-from recall_server.services.memory.ingest import Extracted
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.proposals import Proposed
@@ -320,18 +319,18 @@ def erased(one: Erased) -> Json:
     }
 
 
-def job(one: Extracted) -> Json:
-    """The job of a text: its state, and the memories made of it."""
+def job(one: JobProgress, memory_ids: Sequence[str] = ()) -> Json:
+    """The state of a job, and the memories made of its text."""
     return {
-        "job_id": one.job.id,
-        "kind": one.job.kind,
-        "state": str(one.job.state),
-        "attempts": one.job.attempts,
-        "failures": one.job.failures,
-        "error_code": one.job.error_code,
-        "created_at": moment(one.job.created_at),
-        "finished_at": moment(one.job.finished_at),
-        "memory_ids": list(one.memory_ids),
+        "job_id": one.id,
+        "kind": one.kind,
+        "state": str(one.state),
+        "attempts": one.attempts,
+        "failures": one.failures,
+        "error_code": one.error_code,
+        "created_at": moment(one.created_at),
+        "finished_at": moment(one.finished_at),
+        "memory_ids": list(memory_ids),
     }
 
 

@@ -49,9 +49,9 @@ class Job:
 
 
 @dataclass(frozen=True)
-class TextJob:
-    """The stored state of a job about a text. `error_code`: why its last attempt failed, or, if it
-    is complete, why another extractor than the configured one did it.
+class JobProgress:
+    """The stored state of a job. `error_code`: why its last attempt failed, or, if it is complete,
+    why another extractor than the configured one did it.
     """
 
     id: str
@@ -62,7 +62,28 @@ class TextJob:
     created_at: datetime
     finished_at: datetime | None
     error_code: str | None
+
+
+@dataclass(frozen=True)
+class TextJob(JobProgress):
+    """The stored state of a job about a text."""
+
     episode_id: str
+
+
+def together(pages: Sequence[JobProgress]) -> JobProgress:
+    """Return the state of a job whose pages are jobs of their own, the first page first."""
+    states = {one.state for one in pages}
+    ended = [one.finished_at for one in pages if one.finished_at]
+    order = (JobState.FAILED, JobState.PROCESSING, JobState.QUEUED, JobState.COMPLETE)
+    return replace(
+        pages[0],
+        state=next(one for one in order if one in states),
+        attempts=sum(one.attempts for one in pages),
+        failures=sum(one.failures for one in pages),
+        finished_at=max(ended) if len(ended) == len(pages) else None,
+        error_code=next((one.error_code for one in pages if one.error_code), None),
+    )
 
 
 class TaskState(StrEnum):

@@ -128,3 +128,29 @@ async def test_another_tenant_is_told_nothing_and_an_unknown_event_is_refused(
     async with running.http(bob) as http:
         answer = await http.post("/v1/hooks/pre-tool-use", json={})
     assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_ARGUMENT")
+
+
+async def test_a_session_begins_with_what_is_always_needed(running: Running) -> None:
+    """Memories of the type core come first, those of the project and of no container."""
+    async with running.http(await running.token()) as http:
+        for text, container in (
+            ("Answer in British English.", ""),
+            ("Run make check before a commit.", "red"),
+            ("Deploy blue on Fridays only.", "blue"),
+        ):
+            given = {"text": text, "type": "core", "infer": False, "container": container}
+            assert (await http.post("/v1/memories", json=given)).status_code == 202
+    await running.extract()
+    for number in range(6):
+        await stored(running, f"Ana: Ferry {number} is red.", "red")
+
+    begun = context(await sent(running, "session-start", cwd="/home/ana/red"))
+    nowhere = context(await sent(running, "session-start"))
+
+    assert {line.rpartition(": ")[2] for line in begun[:2]} == {
+        "Answer in British English.",
+        "Run make check before a commit.",
+    }
+    assert len(begun) == 2 + ITEMS_MAX
+    assert "Ferry" in begun[2]
+    assert [line.rpartition(": ")[2] for line in nowhere] == ["Answer in British English."]

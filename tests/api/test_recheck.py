@@ -48,6 +48,30 @@ async def disputes(http: httpx2.AsyncClient) -> list[Json]:
     return found
 
 
+async def test_the_job_of_a_recheck_is_told_until_its_last_page_is_done(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recheck, "PAGE_MEMORIES", 2)
+    async with (
+        running.http(await running.token()) as http,
+        running.http(await running.token("bob")) as bob,
+        running.http(await running.token(wanted=of_topic("general"))) as limited,
+    ):
+        for place in ("Lisbon", "Porto", "Rome"):
+            await submit(http, f"Ana likes {place}.")
+        job_id = (await http.post("/v1/recheck", json={})).json()["job_id"]
+        queued = (await http.get(f"/v1/jobs/{job_id}")).json()
+        foreign = [(await one.get(f"/v1/jobs/{job_id}")).status_code for one in (bob, limited)]
+        await running.extract()
+        done = (await http.get(f"/v1/jobs/{job_id}")).json()
+
+    assert (queued["kind"], queued["state"], queued["finished_at"]) == ("recheck", "queued", None)
+    assert (done["job_id"], done["state"], done["attempts"]) == (job_id, "complete", 2)
+    assert done["finished_at"]
+    assert done["memory_ids"] == []
+    assert foreign == [404, 404]
+
+
 async def test_a_contradiction_that_nobody_was_asked_about_opens_one_dispute(
     running: Running,
 ) -> None:

@@ -6,8 +6,10 @@ from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import ENGRAM, Call, Download, Http, Mcp, Operation
+from recall_server.domain.errors import NotFound
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
+from recall_server.domain.task import JobProgress
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts
 from recall_server.services.transfer import export as exporting
@@ -53,8 +55,14 @@ async def status(call: Call, _: NoArguments) -> Counts:
     return await call.services.recall.stats(call.context)
 
 
-async def get_job(call: Call, given: OneJob) -> Extracted:
-    return await call.services.ingest.extracted(call.context, given.job_id)
+async def get_job(call: Call, given: OneJob) -> Extracted | JobProgress:
+    try:
+        return await call.services.ingest.extracted(call.context, given.job_id)
+    except NotFound:
+        recheck = await call.services.recheck.progress(call.context, given.job_id)
+        if recheck is None:
+            raise
+        return recheck
 
 
 async def export(call: Call, given: ExportNamespace) -> Download:
@@ -104,10 +112,15 @@ GET_STATUS = Operation(
 GET_JOB = Operation(
     "get_job",
     Scope.READ,
-    "Get the state of the job of a stored text, its attempts, and the memories that came of it.",
+    "Get the state of the job of a stored text, its attempts, and the memories that came of it; or "
+    "the state of a recheck.",
     OneJob,
     get_job,
-    lambda found, _: presenters.job(found),
+    lambda found, _: (
+        presenters.job(found.job, found.memory_ids)
+        if isinstance(found, Extracted)
+        else presenters.job(found)
+    ),
     ("job_id", "kind", "state", "attempts", "failures", "error_code", "memory_ids"),
     http=(Http("GET", "/v1/jobs/{job_id}"),),
     read_only=True,

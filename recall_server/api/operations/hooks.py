@@ -3,7 +3,7 @@ conversation is stored when it has ended.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import PurePosixPath, PureWindowsPath
@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.intake import Message, StoreMemory
 from recall_server.api.operations.operation import Call, Http, Json, Operation
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.query import Hit, Query
@@ -128,12 +129,20 @@ async def _found(call: Call, given: AnswerHook) -> list[str]:
 
 
 async def _latest(call: Call, container: str) -> list[str]:
-    """Return the newest memories of this project, since there is no question yet."""
-    if not container:
-        return []
-    context = call.context.narrowed(call.context.scope.inside({container}))
+    """Return what is always needed, and then the newest memories of this project, since there is no
+    question yet.
+    """
+    core = await _listed(call, {container, NONE}, ITEMS_MAX, MemoryType.CORE)
+    newest = await _listed(call, {container}, ITEMS_MAX + len(core)) if container else []
+    return core + [one for one in newest if one not in core][:ITEMS_MAX]
+
+
+async def _listed(
+    call: Call, containers: Collection[str], limit: int, type_: MemoryType | None = None
+) -> list[str]:
+    context = call.context.narrowed(call.context.scope.inside(containers))
     page = await call.services.recall.inspect(
-        context, limit=ITEMS_MAX, offset=0, type_="", topic=""
+        context, limit=limit, offset=0, type_=type_ or "", topic=""
     )
     return [_dated(one.text, witness(one), one.valid_from) for one in page.memories]
 

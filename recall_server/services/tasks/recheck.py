@@ -18,7 +18,7 @@ from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Dispute, Plan
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.similarity import near_duplicates, opposed
-from recall_server.domain.task import Job
+from recall_server.domain.task import Job, JobProgress, together
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.judgements import Judgements
@@ -46,6 +46,19 @@ class Recheck:
             context.entry.counts["queued"] = 1
         self.runtime.wake()
         return job_id
+
+    async def progress(self, context: Context, job_id: str) -> JobProgress | None:
+        """Return how far a recheck is, over all its pages; None if no recheck that the caller may
+        see has this id.
+        """
+        if not context.caller_scope.everything:
+            return None
+        async with self.store.view(context) as tx:
+            pages = await tx.jobs.of_run(job_id, RECHECK)
+        if not pages:
+            return None
+        context.entry.ids.append(job_id)
+        return together(pages)
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Compare a page, and queue the next. Raises `Fenced` if another worker holds the job, and

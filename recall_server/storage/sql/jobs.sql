@@ -115,18 +115,20 @@ WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'pr
 RETURNING id
 
 -- query: finish_job
--- Only the id of the text stays in the payload, since the rest may hold names. A job to be done
--- again, for the reason :code, keeps its limits.
+-- Only the id of the text stays in the payload, or that of a recheck, since the rest may hold
+-- names. A job to be done again, for the reason :code, keeps its limits.
 -- in: sqlite
 UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
-  payload = CASE WHEN payload ->> 'episode_id' IS NULL THEN '{}'
+  payload = CASE WHEN kind = 'recheck' THEN json_object('run_id', payload ->> 'run_id')
+    WHEN payload ->> 'episode_id' IS NULL THEN '{}'
     WHEN :code IS NOT NULL THEN json_remove(payload, '$.next', '$.fault')
     ELSE json_object('episode_id', payload ->> 'episode_id') END
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
 -- in: postgres
 UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
-  payload = CASE WHEN CAST(:code AS text) IS NOT NULL THEN payload - 'next' - 'fault'
+  payload = CASE WHEN kind = 'recheck' THEN jsonb_build_object('run_id', payload ->> 'run_id')
+    WHEN CAST(:code AS text) IS NOT NULL THEN payload - 'next' - 'fault'
     ELSE jsonb_strip_nulls(jsonb_build_object('episode_id', payload ->> 'episode_id')) END
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
@@ -183,6 +185,11 @@ SELECT min(due_at) AS due_at FROM operations WHERE state = 'queued' AND due_at <
 
 -- query: job
 SELECT * FROM operations WHERE namespace = :namespace AND id = :id
+
+-- query: jobs_of_run
+SELECT * FROM operations
+WHERE namespace = :namespace AND kind = :kind AND payload ->> 'run_id' = :run_id
+ORDER BY created_at, id
 
 -- query: ended_jobs
 -- A page by key, so that no statement scans all jobs. Jobs that were given up for a rejected key

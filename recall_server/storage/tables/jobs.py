@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.task import Job, JobState, TextJob
+from recall_server.domain.task import Job, JobProgress, JobState, TextJob
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 
@@ -223,6 +223,11 @@ class Jobs(BoundTable):
         rows = await self._bound.fetch("job_of_text", id=job_id)
         return _text_job(rows[0]) if rows else None
 
+    async def of_run(self, run_id: str, kind: str) -> list[JobProgress]:
+        """Return the jobs that are the pages of one piece of work, the first page first."""
+        rows = await self._bound.fetch("jobs_of_run", run_id=run_id, kind=kind)
+        return [_progress(row) for row in rows]
+
 
 def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
     return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
@@ -241,8 +246,8 @@ def _job(row: Row) -> Job:
     )
 
 
-def _text_job(row: Row) -> TextJob:
-    return TextJob(
+def _progress(row: Row) -> JobProgress:
+    return JobProgress(
         id=row["id"],
         kind=row["kind"],
         state=JobState(row["state"]),
@@ -251,5 +256,8 @@ def _text_job(row: Row) -> TextJob:
         created_at=moment(row["created_at"]),
         finished_at=moment_or_none(row["finished_at"]),
         error_code=row["error_code"],
-        episode_id=row["episode_id"],
     )
+
+
+def _text_job(row: Row) -> TextJob:
+    return TextJob(**vars(_progress(row)), episode_id=row["episode_id"])
