@@ -85,6 +85,7 @@ async def _examined(chosen: Settings) -> list[Finding]:
                 await doctor.secrets(built),
                 await doctor.cuts(built),
                 await doctor.growth(built),
+                *await doctor.models(built),
             ]
             return [*await doctor.examine(built), *of_each]
     except RecallError as error:
