@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from recall_server.application import Application
 from recall_server.config import ENV_FILE, LOOPBACK, Settings, is_secret, variable_of
-from recall_server.domain.errors import Unsafe
+from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable, Unsafe
 from recall_server.services import stats
 from recall_server.storage.inspection import (
     Finding,
@@ -116,6 +116,31 @@ def judged_growth(found: Collection[stats.Size], free: float) -> Finding:
         "RECALL_AUDIT_DAYS, RECALL_JOB_DAYS.",
         when=days < FULL_WARN_DAYS,
     )
+
+
+async def models(built: Application) -> list[Finding]:
+    """Load the embedder and the re-ranker as a start does, and ask the embedder for a vector. Not
+    run at a start, which loads them itself and goes on without an embedder that does not answer.
+    """
+    embedder, reranking = built.embedder, built.services.recall.reranking
+    findings = []
+    if embedder is not None:
+        found = Finding("embedder", Level.OK, f"{embedder.model} makes vectors")
+        refused = Level.FAIL
+        try:
+            await embedder.load()
+            refused = Level.WARN
+            await embedder.embed(["recall"])
+        except EmbedderUnavailable as error:
+            found = Finding("embedder", refused, error.message)
+        findings.append(found)
+    if reranking is not None:
+        try:
+            await reranking.reranker.load()
+            findings.append(Finding("reranker", Level.OK, "it is loaded"))
+        except RerankerUnavailable as error:
+            findings.append(Finding("reranker", Level.FAIL, error.message))
+    return findings
 
 
 async def refuse_unsafe(built: Application) -> None:

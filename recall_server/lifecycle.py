@@ -138,6 +138,12 @@ def stop_signal() -> asyncio.Event:
     return stop
 
 
+async def work_once(settings: Settings) -> int:
+    """Run the jobs that are due, and return how many were run."""
+    async with open_application(settings) as built, checked_and_loaded(built):
+        return await built.worker.drain()
+
+
 async def work(settings: Settings) -> None:
     """Run jobs only, until SIGTERM or SIGINT."""
     stop = stop_signal()

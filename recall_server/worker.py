@@ -172,6 +172,15 @@ class Worker:
                 async with asyncio.timeout(self.poll_s):
                     await lane.wakes.acquire()
 
+    async def drain(self) -> int:
+        """Run the jobs that are due, one after the other. Return how many were run."""
+        ran = 0
+        async with self.store.driver.holding() as self._holder:
+            await self.take_back()
+            while await self.run_once():
+                ran += 1
+        return ran
+
     async def run_once(self) -> bool:
         """Claim and run one job of any lane. Return False if none is due."""
         for lane in self.lanes:

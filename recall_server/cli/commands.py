@@ -85,6 +85,7 @@ async def _examined(chosen: Settings) -> list[Finding]:
                 await doctor.secrets(built),
                 await doctor.cuts(built),
                 await doctor.growth(built),
+                *await doctor.models(built),
             ]
             return [*await doctor.examine(built), *of_each]
     except RecallError as error:
@@ -139,12 +140,22 @@ def serve_(  # noqa: PLR0917  # options, each by its name
     run(serve(chosen, _announce, until_unused=until_unused))
 
 
-def worker(db: Db = None) -> None:
+def worker(
+    once: Annotated[
+        bool, typer.Option("--once/--loop", help="Run the jobs that are due, and end.")
+    ] = False,
+    db: Db = None,
+) -> None:
     """Run background jobs only, beside one or more servers."""
     with importing():
-        from recall_server.lifecycle import work  # noqa: PLC0415
+        from recall_server.lifecycle import work, work_once  # noqa: PLC0415
 
-    run(work(existing_settings(db)))
+    chosen = existing_settings(db)
+    if once:
+        ran = run(work_once(chosen))
+        echo("1 job was run." if ran == 1 else f"{ran} jobs were run.")
+    else:
+        run(work(chosen))
 
 
 def status(  # noqa: PLR0917  # options, each by its name

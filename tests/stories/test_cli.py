@@ -18,7 +18,8 @@ from recall_server.domain.errors import ModelKeyRejected
 from recall_server.domain.model_key import Role
 from tests.support.application import settings_for
 from tests.support.cli import WITHIN_S, Said, recall, refused, spawned
-from tests.support.processes import Server, calling
+from tests.support.processes import Server, calling, new_token
+from tests.support.processes import recall as run_alone
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -73,6 +74,24 @@ def test_a_token_that_goes_into_a_file_of_others_too_is_told(options: tuple[str,
 
     assert ["chmod 600" in words for words in said.values()] == [True, True, False]
     assert "chmod" not in recall("create-token", "alice", *options).err
+
+
+async def test_a_worker_that_runs_once_makes_memories_of_what_waits(database: Path | str) -> None:
+    token = (await new_token(database, "alice", "--create"))["token"]
+    async with (
+        Server(database, worker_jobs=0) as server,
+        calling(server.address, token) as call,
+    ):
+        await call("store_memory", text="Ana: I live in Porto.")
+        waiting = await call("get_memory_stats")
+        ran = await run_alone(database, "worker", "--once")
+        again = await run_alone(database, "worker", "--once")
+        listed = await call("inspect_memories")
+
+    assert waiting["pending_extractions"] == 1
+    assert re.fullmatch(r"[1-9] jobs? (was|were) run\.\n", ran)
+    assert again == "0 jobs were run.\n"
+    assert [one["text"] for one in listed["memories"]] == ["Ana lives in Porto."]
 
 
 def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
