@@ -16,6 +16,7 @@ from benchmarks import answers as answers_
 from benchmarks import fairness as fairness_
 from benchmarks import history as history_
 from benchmarks import load as load_
+from benchmarks import observation as observation_
 from benchmarks import past as past_
 from benchmarks import peer as peer_
 from benchmarks import replicas as replicas_
@@ -187,6 +188,14 @@ def timing(
 ) -> Run:
     """Check that response times show no revoked token, and no text that another tenant has."""
     return partial(timing_.timing, calls=calls, texts=texts)
+
+
+@measured(Engines.SQLITE)
+def observation(
+    *, rounds: Annotated[int, typer.Option(min=1, help="Of 30 calls to each server.")] = 200
+) -> Run:
+    """Processor time of a call with metrics and traces on, beside the same call without."""
+    return partial(observation_.observation, rounds=rounds)
 
 
 @measured(Engines.BOTH)

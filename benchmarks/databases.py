@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import sqlite3
 import statistics
 import tempfile
@@ -239,3 +240,17 @@ def fsync_ms(database: Path | str) -> float | None:
             os.fdatasync(file.fileno())
             times.append(perf_counter() - started)
     return 1000 * statistics.median(times)
+
+
+def twin(database: Path | str, name: str = "twin") -> Path | str:
+    """Return a database for a second server, as a file serves only one: a copy of the file, or the
+    same Postgres.
+    """
+    if isinstance(database, str):
+        return database
+    copied = database.with_name(f"{name}.db")
+    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copied)) as copy:
+        source.backup(copy)
+    copied.chmod(0o600)
+    shutil.copy(f"{database}.key", f"{copied}.key")
+    return copied

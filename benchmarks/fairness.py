@@ -1,17 +1,15 @@
 """A quiet tenant beside a flooding one, and the cost of authentication, audit and limits."""
 
 import json
-import shutil
-import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from benchmarks.attacks import ATTACKS
 from benchmarks.clients import Ask, CallTool, plain
-from benchmarks.databases import counted, forget_jobs, scratch, settings, settle, size
+from benchmarks.databases import counted, forget_jobs, scratch, settings, settle, size, twin
 from benchmarks.fill import Say, tenant
 from benchmarks.measure import Measured, Operation, inspect, measure, search, store
 from benchmarks.report import Check, Figure, Report, Row
@@ -72,7 +70,7 @@ async def fairness(
             async with served("benchmarks.flood", {}, address, flooding, str(callers)):
                 beside = await measure(operations, connect, 1, seconds)
             say(f"{engine}: without authentication, audit and limits")
-            async with target(_twin(database), 0, BARE) as bare_server:
+            async with target(twin(database), 0, BARE) as bare_server:
                 bare_address = bare_server.address
 
                 def either(token: str) -> AbstractAsyncContextManager[CallTool]:
@@ -196,15 +194,3 @@ async def _admin(built: Application, name: str) -> str:
     entry = built.services.audit.begin(namespace(name), "create_token", "benchmark", None)
     rights = Rights(frozenset({Scope.ADMIN}))
     return (await built.services.access.issue(Context(entry), wanted=TokenRequest(rights)))[0]
-
-
-def _twin(database: Path | str) -> Path | str:
-    """Yield a database for a second server: a file serves only one."""
-    if isinstance(database, str):
-        return database
-    twin = database.with_name("twin.db")
-    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(twin)) as copy:
-        source.backup(copy)
-    twin.chmod(0o600)
-    shutil.copy(f"{database}.key", f"{twin}.key")
-    return twin

@@ -13,7 +13,7 @@ from recall_server import factories, shipped
 from recall_server.application import Application
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Runtime
+from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.moments import utc_now
@@ -103,10 +103,11 @@ async def open_application(
     erasure_limits: Limits = DEFAULT_LIMITS,
     restored: bool = False,
     migrating: bool = True,
+    compute: Compute = asyncio.to_thread,
 ) -> AsyncIterator[Application]:
     """Open the database and build everything on it. Without `migrating`, only an empty database is
     migrated. A database that lacks recorded erasures is refused, unless it is known to be
-    `restored` from a backup.
+    `restored` from a backup. `compute` runs long functions.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
@@ -116,6 +117,7 @@ async def open_application(
         wake=lambda: worker.wake(),  # noqa: PLW0108  # the worker is built after those that wake it
         lease=timedelta(seconds=settings.lease_s),
         wake_pushes=lambda: worker.wake(pushes=True),
+        compute=compute,
     )
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
@@ -133,6 +135,7 @@ async def open_application(
             ModelKeys(store, now, EXTRACT, metrics.used),
             metrics,
             _Given(extractor, embedder, reranker, merger, judge),
+            compute=compute,
         )
         vectors = models.vectors
         if models.reranker is not None:
@@ -222,7 +225,7 @@ async def open_application(
         )
         ending = Ending(store, runtime, transitions, open_answers)
         recheck = Recheck(store, runtime, judging.judgements)
-        intents = Intents(store, ingest, factories.rules_extractor(), embeds=vectors is not None)
+        intents = Intents(store, ingest, models.rules, embeds=vectors is not None)
         delegation = Delegation(store, runtime, key, audience, ending.end)
         delivery = Delivery(store, runtime, webhook, sealer, settings.webhook_pending_max)
         worker = Worker(
@@ -308,9 +311,7 @@ async def open_application(
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, runtime),
-                rebuild=Rebuild(
-                    store, runtime, factories.rules_extractor(), embeds=vectors is not None
-                ),
+                rebuild=Rebuild(store, runtime, models.rules, embeds=vectors is not None),
                 recall=Recall(
                     store,
                     vectors,
@@ -375,11 +376,12 @@ class _Given:
 @dataclass(frozen=True)
 class _Models:
     """The models of an application. `extractor`, `merger` and `judge` report rejected `keys`; the
-    `chosen` extractor is the one inside.
+    `chosen` extractor is the one inside. The `rules` read without a model.
     """
 
     keys: ModelKeys
     chosen: Extractor
+    rules: Extractor
     extractor: Extractor
     merger: Merger
     judge: Judge | None
@@ -391,13 +393,20 @@ class _Models:
 
 
 def _models(
-    stack: AsyncExitStack, settings: Settings, keys: ModelKeys, metrics: Metrics, given: _Given
+    stack: AsyncExitStack,
+    settings: Settings,
+    keys: ModelKeys,
+    metrics: Metrics,
+    given: _Given,
+    *,
+    compute: Compute,
 ) -> _Models:
     """Make the models, which are closed with the stack. While a key is rejected, the rules take
     over if the settings say so; a judge waits otherwise.
     """
     falls_back = settings.model_fallback == "rules"
-    extractor = given.extractor or factories.extractor(settings)
+    rules = factories.rules_extractor(compute)
+    extractor = given.extractor or factories.extractor(settings) or rules
     merger = KeyedMerger(
         given.merger or factories.merger(settings),
         keys,
@@ -412,9 +421,8 @@ def _models(
     return _Models(
         keys=keys,
         chosen=extractor,
-        extractor=KeyedExtractor(
-            extractor, keys, factories.rules_extractor() if falls_back else None
-        ),
+        rules=rules,
+        extractor=KeyedExtractor(extractor, keys, rules if falls_back else None),
         merger=merger,
         judge=KeyedJudge(judge, keys, not falls_back, metrics.judged) if judge else None,
         vectors=ItemEmbedder(embedder) if embedder else None,

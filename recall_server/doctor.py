@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from recall_server.application import Application
 from recall_server.config import ENV_FILE, LOOPBACK, Settings, is_secret, variable_of
-from recall_server.domain.errors import Unsafe
+from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable, Unsafe
 from recall_server.services import stats
 from recall_server.storage.inspection import (
     Finding,
@@ -116,6 +116,31 @@ def judged_growth(found: Collection[stats.Size], free: float) -> Finding:
         "RECALL_AUDIT_DAYS, RECALL_JOB_DAYS.",
         when=days < FULL_WARN_DAYS,
     )
+
+
+async def models(built: Application) -> list[Finding]:
+    """Load the embedder and the re-ranker as a start does, and ask the embedder for a vector. Not
+    run at a start, which loads them itself and goes on without an embedder that does not answer.
+    """
+    embedder, reranking = built.embedder, built.services.recall.reranking
+    findings = []
+    if embedder is not None:
+        found = Finding("embedder", Level.OK, f"{embedder.model} makes vectors")
+        refused = Level.FAIL
+        try:
+            await embedder.load()
+            refused = Level.WARN
+            await embedder.embed(["recall"])
+        except EmbedderUnavailable as error:
+            found = Finding("embedder", refused, error.message)
+        findings.append(found)
+    if reranking is not None:
+        try:
+            await reranking.reranker.load()
+            findings.append(Finding("reranker", Level.OK, "it is loaded"))
+        except RerankerUnavailable as error:
+            findings.append(Finding("reranker", Level.FAIL, error.message))
+    return findings
 
 
 async def refuse_unsafe(built: Application) -> None:
@@ -281,10 +306,7 @@ def unknown_settings() -> list[UnknownSetting]:
     """Return the variables of the environment and of `.env` that begin with RECALL_ but have no
     effect.
     """
-    fields = Settings.model_fields.items()
-    variables = {variable_of(name, field) for name, field in fields}
-    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
-    known = _OF_CLIENTS | variables | files
+    known = _OF_CLIENTS | _variables()
     names = sorted(
         name
         for name in {**os.environ, **dotenv_values(ENV_FILE)}
@@ -296,3 +318,18 @@ def unknown_settings() -> list[UnknownSetting]:
         UnknownSetting(name, next(iter(get_close_matches(name.upper(), known, n=1)), None))
         for name in names
     ]
+
+
+def settings_of_file() -> list[str]:
+    """Return the variables RECALL_* of `.env` that are settings and that the environment does not
+    set.
+    """
+    ours, given = _variables(), {name.upper() for name in os.environ}
+    names = {name.upper() for name in dotenv_values(ENV_FILE)}
+    return sorted(name for name in names & ours - given if name.startswith("RECALL_"))
+
+
+def _variables() -> frozenset[str]:
+    fields = Settings.model_fields.items()
+    files = {f"{variable_of(name, field)}_FILE" for name, field in fields if is_secret(field)}
+    return frozenset(files.union(variable_of(name, field) for name, field in fields))

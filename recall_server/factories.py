@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pydantic import SecretStr
 
 from recall_server.config import Settings, is_address
+from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.integrations.archives import ArchiveFolder
 from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
@@ -114,11 +115,11 @@ def redaction(settings: Settings) -> Redaction:
     return Redaction(SecretRedactor())
 
 
-def extractor(settings: Settings) -> Extractor:
-    """Raises `Invalid`."""
+def extractor(settings: Settings) -> Extractor | None:
+    """Return the extractor by a language model; None if the rules are used. Raises `Invalid`."""
     api = _model_api(settings, settings.model)
     if api is None:
-        return rules_extractor()
+        return None
     from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
     from recall_server.integrations.extraction.model_extractor import (  # noqa: PLC0415
         ModelExtractor,
@@ -127,10 +128,10 @@ def extractor(settings: Settings) -> Extractor:
     return ModelExtractor(api, prompt=prompts.load("extract"), attributes=vocabulary())
 
 
-def rules_extractor() -> Extractor:
+def rules_extractor(compute: Compute) -> Extractor:
     from recall_server.integrations.extraction.rules import RulesExtractor  # noqa: PLC0415
 
-    return RulesExtractor()
+    return RulesExtractor(compute)
 
 
 def merger(settings: Settings) -> Merger:

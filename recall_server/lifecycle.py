@@ -9,19 +9,17 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-import structlog
 from filelock import FileLock, Timeout
 
-from recall_server import __version__
+from recall_server import __version__, logs
 from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.integrations.computing import computing_process
 from recall_server.tracing import send_spans
-
-log = structlog.get_logger()
 
 # Seconds between two writes of the health file.
 HEALTH_S = 5.0
@@ -48,7 +46,8 @@ async def checked_and_loaded(
     if loading.done():
         await loading
     else:
-        log.info("loading", what="the rules for secrets, compiled once on a machine")
+        what = "the rules for secrets, compiled once on a machine"
+        logs.tell("loading", f"recall is loading {what}: a few seconds.", what=what)
     built.loading = loading
     if built.embedder is not None:
         await built.embedder.load()
@@ -139,18 +138,26 @@ def stop_signal() -> asyncio.Event:
     return stop
 
 
+async def work_once(settings: Settings) -> int:
+    """Run the jobs that are due, and return how many were run."""
+    async with open_application(settings) as built, checked_and_loaded(built):
+        return await built.worker.drain()
+
+
 async def work(settings: Settings) -> None:
     """Run jobs only, until SIGTERM or SIGINT."""
     stop = stop_signal()
     async with (
-        open_application(settings) as built,
+        computing_process() as compute,
+        open_application(settings, compute=compute) as built,
         checked_and_loaded(built),
         working(built),
         showing_health(built),
         probing(settings, with_metrics(built)) as port,
     ):
-        log.info(
+        logs.tell(
             "worker_started",
+            f"recall {__version__} runs jobs: {settings.worker_jobs} at once.   stop: Ctrl-C",
             engine=built.store.engine,
             jobs=settings.worker_jobs,
             probe_port=port,

@@ -48,6 +48,17 @@ def _unquoted(_: Any, __: str, event: Any) -> Any:
     return event
 
 
+def tell(event: str, words: str, **fields: Any) -> None:
+    """Tell a person at a terminal in words that a process starts, waits or stops; without a
+    terminal, log the event.
+    """
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{words}\n")
+        sys.stderr.flush()
+    else:
+        structlog.get_logger().info(event, **fields)
+
+
 def configure(level: str) -> None:
     """Send our events and the warnings of libraries to standard error."""
     threshold = getattr(logging, level.upper())

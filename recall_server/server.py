@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from recall_server import logs
 from recall_server.api.app import create_app
 from recall_server.api.listener import Connections, ConnectionTimeouts, Listener, TimedProtocol
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
@@ -22,6 +23,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
+from recall_server.integrations.computing import computing_process
 from recall_server.lifecycle import (
     SLOW_S,
     checked_and_loaded,
@@ -171,7 +173,8 @@ async def serve(
     async with _stopped_unused(settings, stop) if until_unused else nullcontext():
         with only_server(settings), closing(bound(settings)) as listener:
             async with (
-                open_application(settings) as built,
+                computing_process() as compute,
+                open_application(settings, compute=compute) as built,
                 # A client on this machine gives up on a server that has not answered within 10 s.
                 checked_and_loaded(built, redactor_s=0 if until_unused else SLOW_S),
                 working(built),
@@ -185,7 +188,12 @@ async def serve(
                     announce(address, built)
                     await stop.wait()
                 built.stopping = True
-                log.info("stopping", delay_s=settings.stop_delay_s, drain_s=settings.drain_s)
+                logs.tell(
+                    "stopping",
+                    "recall is stopping, once calls under way have ended.",
+                    delay_s=settings.stop_delay_s,
+                    drain_s=settings.drain_s,
+                )
                 # A second signal ends the delay.
                 stop.clear()
                 with suppress(TimeoutError):

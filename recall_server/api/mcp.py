@@ -169,7 +169,8 @@ class McpServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
-            response = problem(MethodNotAllowed(), {"Allow": "POST"})
+            words = "This endpoint takes POST only; it keeps no session and no stream."
+            response = problem(MethodNotAllowed(words), {"Allow": "POST"})
             await response(scope, receive, send)
             return
         if "recall.json" not in scope:

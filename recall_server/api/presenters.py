@@ -77,6 +77,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
     beside: Json = {
         "unreconciled": item.unreconciled,
         "expires_at": moment(item.expires_at),
+        "expired": item.expired,
         "container": item.container,
         "tags": list(item.tags),
         "around": [said.text for said in one.around],

@@ -46,7 +46,7 @@ _STATUS_OF_CODE = {
 
 
 class MethodNotAllowed(Invalid):
-    """This endpoint takes POST only; it keeps no session and no stream."""
+    """This path takes another method."""
 
 
 class NotAcceptable(Invalid):

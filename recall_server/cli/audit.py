@@ -188,15 +188,9 @@ def verify(
     detected, nor a log that was rewritten with the server's own key.
     """
     if file is not None:
-        if db is not None or name is not None:
+        if file.exists() and (db is not None or name is not None):
             fail("Give an export, or a database with --db and --namespace.")
-        try:
-            found = _offline(file, checkpoints, key, archive or [], as_json=as_json)
-        except AuditBroken as error:
-            _broken(error)
-        except RecallError as error:
-            fail(error.message, error.code)
-        _print_verified([found], checkpoints, as_json=as_json)
+        _verify_export(file, checkpoints, key, archive or [], as_json=as_json)
         return
 
     async def act(built: Application) -> None:
@@ -219,6 +213,23 @@ def verify(
         _print_verified(verified, checkpoints, as_json=as_json)
 
     in_application(db, act)
+
+
+def _verify_export(
+    file: Path, checkpoints: Path | None, key: Path | None, archive: list[Path], *, as_json: bool
+) -> None:
+    if not file.exists():
+        fail(
+            f"There is no export {file}. To verify the records of a namespace in a database, say "
+            f"--namespace {file}."
+        )
+    try:
+        found = _offline(file, checkpoints, key, archive, as_json=as_json)
+    except AuditBroken as error:
+        _broken(error)
+    except RecallError as error:
+        fail(error.message, error.code)
+    _print_verified([found], checkpoints, as_json=as_json)
 
 
 async def _verified(

@@ -1,14 +1,12 @@
 """All commands by name."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 
 from recall_server import __version__, doctor, logs
@@ -62,8 +60,6 @@ from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
 from recall_server.storage.inspection import Finding, Level
 
-log = structlog.get_logger()
-
 
 def doctor_(db: Db = None, as_json: AsJson = False) -> None:
     """List every unsafe setting, file mode and privilege; exit with 1 if a server would
@@ -89,6 +85,7 @@ async def _examined(chosen: Settings) -> list[Finding]:
                 await doctor.secrets(built),
                 await doctor.cuts(built),
                 await doctor.growth(built),
+                *await doctor.models(built),
             ]
             return [*await doctor.examine(built), *of_each]
     except RecallError as error:
@@ -99,6 +96,7 @@ app = typer.Typer(
     name="recall",
     help="A memory server for AI agents, with an audit log, export and erasure for its operator.",
     no_args_is_help=True,
+    context_settings=light.HELP,
     rich_markup_mode="markdown",  # joins the lines of a docstring
     pretty_exceptions_enable=False,
 )
@@ -142,12 +140,22 @@ def serve_(  # noqa: PLR0917  # options, each by its name
     run(serve(chosen, _announce, until_unused=until_unused))
 
 
-def worker(db: Db = None) -> None:
+def worker(
+    once: Annotated[
+        bool, typer.Option("--once/--loop", help="Run the jobs that are due, and end.")
+    ] = False,
+    db: Db = None,
+) -> None:
     """Run background jobs only, beside one or more servers."""
     with importing():
-        from recall_server.lifecycle import work  # noqa: PLC0415
+        from recall_server.lifecycle import work, work_once  # noqa: PLC0415
 
-    run(work(existing_settings(db)))
+    chosen = existing_settings(db)
+    if once:
+        ran = run(work_once(chosen))
+        echo("1 job was run." if ran == 1 else f"{ran} jobs were run.")
+    else:
+        run(work(chosen))
 
 
 def status(  # noqa: PLR0917  # options, each by its name
@@ -325,22 +333,16 @@ for panel, named in PANELS.items():
 
 
 def _announce(address: str, built: Application) -> None:
-    """Announce in words to a person at a terminal; otherwise as a line of the log."""
-    if not sys.stderr.isatty():
-        log.info(
-            "serving",
-            address=f"{address}/mcp",
-            version=__version__,
-            engine=built.store.engine,
-            extractor=built.extractor.name,
-            embedder=built.embedder.model if built.embedder else "none",
-        )
-        return
     where = built.settings.db_path if built.store.engine == "sqlite" else "Postgres"
-    typer.echo(
+    embedder = built.embedder.model if built.embedder else "none"
+    logs.tell(
+        "serving",
         f"recall {__version__} serves {address}/mcp from {where}\n"
-        f"  extractor {built.extractor.name}, "
-        f"embedder {built.embedder.model if built.embedder else 'none'}\n"
+        f"  extractor {built.extractor.name}, embedder {embedder}\n"
         "  make a token: recall create-token NAMESPACE   stop: Ctrl-C",
-        err=True,
+        address=f"{address}/mcp",
+        version=__version__,
+        engine=built.store.engine,
+        extractor=built.extractor.name,
+        embedder=embedder,
     )

@@ -11,7 +11,9 @@ from recall_server.cli.stdio import stdio
 
 COMMANDS: dict[str, Callable[..., None]] = {"stdio": stdio, "hook": hook}
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+# A command has the help options of the app that it is in.
+HELP = {"help_option_names": ["--help", "-h"]}
+app = typer.Typer(add_completion=False, context_settings=HELP, pretty_exceptions_enable=False)
 
 
 @app.callback()

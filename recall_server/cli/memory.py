@@ -60,6 +60,7 @@ ExpiresBefore = Annotated[
     str, typer.Option(help="Only what expires before this moment.", show_default=False)
 ]
 FromApp = Annotated[str, typer.Option(help="Only what was sent from this app.", show_default=False)]
+WithExpired = Annotated[bool, typer.Option(help="Add memories that have expired, at the end.")]
 InGroup = Annotated[str, typer.Option(help="Only this group of texts.", show_default=False)]
 
 
@@ -170,6 +171,7 @@ def search(
     group_id: InGroup = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
+    include_expired: WithExpired = False,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
 ) -> None:
@@ -208,6 +210,7 @@ def list_(
     group_id: InGroup = "",
     as_of: AsOf = "",
     known_at: KnownAt = "",
+    include_expired: WithExpired = False,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
     offset: Annotated[int, typer.Option(min=0, help="How many to skip.")] = 0,
 ) -> None:
@@ -325,6 +328,7 @@ def _heading(item: Json) -> str:
     date = item["source"]["said_at"] or item["created_at"]
     where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
     mark = "  unreconciled" if item.get("unreconciled") else ""
+    mark += "  expired" if item.get("expired") or item.get("status") == "expired" else ""
     return f"{item['id']}  {date[:10]}  {item['type']}  {where}{mark}"
 
 

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import os
+import stat
 import sys
 import textwrap
 from collections.abc import (
@@ -329,6 +330,22 @@ def namespace_or_fail(name: str) -> Namespace:
 def print_json(value: Any) -> None:
     """Print exact data for a program; in ASCII, so that it is safe for a terminal too."""
     typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
+
+
+def warn_of_readers() -> None:
+    """Say so if a secret was printed into a file that others can read: the shell that made the file
+    gave it the mode of its umask.
+    """
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except OSError:
+        return  # no file at all
+    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
+        echo(
+            "Others on this machine can read the file that it was written to: run `chmod 600` on "
+            "it. After `umask 077` the next one is yours alone.",
+            err=True,
+        )
 
 
 def print_done(data: dict[str, Any], said: str, *, as_json: bool) -> None:

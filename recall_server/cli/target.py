@@ -37,7 +37,8 @@ from recall_server.cli.shared import (
     signed,
     waiting,
 )
-from recall_server.config import Access, is_address
+from recall_server.config import ENV_FILE, Access, is_address
+from recall_server.doctor import settings_of_file
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
@@ -247,6 +248,9 @@ def on_target(
         return
 
     async def here(built: Application) -> None:
+        # It may be the file of a project, and what a person stores goes where it says.
+        if from_file := settings_of_file():
+            echo(f"Settings from {ENV_FILE} in this folder: {', '.join(from_file)}", err=True)
         found = await _namespace(built, name)
         if not name and taken == found:
             raise Invalid(

@@ -23,6 +23,7 @@ from recall_server.cli.shared import (
     print_done,
     print_json,
     print_table,
+    warn_of_readers,
     with_application,
 )
 from recall_server.domain.audit import AuditEntry
@@ -280,6 +281,7 @@ def _print_revoked(revoked: Sequence[str], said: str, entry: AuditEntry, *, as_j
 def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
     if as_json:
         print_json({"token": token, **presenters.token(info)})
+        warn_of_readers()
         return
     ends = info.expires_at
     until = f", good until {ends.isoformat(timespec='minutes')}" if ends else ", without end"
@@ -289,6 +291,7 @@ def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
         err=True,
     )
     typer.echo(token)
+    warn_of_readers()
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import typer
 
 from recall_server.api import operations
 from recall_server.api.operations.operation import Json
-from recall_server.cli.shared import AsJson, echo, print_done, print_table
+from recall_server.cli.shared import AsJson, echo, print_done, print_table, warn_of_readers
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.webhook import WebhookKind
 
@@ -38,6 +38,7 @@ def add(
         err=True,
     )
     typer.echo(added["secret"])
+    warn_of_readers()
 
 
 @app.command("list", cls=NamespaceFirst)

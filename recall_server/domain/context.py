@@ -1,13 +1,17 @@
 """The caller on whose behalf a service acts, and the process in which it acts."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.ids import new_id
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,20 @@ class Context:
         return self.entry.namespace
 
 
+class Compute(Protocol):
+    """Computes what would delay the event loop: a function of a module, which depends on nothing
+    but its arguments. These and its result can be pickled.
+    """
+
+    async def __call__(self, function: Callable[..., T], /, *given: Any) -> T:
+        """Return `function(*given)`, or raise what it raises."""
+
+
 @dataclass(frozen=True)
 class Runtime:
     """The clock, the random source and the worker of a process. `wake` makes the worker look for
-    jobs now, `wake_pushes` for pushes to deliver; `lease` is how long it holds a job.
+    jobs now, `wake_pushes` for pushes to deliver; `lease` is how long it holds a job. `compute`
+    runs long functions.
     """
 
     now: Callable[[], datetime]
@@ -47,6 +61,7 @@ class Runtime:
     wake: Callable[[], None]
     lease: timedelta
     wake_pushes: Callable[[], None] = lambda: None
+    compute: Compute = asyncio.to_thread
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now(), self.random_bytes(10))

@@ -133,13 +133,14 @@ class EndEarlier:
 class Reinforce:
     """Record that a memory was stated again, with the citation, unless it has enough of them.
     `counts`: this is independent evidence. The memory then lasts at least `until`; None: for ever.
-    Expects it to be believed.
+    Expects it to be believed, or `superseded`: a late report of the time when it held.
     """
 
     memory_id: str
     citation: Citation | None
     counts: bool = True
     until: datetime | None = None
+    superseded: bool = False
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class Item(NamedTuple):
     agent_id: str | None = None
     disputed: bool = False
     unreconciled: bool = False
+    expired: bool = False
 
     @property
     def searchable(self) -> str:
@@ -98,6 +99,7 @@ class Query:
     `without`: the signals and steps to leave out (`signals.PARTS`).
     `past`: the moment that the question is about.
     `reinforce`: the hits count as accessed, if the question is about the present.
+    `include_expired`: add memories that have expired, as far as `limit` goes.
     """
 
     text: str
@@ -111,6 +113,7 @@ class Query:
     without: frozenset[str] = frozenset()
     past: Past = PRESENT
     reinforce: bool = True
+    include_expired: bool = False
 
     @property
     def counts(self) -> bool:

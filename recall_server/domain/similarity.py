@@ -169,7 +169,8 @@ def clusters(
 
     These are never in one cluster: memories of different types; facts about different entities;
     contradictions (another value of a single-valued attribute, the denial of a fact, another number
-    of negations unless both state the same fact, the same words with other numbers); and two
+    of negations unless both state the same fact, opposite words such as "enabled" and "disabled",
+    the same words with other numbers); and two
     single-valued attributes, as the merged memory can hold only one fact that a later claim may
     supersede.
 
@@ -293,6 +294,14 @@ class _Claims:
         self._wording = _codes(
             [of_one - numbers for of_one, numbers in zip(words, figures, strict=True)]
         )
+        # For each pair of opposites: 1 for the one, -1 for the other, 0 for none or both.
+        self._sides = np.array(
+            [
+                [(one in of_one) - (other in of_one) for one, other in _OPPOSITES]
+                for of_one in words
+            ],
+            dtype=np.int8,
+        ).reshape(len(words), len(_OPPOSITES))
 
     def compatible(self, position: int, others: Positions) -> Flags:
         """Return which of `others` may share a cluster with the memory at `position`.
@@ -314,7 +323,8 @@ class _Claims:
         denying = ~(comparable & same_value & same_sign) & ~same(self._negations)
         renumbering = same(self._wording) & ~same(self._figures)
         elsewhere = both & ~same(self._entity)
-        apart = elsewhere | clashing | two_single | denying | renumbering
+        opposite = ((self._sides[others] * self._sides[position]) < 0).any(axis=1)
+        apart = elsewhere | clashing | two_single | denying | renumbering | opposite
         return np.asarray(~apart)
 
 

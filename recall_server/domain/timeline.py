@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from recall_server.domain.attributes import is_single_valued
+from recall_server.domain.attributes import is_single_valued, normal_value
 from recall_server.domain.memory import Memory
 
 # Two hundred values that are all kept have twenty thousand overlaps.
@@ -42,6 +42,21 @@ def true_in(memory: Memory) -> Interval:
 def known_in(memory: Memory) -> Interval:
     """Return when a memory was believed here."""
     return Interval(memory.recorded_at, memory.retired_at)
+
+
+def without_taken_over(memories: Sequence[Memory]) -> list[Memory]:
+    """Leave out the memories whose whole time another one has taken over that says the same: it was
+    said before, and arrived later.
+    """
+    said = {
+        one.id: (normal_value(one.fact.value), one.fact.negated) for one in memories if one.fact
+    }
+
+    def taken_over(one: Memory) -> bool:
+        by = said.get(one.superseded_by or "")
+        return one.valid_until == one.valid_from and by is not None and by == said.get(one.id)
+
+    return [one for one in memories if not taken_over(one)]
 
 
 @dataclass(frozen=True)

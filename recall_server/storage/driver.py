@@ -43,7 +43,7 @@ class TimeLimits:
 
 @dataclass(frozen=True)
 class Document:
-    """A parameter that is JSON."""
+    """A parameter that is JSON. A pickled copy has only the text."""
 
     value: Any
 
@@ -51,6 +51,9 @@ class Document:
     def text(self) -> str:
         """The JSON text, made once, since the same document may go into several rows."""
         return to_json(self.value).decode()
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"text": self.text}
 
 
 class Connection(Protocol):

@@ -130,7 +130,7 @@ async def migrate(
     driver: Driver, folder: Path, now: datetime, *, only_new: bool = False
 ) -> list[str]:
     """Bring the database up to date. Return the names of the migrations that were applied.
-    `only_new`: migrate only an empty database.
+    `only_new`: migrate only an empty database. An empty one is migrated whole or not at all.
 
     Any number of replicas may call this at once. Raises `SchemaTooNew` if a newer release has left
     tables that this one cannot read, `SchemaOutdated` if `only_new` forbids to migrate, and
@@ -139,6 +139,11 @@ async def migrate(
     wanted = read(folder, driver.engine)
     async with driver.migration() as connection:
         done = await _applied(connection, driver.engine, wanted)
+        if not done:
+            # A new database is whole or empty: one that is half made looks like an older release's.
+            for migration in wanted:
+                await _apply(connection, migration, now)
+            return [_named(one) for one in wanted]
     missing = [one for one in wanted if one.version not in done]
     if only_new and done and missing:
         raise SchemaOutdated(max(done), len(wanted))

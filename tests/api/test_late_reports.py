@@ -1,10 +1,15 @@
 """Statements about one attribute may arrive in any order."""
 
+from collections.abc import Sequence
+from datetime import timedelta
 from itertools import permutations
+from random import Random
 from typing import Any
 
 import httpx2
+import pytest
 
+from tests.support.runtime import Clock
 from tests.support.server import Running
 
 Json = dict[str, Any]
@@ -17,9 +22,12 @@ PLACES = (
 )
 ORDERS = list(permutations(PLACES))
 
+# No memory is made of it, so a search shows the whole message too.
+RAIN = " It rained all day and the bus was late again."
 
-async def say(http: httpx2.AsyncClient, place: str, day: str) -> None:
-    given = {"text": f"Ana: I live in {place} now.", "occurred_at": day}
+
+async def say(http: httpx2.AsyncClient, place: str, day: str, more: str = "") -> None:
+    given = {"text": f"Ana: I live in {place} now.{more}", "occurred_at": day}
     answer = await http.post("/v1/memories", json=given)
     assert answer.status_code == 202, answer.text
 
@@ -73,3 +81,127 @@ async def test_a_late_report_between_two_others_is_undone_exactly(running: Runni
     memories = [one["text"] for one in hits if one["type"] != "episode"]
     assert ["Ghent" in one for one in memories] == [True]
     assert after == before
+
+
+RETURNS = (
+    ("Porto", "Lisbon", "Porto"),
+    ("Porto", "Porto", "Lisbon", "Porto"),
+    ("Porto", "Lisbon", "Porto", "Ghent"),
+    ("Porto", "Lisbon", "Lisbon", "Porto"),
+)
+
+
+def dated(places: Sequence[str]) -> list[tuple[str, str]]:
+    """Say one place a month."""
+    return [(place, f"2025-{month:02}-01") for month, place in enumerate(places, 1)]
+
+
+def chain(said: Sequence[tuple[str, str]]) -> list[tuple[str, str, str | None]]:
+    """Return the intervals that statements in the order of time make."""
+    changes = [one for place, one in enumerate(said) if not place or said[place - 1][0] != one[0]]
+    ends = [*(day for _, day in changes[1:]), None]
+    return [(value, day, end) for (value, day), end in zip(changes, ends, strict=True)]
+
+
+async def check(running: Running, name: str, said: Sequence[tuple[str, str]]) -> None:
+    async with running.http(await running.token(name)) as http:
+        for place, day in said:
+            await say(http, place, day)
+            await running.extract()
+        found = await timeline(http)
+        asked = {"query": "Where does Ana live?", "limit": 5}
+        hits = (await http.post("/v1/search", json=asked)).json()["results"]
+
+    wanted = chain(sorted(said, key=lambda one: one[1]))
+    assert intervals(found) == wanted, said
+    assert (found["overlaps"], found["gaps"]) == ([], []), said
+    memories = [one for one in hits if one["type"] != "episode"]
+    now = [one["text"] for one in memories if "superseded_by" not in one]
+    assert [wanted[-1][0] in one for one in (memories[0]["text"], *now)] == [True, True], (
+        said,
+        now,
+    )
+
+
+@pytest.mark.parametrize("places", RETURNS, ids="-".join)
+async def test_a_value_that_returns_makes_the_same_timeline_in_any_order(
+    running: Running, places: tuple[str, ...]
+) -> None:
+    for number, order in enumerate(permutations(dated(places))):
+        await check(running, f"back{number}", order)
+
+
+async def test_any_chain_of_values_makes_the_same_timeline_in_any_order(running: Running) -> None:
+    for seed in range(12):
+        chosen = Random(seed)
+        said = dated(chosen.choices(("Porto", "Lisbon", "Ghent"), k=chosen.randint(4, 7)))
+        chosen.shuffle(said)
+        await check(running, f"any{seed}", said)
+
+
+async def test_a_claim_that_was_repeated_goes_on_after_a_late_report_and_its_undo(
+    running: Running, clock: Clock
+) -> None:
+    """Porto in January and in March, then the report that it was Lisbon in February."""
+    async with running.http(await running.token()) as http:
+        for day in ("2025-01-01", "2025-03-01"):
+            await say(http, "Porto", day, RAIN)
+            await running.extract()
+        before = await timeline(http)
+        known_at = clock.time.isoformat()
+        clock.pass_(timedelta(hours=1))
+        await say(http, "Lisbon", "2025-02-01", RAIN)
+        await running.extract()
+        split = await timeline(http)
+        known_then = await timeline(http, known_at=known_at)
+        asked = {"query": "It rained and the bus was late", "limit": 9}
+        hits = (await http.post("/v1/search", json=asked)).json()["results"]
+        change = (await http.get("/v1/changes")).json()["changes"][0]["id"]
+        undone = await http.post(f"/v1/changes/{change}/undo", json={})
+        after = await timeline(http)
+        redone = await http.post(f"/v1/changes/{undone.json()['change_id']}/undo", json={})
+        again = await timeline(http)
+
+    assert [one[0] for one in intervals(split)] == ["Porto", "Lisbon", "Porto"]
+    assert intervals(known_then) == intervals(before)
+    assert after == before
+    assert redone.status_code == 200, redone.text
+    assert again == split
+    ended = {(one["type"], one["valid_from"][:10]): "superseded_by" in one for one in hits}
+    assert ended["episode", "2025-03-01"] is False
+
+
+async def test_a_late_report_that_was_forgotten_returns_to_its_place(running: Running) -> None:
+    async with running.http(await running.token()) as http:
+        for place, day in (("Porto", "2025-01-01"), ("Porto", "2025-03-01")):
+            await say(http, place, day)
+            await running.extract()
+        await say(http, "Lisbon", "2025-02-01")
+        await running.extract()
+        before = await timeline(http)
+        lisbon = next(one["id"] for one in before["values"] if one["value"] == "Lisbon")
+        gone = await http.delete(f"/v1/memories/{lisbon}")
+        without = await timeline(http)
+        back = await http.post(f"/v1/memories/{lisbon}/restore")
+        after = await timeline(http)
+
+    assert (gone.status_code, back.status_code) == (200, 200), (gone.text, back.text)
+    assert [one[0] for one in intervals(without)] == ["Porto", "Porto"]
+    assert intervals(after) == intervals(before)
+
+
+async def test_one_text_that_tells_a_past_in_order_is_put_before_what_holds(
+    running: Running,
+) -> None:
+    """The turns of one text are planned together, before any of them is stored."""
+    told = dated(("Porto", "Lisbon", "Ghent", "Bern"))
+    text = "\n".join(f"[{day}] Ana: I live in {place} now." for place, day in told)
+    async with running.http(await running.token()) as http:
+        await say(http, "Oslo", "2025-06-01")
+        await running.extract()
+        answer = await http.post("/v1/memories", json={"text": text})
+        assert answer.status_code == 202, answer.text
+        await running.extract()
+        found = await timeline(http)
+
+    assert intervals(found) == chain([*told, ("Oslo", "2025-06-01")])

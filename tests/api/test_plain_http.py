@@ -141,6 +141,7 @@ async def test_a_method_that_a_path_does_not_take_is_answered_like_any_error(
     for path, answer in answers.items():
         assert (answer.status_code, answer.json()["code"]) == (405, "METHOD_NOT_ALLOWED"), path
         assert answer.headers["Allow"] in answer.json()["detail"]
+        assert answer.json()["title"] == "This path takes another method."
     assert answers["/v1/tokens"].headers["Allow"] == "GET, HEAD, POST"
 
 

@@ -7,9 +7,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from recall_server.domain.context import Context
 from recall_server.domain.permissions import AccessScope, Rights, Scope
+from recall_server.domain.plan import Policy
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.tasks import recheck
+from tests.support.conversation import ALICE
 from tests.support.server import Running
 
 Json = dict[str, Any]
@@ -150,3 +153,50 @@ async def test_a_limited_token_begins_no_recheck(running: Running) -> None:
         answer = await home.post("/v1/recheck", json={})
 
     assert (answer.status_code, answer.json()["code"]) == (403, "OUT_OF_REACH")
+
+
+BUILDS = (
+    "The nightly build of the harbour office is enabled on the main server.",
+    "The nightly build of the harbour office is disabled on the main server.",
+    "The weekly report of the garden team is due on Friday at noon.",
+    "The weekly report of the whole garden team is due on Friday at noon sharp.",
+)
+
+
+async def merged(running: Running, http: httpx2.AsyncClient, **given: Any) -> Json:
+    asked = {"skill": "consolidate_memories", "input": {"topic": "ci", **given}}
+    answer = await http.post("/a2a", json=asked)
+    assert answer.status_code == 202, answer.text
+    await running.extract()
+    found: Json = (await http.get(f"/v1/consolidations/{answer.json()['id']}")).json()
+    return found
+
+
+@pytest.mark.parametrize("policy", [Policy.ASK, None])
+async def test_a_merge_leaves_a_contradiction_apart_and_asks_about_it_if_the_policy_says_so(
+    running: Running, policy: Policy | None
+) -> None:
+    tasks = running.application.services.tasks
+    async with running.http(await running.token()) as http:
+        for day, text in enumerate(BUILDS, 1):
+            said = f"2025-01-0{day}"
+            await submit(http, text, type="fact", topic="ci", occurred_at=said)
+        other = ("The lift is enabled on Sundays.", "The lift is disabled on Sundays.")
+        for text in other:
+            await submit(http, text, type="fact", topic="house")
+        entry = running.application.services.audit.begin(ALICE, "set_policy", "cli", None)
+        await tasks.set_policy(Context(entry), policy)
+        shown = await merged(running, http, similarity_threshold=0.7, dry_run=True)
+        previewed = await disputes(http)
+        await merged(running, http, similarity_threshold=0.7)
+        opened, after = await disputes(http), await states(http)
+
+    assert len(shown["memories"]) == 1, shown
+    assert previewed == []
+    # The two reports are one now, the two builds are not.
+    kept = "disputed" if policy is Policy.ASK else "active"
+    assert [after[text] for text in BUILDS[:2]] == [kept, kept]
+    assert len(after) == 5
+    # Another topic is left alone.
+    assert {after[text] for text in other} == {"active"}
+    assert len(opened) == (1 if policy is Policy.ASK else 0)

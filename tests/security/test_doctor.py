@@ -26,7 +26,15 @@ from recall_server.storage.sqlite.driver import SqliteDriver
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, enter
 from tests.support.engines import Postgres
-from tests.support.processes import START_S, Process, Server, environment, new_token, until
+from tests.support.processes import (
+    START_S,
+    Process,
+    Server,
+    environment,
+    free_port,
+    new_token,
+    until,
+)
 from tests.support.runtime import NOON, Clock
 
 FAIL, WARN, OK = Level.FAIL, Level.WARN, Level.OK
@@ -339,6 +347,43 @@ async def test_what_warns_is_logged_and_does_not_stop_it(tmp_path: Path) -> None
         log = server.log()
 
     assert '"check": "database_file"' in log
+
+
+def test_models_that_a_server_cannot_load_or_reach_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: the embedder that is installed is well."""
+    file = tmp_path / "data" / "recall.db"
+    file.parent.mkdir(mode=0o700)
+    runner = CliRunner()
+    found = {}
+    nowhere = {"embedder": "http:m", "embedder_url": f"http://127.0.0.1:{free_port()}/v1"}
+    for settings in (
+        {"embedder": "wordllama"},
+        {"embedder": "sentence-transformers:/nowhere"},
+        {"embedder": "none", "reranker": "maxsim:/nowhere"},
+        nowhere,
+    ):
+        with monkeypatch.context() as patch:
+            for name, value in environment(file, settings).items():
+                patch.setenv(name, value)
+            runner.invoke(app, ["create-token", "alice"])
+            said = runner.invoke(app, ["doctor", "--json"])
+        found[settings["embedder"]] = (
+            said.exit_code,
+            {
+                one["check"]: one["level"]
+                for one in json.loads(said.stdout)
+                if one["check"] in {"embedder", "reranker"}
+            },
+        )
+
+    assert found == {
+        "wordllama": (0, {"embedder": "ok"}),
+        "sentence-transformers:/nowhere": (1, {"embedder": "fail"}),
+        "none": (1, {"reranker": "fail"}),
+        "http:m": (0, {"embedder": "warn"}),
+    }
 
 
 def test_the_command_prints_a_line_each_and_fails_where_a_server_would(

@@ -12,7 +12,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.intents import Intent
-from recall_server.domain.permissions import Bearer, Rights, Scope
+from recall_server.domain.permissions import OPERATOR, Bearer, Rights, Scope
 from recall_server.domain.relations import RelationKind
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.memory.ingest import Submission
@@ -45,7 +45,7 @@ async def forgets(built: Application, begin: Begin) -> None:
 async def undoes(built: Application, begin: Begin) -> None:
     page = await built.services.changes.page(context(built), None)
     await built.services.changes.undo(
-        begin(), page.changes[0].id, dry_run=False, with_dependents=True
+        begin(), page.changes[0].id, rights=OPERATOR, dry_run=False, with_dependents=True
     )
 
 

@@ -17,6 +17,7 @@ from recall_server.domain.errors import Invalid, MemoryNotFound, NotRestorable
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.memory import Status
 from recall_server.domain.moments import Past
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Choice
 from recall_server.domain.query import Query
 from recall_server.domain.security.screening import Held
@@ -372,7 +373,7 @@ async def test_a_purge_can_be_undone_and_so_can_its_undo(open_app: Open, clock: 
             clock.pass_(DAY)
             undoing = context(application)
             await application.services.changes.undo(
-                undoing, last, dry_run=False, with_dependents=False
+                undoing, last, rights=OPERATOR, dry_run=False, with_dependents=False
             )
             last = undoing.entry.change
             assert await stands(application) == expected
@@ -426,6 +427,10 @@ async def test_an_erasure_destroys_what_was_purged(open_app: Open, clock: Clock)
         rows = await select(application.store, "SELECT id FROM memories")
         assert moscow.id not in {row["id"] for row in rows}
         await application.services.changes.undo(
-            context(application), purging.entry.change, dry_run=False, with_dependents=False
+            context(application),
+            purging.entry.change,
+            rights=OPERATOR,
+            dry_run=False,
+            with_dependents=False,
         )
         assert not any("Moscow" in text for text in await found(application, "Moscow"))

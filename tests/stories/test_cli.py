@@ -4,17 +4,22 @@ import asyncio
 import json
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from docs import generate
 from recall_server import __version__
 from recall_server.bootstrap import open_application, working
+from recall_server.cli import light
 from recall_server.domain.errors import ModelKeyRejected
 from recall_server.domain.model_key import Role
 from tests.support.application import settings_for
 from tests.support.cli import WITHIN_S, Said, recall, refused, spawned
-from tests.support.processes import Server, calling
+from tests.support.processes import Server, calling, new_token
+from tests.support.processes import recall as run_alone
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -38,8 +43,55 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     assert not list(Path.cwd().iterdir())  # This makes no database.
 
 
+def test_h_is_short_for_help_on_every_command() -> None:
+    for command in ("", *(name.removeprefix("recall ") for name, _ in generate.commands())):
+        short, long = recall(*command.split(), "-h"), recall(*command.split(), "--help")
+
+        assert short == long, command
+        assert short.code == 0
+    for command in light.COMMANDS:
+        assert spawned(command, "-h") == spawned(command, "--help")
+
+
 def test_the_version_is_told() -> None:
     assert recall("--version") == Said(0, f"recall-server {__version__}\n", "")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_token_that_goes_into_a_file_of_others_too_is_told(options: tuple[str, ...]) -> None:
+    recall("create-token", "alice")
+    said = {}
+    for mode in (0o644, 0o640, 0o600):
+        kept = Path("token")
+        kept.touch(mode)
+        kept.chmod(mode)
+        with kept.open("w") as out:
+            command = [sys.executable, "-m", "recall_server", "create-token", "alice", *options]
+            said[mode] = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, text=True, check=True, timeout=WITHIN_S
+            ).stderr
+        assert len(re.findall(TOKEN, kept.read_text())) == 1
+
+    assert ["chmod 600" in words for words in said.values()] == [True, True, False]
+    assert "chmod" not in recall("create-token", "alice", *options).err
+
+
+async def test_a_worker_that_runs_once_makes_memories_of_what_waits(database: Path | str) -> None:
+    token = (await new_token(database, "alice", "--create"))["token"]
+    async with (
+        Server(database, worker_jobs=0) as server,
+        calling(server.address, token) as call,
+    ):
+        await call("store_memory", text="Ana: I live in Porto.")
+        waiting = await call("get_memory_stats")
+        ran = await run_alone(database, "worker", "--once")
+        again = await run_alone(database, "worker", "--once")
+        listed = await call("inspect_memories")
+
+    assert waiting["pending_extractions"] == 1
+    assert re.fullmatch(r"[1-9] jobs? (was|were) run\.\n", ran)
+    assert again == "0 jobs were run.\n"
+    assert [one["text"] for one in listed["memories"]] == ["Ana lives in Porto."]
 
 
 def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:

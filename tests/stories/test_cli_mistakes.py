@@ -172,6 +172,14 @@ def test_checkpoints_that_vouch_for_nothing_are_not_taken_for_some(
     assert "checkpoints confirm those up to " in recall(*verify, str(some)).out
 
 
+def test_a_namespace_in_the_place_of_an_export_is_told(url: str) -> None:
+    recall("create-token", "alice", "--db", url)
+
+    for command in (("audit", "verify", "alice"), ("audit", "verify", "alice", "--db", url)):
+        refused(recall(*command), "INVALID_ARGUMENT", "no export alice", "--namespace alice")
+    assert recall("audit", "verify", "--namespace", "alice", "--db", url).code == 0
+
+
 def test_a_setting_is_named_as_it_was_given(tmp_path: Path) -> None:
     by_flag = recall("serve", "--port", "99999")
     by_variable = recall("status", recall_port="99999")

@@ -7,10 +7,11 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ import pytest
 
 from docs import generate
 from recall_server.api import operations
+from recall_server.bootstrap import open_application
+from recall_server.lifecycle import checked_and_loaded
 from recall_server.local import folders
 from recall_server.local.starting import Local
+from tests.support.application import settings_for
 from tests.support.cli import Said, clean_environment, recall, refused
 from tests.support.isolation import ORDER
 from tests.support.processes import Server, free_port, new_token
@@ -427,6 +431,50 @@ def test_what_is_shown_fits_the_terminal() -> None:
     wide = on_terminal(["audit", "tail"], 240)
 
     assert wide[0].split()[0] == "at", "a line for each, below its headings"
+
+
+async def test_a_server_tells_a_person_at_a_terminal_in_words_what_it_does(tmp_path: Path) -> None:
+    """The control: without a terminal each is a line of the log."""
+    settings = settings_for(tmp_path / "recall.db")
+
+    def starting_and_stopping() -> None:
+        async def act() -> None:
+            async with open_application(settings) as built, checked_and_loaded(built, redactor_s=0):
+                pass
+
+        asyncio.run(act())
+
+    words = ""
+    for command in (["serve", "--port", "0"], ["worker"]):
+        words += await asyncio.to_thread(stopped_on_terminal, command)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        await asyncio.to_thread(starting_and_stopping)
+        words += os.read(ours, 65_536).decode()
+    os.close(ours)
+
+    assert "serves http://127.0.0.1:" in words
+    assert "recall is stopping" in words
+    assert "runs jobs" in words
+    assert "recall is loading the rules for secrets" in words
+    assert "{" not in words
+
+
+def stopped_on_terminal(command: list[str]) -> str:
+    """Return what a process that runs until it is stopped says on a terminal."""
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen([sys.executable, "-m", "recall_server", *command], stderr=theirs)
+    os.close(theirs)
+    said = b""
+    with suppress(OSError):  # The terminal is closed once the process has ended.
+        while piece := os.read(ours, 65_536):
+            said += piece
+            if b"Ctrl-C" in piece:
+                running.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert running.wait(30) == 0, said
+    return said.decode()
 
 
 def on_terminal(command: list[str], columns: int, *, errors: bool = False) -> list[str]:

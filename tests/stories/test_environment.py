@@ -83,6 +83,19 @@ def test_the_command_line_reads_the_file_of_its_folder() -> None:
     refused(recall("status"), "INVALID_ARGUMENT", ".env")
 
 
+def test_a_person_is_told_which_settings_a_file_of_the_folder_has() -> None:
+    Path(".env").write_text("RECALL_DB_PATH=theirs.db\nANTHROPIC_API_KEY=none\nDEBUG=1\n", "utf-8")
+    recall("create-token", "alice", "--create")
+
+    listed = recall("list", "alice", "--json")
+
+    assert "RECALL_DB_PATH" in listed.err
+    assert ".env" in listed.err
+    assert "RECALL_DB_PATH" not in listed.out
+    Path(".env").unlink()
+    assert ".env" not in recall("list", "alice", "--db", "theirs.db").err
+
+
 @pytest.mark.parametrize(("variable", "setting"), SECRETS.items())
 def test_every_secret_may_stand_in_a_file(
     monkeypatch: pytest.MonkeyPatch, variable: str, setting: str

@@ -6,6 +6,7 @@ from typing import Any
 
 from recall_server.application import Application
 from recall_server.domain.errors import RecallError
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory import indexing
 from tests.support.conversation import ALICE, context, drained, memories, remember
@@ -151,7 +152,11 @@ class Walk:
         if found:
             chosen = self.chance.choice(found[:5]).id
             await changes.undo(
-                context(self.application), chosen, dry_run=False, with_dependents=True
+                context(self.application),
+                chosen,
+                rights=OPERATOR,
+                dry_run=False,
+                with_dependents=True,
             )
         return bool(found)
 

@@ -99,10 +99,13 @@ class Known(NamedTuple):
     cosines: Mapping[str, float]
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
+    values: frozenset[str] = frozenset()
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
-    times = {term: np.zeros(len(keys), np.int64) for term in [*known.idf, *known.named]}
+    times = {
+        term: np.zeros(len(keys), np.int64) for term in [*known.idf, *known.named, *known.values]
+    }
     lengths = np.zeros(len(keys), np.int64)
     for one in known.occurrences:
         if one.item_id in keys and one.term in times:
@@ -148,6 +151,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
             np.array([known.cosines.get(key, np.nan) for key in keys]),
             known.named,
             known.periods,
+            known.values,
         )
     )
     best = fused.order.tolist()
@@ -168,10 +172,12 @@ def evidence(
     cosines: Mapping[str, float] | None = None,
     named: Sequence[str] = (),
     periods: tuple[Period, ...] = (),
+    values: Sequence[str] = (),
 ) -> Known:
     """Make evidence from words of equal rarity, in a namespace of texts of ten words."""
-    idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] != "@"}), 2.0)
-    return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods)
+    idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] not in "@="}), 2.0)
+    known = (cosines or {}, frozenset(named), periods, frozenset(values))
+    return Known(occurrences, idf, 10.0, *known)
 
 
 def only(*parts: str, mode: SearchMode = SearchMode.HYBRID) -> Query:
@@ -386,8 +392,10 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     known = evidence(
         occurrence("a", "x"),
         occurrence("b", "@ben"),
+        occurrence("b", "=money"),
         cosines={"a": 0.1, "b": 0.7},
         named=["@ben"],
+        values=["=money"],
         periods=(MAY_2023,),
     )
 
@@ -395,7 +403,7 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
 
     total = sum(WEIGHTS.values())
     score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * 30 / 31
-    score_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * 30 / 32
+    score_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.15 + 0.25 + 0.1 * 0.5 * 30 / 32
     assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(score_b / total, abs=1e-9)
     of_a, of_b = a.scores.signals, b.scores.signals
@@ -409,6 +417,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
         "keyword": "words",
         "cosine": "vectors",
         "speaker": "speaker",
+        "value": "value",
         "session": "session",
         "time": "time",
         "recency": "recency",
@@ -423,7 +432,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
     (hit,) = fuse([item("a")], evidence(occurrence("a", "x")), Query("q", recency_weight=1), NOW)
 
-    silent = ("speaker", "time", "cosine", "cosine_rank", "rrf", "importance", "strength")
+    silent = ("speaker", "value", "time", "cosine", "cosine_rank", "rrf", "importance", "strength")
     assert [hit.scores.signals[name] for name in silent] == [None] * len(silent)
     # It has the full share of words, session and recency.
     assert hit.scores.final == pytest.approx(1.0)
@@ -437,6 +446,7 @@ def test_without_a_part_its_effect_is_gone(part: str) -> None:
         "keyword": words,
         "cosine": evidence(cosines={"a": 0.1, "b": 0.9}),
         "speaker": evidence(occurrence("b", "@ben"), named=["@ben"]),
+        "value": evidence(occurrence("b", "=money"), values=["=money"]),
         "session": words,
         "time": evidence(periods=(Period(NOW, None, "", DAY),)),
         "recency": evidence(),

@@ -42,14 +42,43 @@ def test_headings_go_with_what_stands_below_them_until_the_next_of_their_level()
     )
 
     assert cut(text) == [
-        ((), "# Manual"),
-        (("# Manual",), "## Heat\nTurn the red knob."),
+        ((), "# Manual\n\n## Heat\nTurn the red knob."),
         (("# Manual", "## Heat"), "It is old."),
-        (("# Manual",), "## Phones"),
-        (("# Manual", "## Phones"), "Vet: 0171 22"),
+        (("# Manual",), "## Phones\n\nVet: 0171 22"),
         (("# Manual", "## Phones"), "Tom: on the fridge"),
-        ((), "# Other"),
-        (("# Other",), "Nothing."),
+        ((), "# Other\n\nNothing."),
+    ]
+
+
+def test_a_row_of_a_table_stands_below_the_names_of_its_columns() -> None:
+    head = "| What | Owner |\n|---|---|"
+    text = f"# Actions\n\n{head}\n| Move the logs | Ana |\n| Ask Ben | Ida |\n\nDone in May."
+
+    assert cut(text) == [
+        ((), f"# Actions\n\n{head}\n| Move the logs | Ana |"),
+        (("# Actions", head), "| Ask Ben | Ida |"),
+        (("# Actions",), "Done in May."),
+    ]
+
+
+def test_lines_of_a_log_are_passages_of_their_own() -> None:
+    text = (
+        "2026-09-03 | Acme | Ana takes 300 cups. She pays in May.\n2026-09-04 | Bex | Ida is ill.\n"
+        "14:06 First alert.\n14:15 Ben restarts it."
+    )
+
+    assert [words for _, words in cut(text)] == text.split("\n")
+
+
+def test_the_head_and_the_greeting_of_a_mail_go_with_its_first_words() -> None:
+    head = "From: Ana Roe <ana@x.example>\nTo: Ben\nDate: Tue, 10 Nov 2026 16:42\nSubject: Desk"
+    quoted = "> Which wood?"
+    text = f"{head}\n\nHi Ben,\n\nash, please.\n\nIt is 3 m long.\n\nBest\nAna\n\n{quoted}"
+
+    assert cut(text) == [
+        ((), f"{head}\n\nHi Ben,\n\nash, please."),
+        ((), "It is 3 m long.\n\nBest\nAna"),
+        ((), quoted),
     ]
 
 

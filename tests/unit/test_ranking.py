@@ -28,6 +28,7 @@ from recall_server.domain.search.ranking import (
     diversify,
     fit_budget,
     likeness,
+    quoted,
     ranks,
     reciprocal_ranks,
     repetition,
@@ -440,6 +441,21 @@ def test_being_read_more_often_does_not_push_the_best_match_off_the_first_ten() 
 
 
 # --- diversity ---
+
+
+def test_a_memory_is_a_repetition_of_a_hit_that_quotes_the_words_it_cites() -> None:
+    # Slots: a memory with its passage of words 0 to 90; another memory of these words; one of
+    # another passage; one of another message.
+    columns = {
+        "episode": np.array([1, 1, 1, 1, 2]),
+        "position": np.array([0, 0, 0, 0, 0]),
+        "span_start": np.array([0, 0, 40, 95, 40]),
+        "span_end": np.array([30, 90, 90, 120, 90]),
+        "memory": np.array([True, False, True, True, True]),
+    }
+    hits = [Candidate(0, 0.9, others=(1,)), *(Candidate(slot, 0.8) for slot in (2, 3, 4))]
+
+    assert quoted(hits, columns).tolist() == [[0, 1, 0, 0], *[[0, 0, 0, 0]] * 3]
 
 
 def scored(*finals: float) -> list[Candidate]:

@@ -34,6 +34,8 @@ def only(text: str) -> Turn:
         ("Alice (2023-05-08 13:56): I moved.", "Alice", "I moved."),
         ("[8 May 2023, 13:56] Alice: I moved.", "Alice", "I moved."),
         ("[13:56] Alice: I moved.", "Alice", "I moved."),
+        ("[08.05.23, 13:56:01] Alice: I moved.", "Alice", "I moved."),
+        ("08.05.23, 13:56 - Alice: I moved.", "Alice", "I moved."),
         ("Jean-Luc O'Neill: I moved to Rome.", "Jean-Luc O'Neill", "I moved to Rome."),
         ("Ludwig van Beethoven: I moved to Rome.", "Ludwig van Beethoven", "I moved to Rome."),
         ("Zoë: I moved to Rome.", "Zoë", "I moved to Rome."),
@@ -201,3 +203,30 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
     parse_turns(text, NOW)
 
     assert time.thread_time() - began < 4
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("[02.10.26, 18:03:11] Ana: hi there", datetime(2026, 10, 2, 18, 3, 11, tzinfo=UTC)),
+        ("02.10.26, 18:03 - Ana: hi there", datetime(2026, 10, 2, 18, 3, tzinfo=UTC)),
+        ("2. März 2026\nWir ziehen um.", datetime(2026, 3, 2, tzinfo=UTC)),
+        ("Montag, 5. Oktober 2026\nWir ziehen um.", datetime(2026, 10, 5, tzinfo=UTC)),
+        ("3 de enero de 2026\nNos mudamos.", datetime(2026, 1, 3, tzinfo=UTC)),
+        ("1er août 2026\nOn a déménagé.", datetime(2026, 8, 1, tzinfo=UTC)),
+        ("2026年3月2日\n引っ越しました。", datetime(2026, 3, 2, tzinfo=UTC)),
+    ],
+)
+def test_a_day_is_read_as_chats_and_diaries_of_several_languages_write_it(
+    text: str, day: datetime
+) -> None:
+    assert only(text).said_at == day
+
+
+def test_a_heading_with_a_day_that_names_a_version_is_content() -> None:
+    text = "### 1.2.0 (2 October 2026)\n- The port is 8480.\n"
+
+    turn = only(text)
+
+    assert turn.said_at == datetime(2026, 10, 2, tzinfo=UTC)
+    assert text[turn.span.start : turn.span.end] == text.strip()

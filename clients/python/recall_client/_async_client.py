@@ -249,11 +249,13 @@ class AsyncRecallClient:
         reinforce: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
+        include_expired: bool | None = None,
     ) -> SearchResult:
         """Find what is remembered about a question, best first."""
         given = {
             "as_of": as_of,
             "known_at": known_at,
+            "include_expired": include_expired,
             "query": query,
             "limit": limit,
             "container": container,
@@ -307,12 +309,14 @@ class AsyncRecallClient:
         layer: str | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
+        include_expired: bool | None = None,
         status: str | None = None,
     ) -> MemoryPage:
         """Return one page of the active memories, newest first."""
         given = {
             "as_of": as_of,
             "known_at": known_at,
+            "include_expired": include_expired,
             "status": status,
             "limit": limit,
             "offset": offset,

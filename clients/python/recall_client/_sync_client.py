@@ -248,11 +248,13 @@ class RecallClient:
         reinforce: bool | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
+        include_expired: bool | None = None,
     ) -> SearchResult:
         """Find what is remembered about a question, best first."""
         given = {
             "as_of": as_of,
             "known_at": known_at,
+            "include_expired": include_expired,
             "query": query,
             "limit": limit,
             "container": container,
@@ -306,12 +308,14 @@ class RecallClient:
         layer: str | None = None,
         as_of: Moment | None = None,
         known_at: Moment | None = None,
+        include_expired: bool | None = None,
         status: str | None = None,
     ) -> MemoryPage:
         """Return one page of the active memories, newest first."""
         given = {
             "as_of": as_of,
             "known_at": known_at,
+            "include_expired": include_expired,
             "status": status,
             "limit": limit,
             "offset": offset,

@@ -100,6 +100,7 @@ class List(Filters):
     type: ClassVar[str] = ""
     topic: ClassVar[str] = ""
     status: ClassVar[None] = None
+    include_expired: ClassVar[bool] = False
 
 
 class Search(Filters):

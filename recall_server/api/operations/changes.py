@@ -29,9 +29,9 @@ async def undo(call: Call, given: UndoChange) -> Undone:
     return await call.services.changes.undo(
         call.context,
         given.change_id,
+        rights=call.caller.rights,
         dry_run=given.dry_run,
         with_dependents=given.with_dependents,
-        rights=call.caller.rights,
     )
 
 

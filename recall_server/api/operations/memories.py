@@ -95,12 +95,16 @@ class Selection(Arguments):
 
 
 UNLISTED_TIMES = frozenset({*AFTER, *BEFORE} - {"said_after", "said_before"})
-UNLISTED = frozenset({"metadata", "layer", "app", "group_id", "as_of", "known_at"})
+UNLISTED = frozenset(
+    {"metadata", "layer", "app", "group_id", "as_of", "known_at", "include_expired"}
+)
 """The filters that a model is spared in the list of tools; it may send them all the same."""
 
 
 class Filtered(Selection, InTime):
     """The same filters, with a moment of now or of the past."""
+
+    include_expired: bool = Field(default=False, description="add what has expired, at the end")
 
 
 class ListMemories(Filtered):
@@ -174,6 +178,7 @@ async def list_page(call: Call, given: ListMemories) -> Page:
         topic=given.topic,
         status=given.status.status if given.status else None,
         unreconciled=given.status is Listed.UNRECONCILED,
+        include_expired=given.include_expired,
         past=given.past(call),
     )
 

@@ -50,6 +50,7 @@ class SearchMemories(Filtered):
             max_tokens=self.max_tokens or None,
             past=past,
             reinforce=self.reinforce,
+            include_expired=self.include_expired,
         )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from recall_server.domain.text.function_words import asked_terms
 from recall_server.domain.text.terms import SPEAKER, speaker_terms, written
+from recall_server.domain.text.values import asked_values
 
 TERMS_MAX = 64
 NAMES_MAX = 32
@@ -24,11 +25,14 @@ _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Question:
-    """A question: `asked` are its terms, `names` the terms of speakers that it may name."""
+    """A question: `asked` are its terms, `names` the terms of speakers that it may name, `values`
+    those of the kinds of value that it asks for.
+    """
 
     text: str
     asked: tuple[str, ...]
     names: tuple[str, ...]
+    values: frozenset[str] = frozenset()
 
     @staticmethod
     def parse(text: str) -> Question:
@@ -38,7 +42,7 @@ class Question:
             names |= dict.fromkeys(name.terms)
             if len(names) >= NAMES_MAX:
                 break
-        return Question(text, asked, tuple(names)[:NAMES_MAX])
+        return Question(text, asked, tuple(names)[:NAMES_MAX], asked_values(text))
 
     def in_first_person(self, speakers: Collection[str]) -> str:
         """Return the question as one of these speakers would ask it about themselves: "What did

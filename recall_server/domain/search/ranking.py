@@ -206,6 +206,29 @@ def repetition(alike: Matrix) -> Matrix:
     return np.clip((alike - REPETITION) / (1.0 - REPETITION), 0.0, 1.0)
 
 
+def quoted(best: Sequence[Candidate], columns: Mapping[str, NDArray[Any]]) -> Matrix:
+    """Return, by the place of a hit and of another one, 1 if the first one's passages, which it
+    quotes, contain the words that the other cites, else 0. `columns` are those of the slots of all
+    hits, each hit with its others, in this order.
+    """
+    names = ("episode", "position", "span_start", "span_end", "memory")
+    rows = iter(zip(*(columns[name].tolist() for name in names), strict=True))
+    of_hits = [[next(rows) for _ in (one.slot, *one.others)] for one in best]
+    matrix = np.zeros((len(best), len(best)))
+    of_message: dict[Hashable, list[int]] = {}
+    for place, ((episode, position, *_), *_) in enumerate(of_hits):
+        if episode >= 0:
+            of_message.setdefault((episode, position), []).append(place)
+    for places in of_message.values():
+        for one in places:
+            spans = [(start, end) for _, _, start, end, memory in of_hits[one] if not memory]
+            for other in places:
+                _, _, start, end, memory = of_hits[other][0]
+                inside = any(first <= start and end <= last for first, last in spans)
+                matrix[one, other] = float(one != other and memory and inside)
+    return matrix
+
+
 def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> list[int]:
     """Return the places of the hits by maximal marginal relevance (Carbonell & Goldstein 1998).
 

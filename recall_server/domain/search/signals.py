@@ -61,6 +61,7 @@ class Evidence(NamedTuple):
     `cosines`: NaN if an item has no vector.
     `named`: the terms of the speakers that the question names.
     `periods`: the times that the question names.
+    `values`: the terms of the kinds of value that the question asks for.
     """
 
     query: Query
@@ -72,6 +73,7 @@ class Evidence(NamedTuple):
     cosines: Values
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
+    values: frozenset[str] = frozenset()
 
 
 class Weight(NamedTuple):
@@ -178,6 +180,15 @@ def _speaker(evidence: Evidence) -> Values | None:
     return spoken
 
 
+def _value(evidence: Evidence) -> Values | None:
+    """Return 1 for items with a value of a kind that the question asks for."""
+    if not evidence.values:
+        return None
+    having = [evidence.words.times[kind] > 0 for kind in sorted(evidence.values)]
+    values: Values = np.any(having, axis=0).astype(np.float64)
+    return values
+
+
 def _session(evidence: Evidence) -> Values:
     """Return how well the session of an item matches as a whole, within the pool: by the words
     asked for, weighted by how few sessions of the pool have them. The best session has 1.
@@ -260,6 +271,7 @@ SIGNALS: tuple[Signal, ...] = (
         ranked=True,
     ),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
+    Signal("value", {HYBRID: Weight(0.15), KEYWORD: Weight(0.15)}, _value),
     Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session),
     Signal("time", {HYBRID: Weight(0.4), KEYWORD: Weight(0.4)}, _time, (VALID_FROM,)),
     # The four-part score of the mode `recall`: its weights always add up to 1.

@@ -6,10 +6,11 @@ the same author, or in the same source, is no further evidence.
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple
 
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Citation, Span
 from recall_server.domain.memory import Memory
 
 _FETCHERS = frozenset(
@@ -68,6 +69,14 @@ class Witness(NamedTuple):
     def source(self) -> str:
         """The session, or the episode if there is none."""
         return self.session_id or self.episode_id
+
+
+class Repetition(NamedTuple):
+    """Words that state a memory again."""
+
+    citation: Citation
+    said_at: datetime
+    witness: Witness
 
 
 def witness(memory: Memory) -> Witness:

@@ -20,9 +20,9 @@ _FUNCTION_WORDS = {
         einer eines er es für gibt haben habe hat hatte hier ich ihm ihn ihr ihre im in ist ja
         jetzt kann kein keine keinen könnte mein meine meinem meinen meiner mich mir mit muss
         nach nicht noch nun nur ob oder seit sein seine sich sie sind so soll sollte über um und
-        uns unser unsere unserem unseren unserer unter vom von vor wann war waren warum was
-        welche welchem welchen welcher welches wem wen wenn wer werden wessen wie wieder wieviel
-        wir wird wo wofür woher wohin womit worden wurde zu zum zur
+        uns unser unsere unserem unseren unserer unter viel viele vom von vor wann war waren
+        warum was welche welchem welchen welcher welches wem wen wenn wer werden wessen wie
+        wieder wieviel wir wird wo wofür woher wohin womit worden wurde zu zum zur
     """,
     "es": """
         a al algo ante como con cual cuales cuando cuanta cuantas cuanto cuantos de del desde

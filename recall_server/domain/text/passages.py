@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from recall_server.domain.episode import Episode, Span, Turn, passage_id
 from recall_server.domain.erasure import BLOCK
+from recall_server.domain.text.transcript import LEAD
 
 # Sentences of a paragraph are joined up to this many characters; a shorter turn stays whole. With
 # 280, 0.6 points less of the evidence of LoCoMo are found (R@10).
@@ -21,6 +22,11 @@ _WRAPPED_CHARS_MIN = 60
 _COLON_CHARS_MAX = 80
 # The level of a line that ends with a colon, below those of Markdown.
 _COLON_LEVEL = 7
+# The level of the first row of a table, which names its columns; above the rows only.
+_TABLE_LEVEL = 8
+# The level of lines that are part of the next passage, and not above the ones after it: a ruled
+# line, the head of a mail, "Dear Ana,".
+_LEAD_LEVEL = 9
 
 _FENCE = re.compile(r"[ \t]{0,3}(?:```|~~~)")
 _HEADING = re.compile(r"[ \t]{0,3}(#{1,6})[ \t]+\S")
@@ -28,6 +34,12 @@ _BOLD = re.compile(r"[ \t]{0,3}(?:\*\*|__)[^*_]{1,80}(?:\*\*|__):?[ \t]*$")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•·–]|\d{1,3}[.)]|\(?[a-z]\))[ \t]+\S")
 _KEY = re.compile(r"[ \t]*(?:\*\*)?[^\W_][^:\n.!?。！？]{0,40}(?:\*\*)?:(?:\*\*)?[ \t]+\S")
 _ROW = re.compile(r"[ \t]*\|.*\|[ \t]*$")
+_ROW_RULE = re.compile(r"[ \t]*\|[ \t:|-]*-[ \t:|-]*\|[ \t]*$")
+# A line of a log or of an export: it begins with a day, a time, or short cells.
+_ENTRY = re.compile(
+    r"[ \t]*[\[(]?(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d)[^\w-]*[^\W\d_]"
+    r"|[ \t]*[^|\n]{1,60} \| [^|\n]{1,60} \| "
+)
 _SENTENCE = re.compile(r"[.!?…]['\"”’)\]*_]*\s+(?=[^\s.,;:])|[。！？]['\"”’）」』]*(?=\S)")
 _ENDED = re.compile(r"[.!?…:;。！？]['\"”’)\]*_]*\s*$")
 # A full stop after one of these ends no sentence.
@@ -82,21 +94,21 @@ def _with_headings(
     the passage that follows it, and is above the next ones. Updates `headings` to those at the end
     of the turn.
     """
-    start, above = -1, tuple[Span, ...]()
+    start, end, above = -1, -1, tuple[Span, ...]()
     for block in _joined(text, list(_blocks(text, turn))):
-        if block.level:
-            while headings and headings[-1][0] >= block.level:
-                headings.pop()
-            if start < 0:
-                start, above = block.start, tuple(span for _, span in headings)
-            headings.append((block.level, Span(block.start, block.end)))
-            continue
+        least = block.level or (_LEAD_LEVEL if _ROW.match(text[block.start : block.end]) else 0)
+        while headings and headings[-1][0] >= (least or _TABLE_LEVEL):
+            headings.pop()
         if start < 0:
-            above = tuple(span for _, span in headings)
-        yield Span(start if start >= 0 else block.start, block.end), above
-        start = -1
+            start, above = block.start, tuple(span for _, span in headings)
+        end = block.end
+        if not block.level:
+            yield Span(start, end), above
+            start = -1
+        elif block.level < _LEAD_LEVEL:
+            headings.append((block.level, Span(block.start, block.end)))
     if start >= 0:
-        yield Span(start, headings[-1][1].end), above
+        yield Span(start, end), above
 
 
 def _blocks(text: str, turn: Span) -> Iterator[_Block]:
@@ -115,11 +127,17 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
                 at = closing + 1
                 yield _Block(start, lines[closing][1], whole=True)
                 continue
-        if level := _level(line):
+        if _ROW.match(line) and at < len(lines) and _ROW_RULE.match(text[slice(*lines[at])]):
+            yield _Block(start, lines[at][1], level=_TABLE_LEVEL)
+            at += 1
+            continue
+        if level := _level(line, alone=len(lines) == 1):
             yield _Block(start, end, level=level)
             continue
         item = bool(_ITEM.match(line))
-        whole = item or bool(_KEY.match(line) and len(lines) > 1) or bool(_ROW.match(line))
+        whole = item or bool(_ROW.match(line))
+        if len(lines) > 1:
+            whole = whole or bool(_KEY.match(line) or _ENTRY.match(line))
         while at < len(lines) and _goes_on(text, (start, end), lines[at], item=item):
             end = lines[at][1]
             at += 1
@@ -137,10 +155,14 @@ def _lines(text: str, turn: Span) -> Iterator[tuple[int, int]]:
         start = end + 1
 
 
-def _level(line: str) -> int:
-    """Return the level of a heading, from 1; 0 if the line is none."""
+def _level(line: str, *, alone: bool) -> int:
+    """Return the level of a heading, from 1; 0 if the line is none. `alone`: its turn has no
+    other.
+    """
     if marked := _HEADING.match(line):
         return len(marked[1])
+    if LEAD.fullmatch(line) and not alone:
+        return _LEAD_LEVEL
     if _BOLD.match(line) or (line.endswith(":") and len(line) <= _COLON_CHARS_MAX):
         return _COLON_LEVEL
     return 0
@@ -149,7 +171,9 @@ def _level(line: str) -> int:
 def _goes_on(text: str, block: tuple[int, int], line: tuple[int, int], *, item: bool) -> bool:
     """True if a line continues the block above it: it is wrapped, or indented below an item."""
     next_ = text[slice(*line)]
-    if _FENCE.match(next_) or _ITEM.match(next_) or _level(next_) or _ROW.match(next_):
+    if _FENCE.match(next_) or _ITEM.match(next_) or _level(next_, alone=False):
+        return False
+    if _ROW.match(next_) or _ENTRY.match(next_):
         return False
     if item and next_[:1].isspace():
         return True
@@ -218,7 +242,7 @@ def visible_passages(episode: Episode) -> dict[str, VisiblePassage]:
             visible(episode.text[span.start : span.end], span.start, episode.forgotten)
             for span in (one.span, *one.headings)
         )
-        if words:
+        if any(map(str.isalnum, words)):
             item_id = passage_id(episode.id, one.turn.index, one.number)
             found[item_id] = VisiblePassage(one, words, " ".join(headings))
     return found

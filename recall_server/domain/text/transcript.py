@@ -28,18 +28,27 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# How the months begin in English, German, Spanish and French, without what several share.
+_MONTHS = (
+    ("jan", "jän", "ene"), ("feb", "fév", "fev"), ("mar", "mär", "mrz"), ("apr", "avr", "abr"),
+    ("may", "mai"), ("jun", "juin"), ("jul", "juil"), ("aug", "ago", "aoû"), ("sep",),
+    ("oct", "okt"), ("nov",), ("dec", "dez", "dic", "déc"),
+)  # fmt: skip
 _MONTH = (
-    r"(?P<{0}>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
-    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+    r"(?P<{0}>jan(?:uary|uar|vier)?|jän(?:ner)?|ene(?:ro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:rier)?"
+    r"|mar(?:ch|s|zo)?|märz|mrz|apr(?:il)?|avr(?:il)?|abr(?:il)?|may|mayo|mai|june?|juni|junio|juin"
+    r"|july?|juli|julio|juil(?:let)?|aug(?:ust)?|ago(?:sto)?|ao[ûu]t|sept?(?:ember|iembre|embre)?"
+    r"|o[ck]t(?:ober|ubre|obre)?|nov(?:ember|iembre|embre)?|de[cz](?:ember)?|dic(?:iembre)?"
+    r"|d[ée]c(?:embre)?)\b\.?"
 )
 _DATE = re.compile(
-    r"(?<!\d)(?:(?P<iso_year>\d{4})[-/.](?P<iso_month>\d\d?)[-/.](?P<iso_day>\d\d?)(?!\d)"
-    rf"|(?P<day>\d\d?)(?:st|nd|rd"
-    rf"|th)?\ (?:of\ )?{_MONTH.format('month')},?\ (?P<year>\d{{4}})(?!\d)"
+    r"(?<!\d)(?:(?P<iso_year>\d{4})(?:[-/.]|年)(?P<iso_month>\d\d?)(?:[-/.]|月)(?P<iso_day>\d\d?)(?!\d)"
+    rf"|(?P<day>\d\d?)(?:st|nd|rd|th|er"
+    rf"|\.)?\ (?:(?:of|de)\ )?{_MONTH.format('month')},?\ (?:de\ )?(?P<year>\d{{4}})(?!\d)"
     rf"|\b{_MONTH.format('us_month')}\ (?P<us_day>\d\d?)(?:st|nd|rd"
     rf"|th)?,?\ (?P<us_year>\d{{4}})(?!\d)"
-    r"|(?P<a>\d\d?)[/.](?P<b>\d\d?)[/.](?P<ab_year>\d{4})(?!\d))",
+    r"|(?P<a>\d\d?)(?P<ab_by>[/.])(?P<b>\d\d?)(?P=ab_by)"
+    r"(?P<ab_year>\d{4}|\d\d(?=,?\ \d\d?:))(?!\d))",
     re.IGNORECASE,
 )
 _TIME = re.compile(
@@ -50,7 +59,9 @@ _TIME = re.compile(
 _LEFTOVER = re.compile(r"[^\W_][^\s|]*")
 _FILLER = _words(
     "on at the of date t mon tue wed thu fri sat sun gmt utc monday tuesday wednesday thursday"
-    " friday saturday sunday"
+    " friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend sonntag"
+    " lunes martes miércoles jueves viernes sábado domingo lundi mardi mercredi jeudi vendredi"
+    " samedi dimanche den el le de 日"
 )
 _OCCASIONS = _words(
     "session conversation chat day log transcript meeting standup call notes diary journal entry"
@@ -58,7 +69,7 @@ _OCCASIONS = _words(
 )
 _HEADING = re.compile(
     r"\s*(?:[-=*_~]{2,}|#{1,6}\s|date\s*:|session\b|(?:mon|tues|wednes|thurs|fri|satur"
-    r"|sun)day,? |\[?\(?\d|[A-Z][a-z]{2,8} \d)",
+    r"|sun)day,? |[^\W\d_]{4,10},? (?:(?:den|el|le) )?\d|\[?\(?\d|[A-Z][a-z]{2,8} \d)",
     re.IGNORECASE,
 )
 _SESSION = re.compile(
@@ -68,7 +79,9 @@ _SESSION = re.compile(
 _WORD = r"[\w][\w.'’-]{0,30}"
 _LABEL = re.compile(
     r"\s{0,8}(?:[-*>]\s{1,3})?"
-    r"(?:\[(?P<before>[^\[\]\n]{3,40})\]\s{0,3})?"
+    r"(?:\[(?P<before>[^\[\]\n]{3,40})\]\s{0,3}"
+    # As a messenger exports a chat: "02.10.26, 18:03 - Ana: hi".
+    r"|(?P<since>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)\ [-–]\ )?"
     r"(?P<stars>\*{2}|__)?"
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
@@ -91,6 +104,23 @@ _NOT_SPEAKERS = _words(
     " diet timezone budget database stack tools framework process procedure workflow"
     " error info debug warn fatal trace critical"
 )
+# The lines of the head of a mail; a ruled line; the greeting that opens a letter.
+_MAIL = (
+    r"(?:from|to|cc|bcc|date|sent|subject|reply-to|von|an|gesendet|datum|betreff|de|à|para|envoyé"
+    r"|objet|asunto|fecha|enviado|发件人|收件人|主题|差出人|宛先|件名|日時)[ ]?[:：][ \t]*\S[^\n]*+"
+)
+_OPENING = r"[^\W\d_][^.!?:,;\n]{1,40},"
+LEAD = re.compile(rf"[ \t]*+(?:{_MAIL}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+", re.IGNORECASE)
+_TITLES = re.compile(
+    rf"(?:[ \t]*+(?:#{{1,6}}[ \t][^\n]*+|{_MAIL}|[-*_=~]{{3,}}+|{_OPENING})[ \t]*+(?:\n\s*+|\Z))+",
+    re.IGNORECASE,
+)
+# What follows the name at the end of a letter: another mail, a ruled line, or a quoted one.
+_ENDS_LETTER = re.compile(rf"{LEAD.pattern}|>", re.IGNORECASE)
+_DATE_LINE = re.compile(
+    r"\s*(?:date|sent|datum|gesendet|fecha|envoyé|日時)[ ]?[:：][^\n]*+\s*", re.IGNORECASE
+)
+_FAREWELL = re.compile(r"(?:[^\W\d_][\w'’ -]{0,24},?\s*\n){0,2}[^\W\d_][\w'’. -]{0,24}")
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
 
@@ -138,7 +168,7 @@ def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
     # No turns yet: there may be very many paragraphs.
     said = [
         _Utterance(first, last, *one[2:])
-        for one in _utterances(lines, text, occurred_at)
+        for one in _with_titles(list(_utterances(lines, text, occurred_at)), text)
         for first, last in _pieces(text, one.start, one.end)
     ]
     if len(said) > TURNS_MIN + len(text) // CHARS_OF_A_TURN:
@@ -219,15 +249,19 @@ def _day_of(date: re.Match[str]) -> datetime | None:
         year, month, day = part["us_year"], _month(part["us_month"]), part["us_day"]
     else:
         first, second, year = int(part["a"]), int(part["b"]), part["ab_year"]
-        if first <= 12 and second <= 12 and first != second:
+        year = year if len(year) == 4 else f"20{year}"
+        dotted = part["ab_by"] == "."
+        if first <= 12 and second <= 12 and first != second and not dotted:
             # 03/04/2023 is March to some and April to others: no date is better than a wrong one.
             return None
-        month, day = (second, str(first)) if first > 12 or first == second else (first, str(second))
+        day_first = dotted or first > 12 or first == second
+        month, day = (second, str(first)) if day_first else (first, str(second))
     return datetime(int(year), month, int(day), tzinfo=UTC)
 
 
 def _month(name: str) -> int:
-    return _MONTHS.index(name[:3].lower()) + 1
+    name = name.lower()
+    return next(n for n, begins in enumerate(_MONTHS, 1) if name.startswith(begins))
 
 
 def _with_clock(at: datetime, clock: re.Match[str]) -> datetime:
@@ -268,10 +302,11 @@ def _classify(text: str, start: int, end: int) -> _Line:
         return _Line(start, end, end, heading=True)
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
-    timed = label is not None and _is_moment(label["before"] or "")
+    before = label and (label["before"] or label["since"])
+    timed = bool(before) and _is_moment(before or "")
     if label and (label["handle"] or _may_speak(label["name"], small=timed)):
-        stamp = label["before"] or label["after"]
-        if label["before"] and not timed:
+        stamp = before or label["after"]
+        if before and not timed:
             return _Line(start, start, end)
         name = re.sub(r"\s+", " ", label["name"].removeprefix("@"))
         return _Line(start, start + label.end(), end, name=name, stamp=stamp)
@@ -290,6 +325,13 @@ def _is_heading(line: str) -> bool:
     # A heading names what follows; "# Moved to Porto, 8 May 2023" is content and is kept.
     named = any(word.lower().rstrip("_0123456789") in _OCCASIONS for word in words)
     return len(words) <= (_HEADING_WORDS_MAX if named else 1)
+
+
+def _is_title(heading: str) -> bool:
+    """Return whether a date heading also names what follows, such as "## 1.2.0 (2 May 2026)"."""
+    words = (_session_of(heading) or "").lower().split()
+    names = [word for word in words if word not in _OCCASIONS and not word.strip("()#").isdigit()]
+    return heading.lstrip().startswith("#") and bool(names) and not _OCCASIONS & {*words}
 
 
 def _is_moment(stamp: str) -> bool:
@@ -344,6 +386,8 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
             day = read_moment(heading, day or occurred_at) if _DATE.search(heading) else day
             session = _session_of(heading) or session
             speaker, said_at = None, day
+            if _is_title(heading):
+                start, end = line.start, line.end
         elif line.name:
             speaker = line.name
             stamped = read_moment(line.stamp, day or occurred_at) if line.stamp else None
@@ -353,6 +397,31 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
             start, end = (line.start if start < 0 else start), line.end
     if start >= 0:
         yield _Utterance(start, end, speaker, session, said_at)
+
+
+def _with_titles(said: Sequence[_Utterance], text: str) -> Iterator[_Utterance]:
+    """Join a paragraph that only names, addresses or greets to the next one, and the name at the
+    end of a letter to the one before: alone, they answer no question.
+    """
+    firsts = (text[one.start : one.end].split("\n", maxsplit=1)[0] for one in said)
+    letter = any(map(LEAD.fullmatch, firsts))
+    kept: _Utterance | None = None
+    for place, one in enumerate(said):
+        words = text[one.start : one.end]
+        follows = said[place + 1] if place + 1 < len(said) else None
+        if kept and kept.speaker is None and one.speaker is None:
+            between = text[kept.end : one.start]
+            opens = _TITLES.fullmatch(text[kept.start : kept.end])
+            joins = opens and (not between.strip() or _DATE_LINE.fullmatch(between))
+            last = follows is None or _ENDS_LETTER.match(text, follows.start, follows.end)
+            if joins or (letter and last and not between.strip() and _FAREWELL.fullmatch(words)):
+                kept = one._replace(start=kept.start)
+                continue
+        if kept:
+            yield kept
+        kept = one
+    if kept:
+        yield kept
 
 
 def _session_of(heading: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 
 from recall_server.domain.attributes import (
@@ -12,9 +13,15 @@ from recall_server.domain.attributes import (
 )
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, Memory, Status
-from recall_server.domain.plan import Change, Reinforce
+from recall_server.domain.plan import Reinforce
 from recall_server.domain.search.ranking import bm25_weights
-from recall_server.domain.security.trust import Trust, Witness, corroborates, trust
+from recall_server.domain.security.trust import (
+    Repetition,
+    Trust,
+    Witness,
+    corroborates,
+    trust,
+)
 from recall_server.domain.similarity import Verdict, compare, same_statement
 from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
@@ -59,6 +66,8 @@ class Beliefs:
     _dropped: set[str] = field(default_factory=set)
     _witnesses: dict[str, list[Witness]] = field(default_factory=dict)
     _read: dict[FactKey, list[Memory]] = field(default_factory=dict)
+    # What the plan so far adds as superseded or supersedes, by entity and attribute.
+    _ended: dict[FactKey, dict[str, Memory]] = field(default_factory=dict)
 
     def add(self, memory: Memory) -> None:
         self._added[memory.id] = memory
@@ -70,9 +79,17 @@ class Beliefs:
         self._dropped.add(memory_id)
         self._added.pop(memory_id, None)
 
+    def end(self, memory: Memory) -> None:
+        """Note a memory as the plan leaves it superseded."""
+        for key in fact_keys(memory.fact)[:1]:
+            self._ended.setdefault(key, {})[memory.id] = memory
+
     def add_witness(self, memory: Memory, witness: Witness) -> None:
         """Set the witness of a proposed memory."""
         self._witnesses[memory.id] = [witness]
+
+    def set_witnesses(self, memory: Memory, witnesses: Sequence[Witness]) -> None:
+        self._witnesses[memory.id] = list(witnesses)
 
     def inherit_witnesses(self, memory: Memory, on: Sequence[Memory]) -> None:
         """Give a planned memory all witnesses of the memories `on`."""
@@ -87,7 +104,7 @@ class Beliefs:
     def trust(self, memory: Memory) -> Trust:
         return trust(self._witnesses[memory.id])
 
-    def reinforce(self, other: Memory, said: Memory) -> list[Change]:
+    def reinforce(self, other: Memory, said: Memory) -> list[Reinforce]:
         """Return the change if `other` was `said` again; none if it already cites these words. It
         gets no further citations once it has `CITED_MAX`.
         """
@@ -127,19 +144,35 @@ class Beliefs:
         return [one for one in (*before, *planned.values()) if one.id not in self._dropped]
 
     async def superseded(self, memory: Memory) -> list[Memory]:
-        """Return the stored memories that contradict a memory and have been superseded, of the
-        newest `RELATED_MAX` about the attribute of its fact.
+        """Return the superseded memories that say the same as a memory or contradict it, of the
+        newest `RELATED_MAX` about the attribute of its fact, and those that the plan ends.
         """
         fact = memory.fact
         if fact is None:
             return []
         candidate = Candidate(memory.text, memory.type, memory.citation.span, fact)
-        found, _ = await self.tx.memories.of_fact(fact.entity, fact.attribute, RELATED_MAX)
+        stored, _ = await self.tx.memories.of_fact(fact.entity, fact.attribute, RELATED_MAX)
+        planned = self._ended.get(fact_keys(fact)[0], {})
+        found = {one.id: one for one in stored if one.status is Status.SUPERSEDED} | planned
         return [
             one
-            for one in found
-            if one.status is Status.SUPERSEDED and compare(candidate, one) is Verdict.CLASHES
+            for one in found.values()
+            if one.id != memory.id
+            and one.valid_until != one.valid_from
+            and compare(candidate, one) is not Verdict.COMPATIBLE
         ]
+
+    async def repetitions(
+        self, memories: Sequence[Memory], after: datetime
+    ) -> dict[str, list[Repetition]]:
+        """Return where these memories were stated again after a moment, in the order of time."""
+        several = [one.id for one in memories if len(self._witnesses[one.id]) > 1]
+        cited = await self.tx.memories.repetitions(several) if several else []
+        found: dict[str, list[Repetition]] = {}
+        for memory_id, one in cited:
+            if one.said_at > after:
+                found.setdefault(memory_id, []).append(one)
+        return found
 
     async def _stored(self, entity: str, attribute: str, value: str) -> list[Memory]:
         """Return the stored memories of an entity with this attribute, or else this value. Each

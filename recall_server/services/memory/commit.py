@@ -59,8 +59,8 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
         case Add():
             await _add(tx, change)
             done = True
-        case Reinforce(memory_id, citation, counts, until):
-            done = await tx.memories.reinforce(memory_id, citation, now, counts=counts, until=until)
+        case Reinforce():
+            done = await _reinforce(tx, change, now)
         case Supersede() | EndEarlier():
             done = await _supersede(tx, change, now)
         case Forget(memory_id):
@@ -84,6 +84,17 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             done = True
     if not done:
         raise Stale
+
+
+async def _reinforce(tx: Transaction, change: Reinforce, now: datetime) -> bool:
+    return await tx.memories.reinforce(
+        change.memory_id,
+        change.citation,
+        now,
+        counts=change.counts,
+        until=change.until,
+        superseded=change.superseded,
+    )
 
 
 async def _supersede(tx: Transaction, change: Supersede | EndEarlier, now: datetime) -> bool:

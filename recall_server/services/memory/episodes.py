@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Runtime
+from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.episode import Episode, Source, Turn, Utterance, turn_id
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests
 from recall_server.domain.errors import ErasedContent, Invalid, TextTooLong
@@ -18,7 +18,7 @@ from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.task import Message
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations.redaction import Redactor
-from recall_server.services.memory.indexing import INLINE_MAX
+from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
 from recall_server.services.memory.passages import with_turns
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
@@ -189,10 +189,17 @@ def last_said_at(said: Iterable[Utterance]) -> datetime | None:
     return max((one.said_at for one in said if one.said_at), default=None)
 
 
-def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
+async def prepared(episode: Episode, compute: Compute) -> tuple[Episode, Postings]:
     """Return the episode with its turns, and the postings of the passages that are not hidden."""
-    prepared = with_turns(episode)
-    return prepared, postings(findable_passages(prepared))
+    if len(episode.text) > INLINE_CHARS_MAX:
+        return await compute(prepare, episode)
+    return prepare(episode)
+
+
+def prepare(episode: Episode) -> tuple[Episode, Postings]:
+    """Do the work of `prepared`: about 4 µs a character."""
+    with_its_turns = with_turns(episode)
+    return with_its_turns, postings(findable_passages(with_its_turns)).written()
 
 
 def refuse_fragments(words: Postings, passages_max: int) -> None:

@@ -1,6 +1,5 @@
 """Stores submitted texts immediately, and extracts memories from them in the background."""
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
-from recall_server.integrations.extraction.extractor import Extractor
+from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
@@ -45,7 +44,7 @@ from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
     last_said_at,
-    prepare_episode,
+    prepared,
     promise_expiry,
     refuse_fragments,
     store_episode,
@@ -208,10 +207,7 @@ class Ingest:
         context.entry.details |= text_details(
             submission.topic, submission.container, submission.source
         )
-        if submission.chars > INLINE_CHARS_MAX:
-            episode, words = await asyncio.to_thread(self._prepared, submission)
-        else:
-            episode, words = self._prepared(submission)
+        episode, words = await prepared(self._episode(submission), self.runtime.compute)
         refuse_fragments(words, self.text_passages_max)
         return submission, episode, words
 
@@ -270,10 +266,6 @@ class Ingest:
             return key
         return self.digests.exact(context.namespace, context.scope.canonical(), key)
 
-    def _prepared(self, submission: Submission) -> tuple[Episode, Postings]:
-        episode, words = prepare_episode(self._episode(submission))
-        return episode, words.written()
-
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
         text, turns = submission.text, tuple[Turn, ...]()
@@ -322,34 +314,50 @@ class Ingest:
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
-        try:
-            fault = await self._extract(job, episode, entry)
-        except Exception:
-            if job.attempt == 1:
-                await self._embed_meanwhile(job)
-            raise
-        await self._finish(job, episode, fault)
+        left = self._left(job, episode) if episode else []
+        if episode is None or not left:
+            async with self.store.transaction(job.namespace) as tx:
+                await tx.lock()
+                await tx.jobs.finish(job, self.runtime.now(), job.payload.get("fault"))
+                if episode is not None:
+                    await self._finished(tx, job)
+        else:
+            try:
+                await self._extract(job, episode, left, entry)
+            except Exception:
+                if job.attempt == 1:
+                    await self._embed_meanwhile(job)
+                raise
+        self.runtime.wake()
+
+    def _left(self, job: Job, episode: Episode) -> list[tuple[int, Passage]]:
+        """Return the passages that are left to do, with their numbers."""
+        if self._says_nothing(episode):
+            return []
+        chars = len(episode.text) if _verbatim(episode) else self.extractor.passage_chars
+        numbered = passages(episode, chars, only=job.payload.get("turn"))
+        done = job.payload.get("next", 0)
+        return [(number, one) for number, one in numbered if one is not None and number > done]
 
     async def _extract(
-        self, job: Job, episode: Episode | None, entry: Callable[[str], AuditEntry]
-    ) -> str | None:
-        """Extract what is left to do. Return the fault, if the job did not go as it should."""
-        fault: str | None = job.payload.get("fault")
-        if episode is not None and not self._says_nothing(episode):
-            only, type_ = job.payload.get("turn"), episode.kept_as and MemoryType(episode.kept_as)
-            chars = len(episode.text) if type_ else self.extractor.passage_chars
-            for number, passage in passages(episode, chars, only=only):
-                if passage is None or number <= job.payload.get("next", 0):
-                    continue
-                if type_:
-                    said = verbatim(passage, type_)
-                else:
-                    said = await self.budget.extract(job.namespace, self.extractor, passage)
-                found = validate_candidates(said, passage)
-                fault = found.fault or fault
-                progress = {"next": number, **({"fault": fault} if fault else {})}
-                await self._store_memories(job, episode, found, progress, entry(EXTRACT))
-        return fault
+        self,
+        job: Job,
+        episode: Episode,
+        left: Sequence[tuple[int, Passage]],
+        entry: Callable[[str], AuditEntry],
+    ) -> None:
+        """Extract the passages. The job is done with the last one."""
+        payload, type_ = job.payload, _verbatim(episode)
+        for number, passage in left:
+            if type_:
+                said = verbatim(passage, type_)
+            else:
+                said = await self.budget.extract(job.namespace, self.extractor, passage)
+            found = validate_candidates(said, passage)
+            fault = {"fault": found.fault} if found.fault else {}
+            payload = {**payload, "next": number, **fault}
+            last = number == left[-1][0]
+            await self._store_memories(job, episode, found, payload, entry(EXTRACT), last=last)
 
     def _says_nothing(self, episode: Episode) -> bool:
         """True if no memories are made from it: it is kept as text only, or has expired."""
@@ -380,8 +388,10 @@ class Ingest:
         job: Job,
         episode: Episode,
         found: Extraction,
-        progress: Mapping[str, Any],
+        payload: Mapping[str, Any],
         entry: AuditEntry,
+        *,
+        last: bool,
     ) -> None:
         entry.usage = found.usage
         # The text can change only what its caller may access, in its container.
@@ -394,7 +404,10 @@ class Ingest:
             await tx.lock()
             now = self.runtime.now()
             # This comes first: the episode may have been erased meanwhile.
-            await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
+            if last:
+                await tx.jobs.finish(job, now, payload.get("fault"))
+            else:
+                await tx.jobs.advance(job, payload, now + self.runtime.lease)
             candidates = await without_forgotten(tx, episode, found.candidates)
             settling = await reconcile.settling(tx)
             waiting = _to_accept(candidates, found.extractor, settling)
@@ -413,6 +426,8 @@ class Ingest:
             entry.ids += [job.id, episode.id, *plan.ids()]
             rejected = found.rejected + len(found.candidates) - len(candidates)
             entry.counts |= plan.counts() | {"rejected": rejected}
+            if last:
+                await self._finished(tx, job)
 
     async def _proposed(
         self,
@@ -439,15 +454,10 @@ class Ingest:
         ]
         return replace(plan, changes=(*plan.changes, *proposals))
 
-    async def _finish(self, job: Job, episode: Episode | None, fault: str | None) -> None:
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
-            now = self.runtime.now()
-            await tx.jobs.finish(job, now, fault)
-            if episode is not None:
-                tx.webhooks.tell(WebhookKind.EXTRACTION_COMPLETED, job.id, now)
-                await self._embed(tx, job)
-        self.runtime.wake()
+    async def _finished(self, tx: Transaction, job: Job) -> None:
+        """Tell that a text was read, and have its vectors made."""
+        tx.webhooks.tell(WebhookKind.EXTRACTION_COMPLETED, job.id, self.runtime.now())
+        await self._embed(tx, job)
 
     async def _embed_meanwhile(self, job: Job) -> None:
         """Give the text its vectors before it has memories: the model may be away for long."""
@@ -461,6 +471,11 @@ class Ingest:
         """Add the job that makes the vectors of the text of this job."""
         if self.embeds:
             await promise_vectors(tx, self.runtime, [job.payload["episode_id"]])
+
+
+def _verbatim(episode: Episode) -> MemoryType | None:
+    """Return the type of the memory that keeps the text itself; None if memories are extracted."""
+    return MemoryType(episode.kept_as) if episode.kept_as else None
 
 
 def _to_accept(

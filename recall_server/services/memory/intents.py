@@ -416,10 +416,9 @@ class Intents:
             await commit.apply(tx, plan, now)
             await self.ingest.judgements.promise(tx, plan, context.entry.began_by)
             context.entry.ids += [from_id, to_id]
-            context.entry.counts["related"] = 1
+            context.entry.counts |= plan.counts() | {"related": len(plan.relations)}
             if dispute:
                 context.entry.ids.append(dispute.question_id)
-                context.entry.counts["disputed"] = 1
         if dispute:
             self.ingest.runtime.wake()
         return Related(standing[0] if standing else made, dispute.question_id if dispute else None)

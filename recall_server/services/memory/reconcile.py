@@ -24,7 +24,6 @@ from recall_server.domain.plan import (
     Choice,
     Decision,
     Dispute,
-    EndEarlier,
     Plan,
     Policy,
     Question,
@@ -118,7 +117,7 @@ async def restored(
     as if it were stated only now. It replaces `corrected`, if that is given.
     """
     memory = replace(forgotten, status=Status.ACTIVE, retired_at=None, superseded_by=None)
-    draft = _Draft(Beliefs(tx), settling or Settling(), now)
+    draft = _Draft(Beliefs(tx), settling or Settling(), now, stored=True)
     candidate = _stated(memory)
     same = await _said_before(candidate, memory, draft.beliefs)
     if same and corrected is None:
@@ -126,7 +125,8 @@ async def restored(
     await draft.beliefs.load_witnesses([memory])
     by_hand = Corrected(corrected, by_hand=True) if corrected else None
     changes = await _settle(candidate, memory, draft, by_hand)
-    added = [one.memory for one in changes if isinstance(one, Add)]
+    made = [one for one in changes if not _adds(one, memory)]
+    added = [one.memory for one in changes if isinstance(one, Add) and one not in made]
     if not added:
         # A known memory says the same already and supersedes the restored one.
         by = {one.by for one in changes if isinstance(one, Supersede)}
@@ -134,7 +134,7 @@ async def restored(
     again = added[0]
     if again.status is not Status.ACTIVE:
         again = replace(again, retired_at=now)
-    return draft.plan([Restore(again), *(one for one in changes if not isinstance(one, Add))])
+    return draft.plan([Restore(again), *made])
 
 
 async def arrived(
@@ -147,7 +147,7 @@ async def arrived(
     """Return the changes that settle an imported memory, stored as active, with what was known here
     before: with all memories except `beside`, those of the same import.
     """
-    draft = _Draft(Beliefs(tx), settling or Settling(), now)
+    draft = _Draft(Beliefs(tx), settling or Settling(), now, stored=True)
     for one in (memory.id, *beside):
         draft.beliefs.drop(one)
     candidate = _stated(memory)
@@ -156,12 +156,16 @@ async def arrived(
         return Plan()
     await draft.beliefs.load_witnesses([memory])
     changes = await _settle(candidate, memory, draft)
-    (added,) = [one for one in changes if isinstance(one, Add)]
-    made = [one for one in changes if not isinstance(one, Add)]
+    made = [one for one in changes if not _adds(one, memory)]
+    (added,) = [one for one in changes if isinstance(one, Add) and one not in made]
     if added.memory.superseded_by and added.memory.valid_until:
         by, until = added.memory.superseded_by, added.memory.valid_until
         made.append(Supersede(memory.id, by, until, added.rule))
     return draft.plan(made)
+
+
+def _adds(change: Change, memory: Memory) -> bool:
+    return isinstance(change, Add) and change.memory.id == memory.id
 
 
 def _stated(memory: Memory) -> Candidate:
@@ -262,6 +266,8 @@ class _Draft:
     beliefs: Beliefs
     settling: Settling
     now: datetime
+    # The statement is a memory already.
+    stored: bool = False
     changes: list[Change] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -320,6 +326,12 @@ async def _settle(
     if corrected and (corrected.by_hand or trusted):
         return _correct(memory, same, clashing, draft)
     decide = draft.settling.policy is Policy.DECIDE or (candidate.correction and trusted)
+    if (decide or not clashing) and (
+        placed := await succession.place(memory, same, clashing, beliefs, stored=draft.stored)
+    ):
+        draft.rule(memory, placed.rule, same, [*clashing, *placed.before])
+        draft.relate(memory, RelationKind.DUPLICATES, placed.duplicates)
+        return list(placed.changes)
     for other in same:
         if beliefs.trust(other) >= mine:
             weaker = [one for one in clashing if beliefs.trust(one) < mine] if decide else []
@@ -394,12 +406,9 @@ async def _decide(
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
         # A late report is already history.
-        by, earlier = await succession.neighbours(memory, ending, beliefs)
-        draft.rule(memory, Rule.LATE_REPORT, same, [*clashing, *earlier])
-        return [
-            Add(outdated(memory, by), rule=Rule.LATE_REPORT),
-            *(EndEarlier(one.id, memory.id, end_of(one, memory)) for one in earlier),
-        ]
+        by = min(ending, key=lambda one: (one.said_at, one.id))
+        draft.rule(memory, Rule.LATE_REPORT, same, clashing)
+        return [Add(outdated(memory, by), rule=Rule.LATE_REPORT)]
     superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in superseded]
     if staying:

@@ -20,7 +20,7 @@ from recall_server.domain.memory_event import (
     MemoryState,
     Reversal,
 )
-from recall_server.domain.permissions import OPERATOR, Rights, Scope
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, indexing, reconcile
@@ -172,9 +172,9 @@ class Changes:
         context: Context,
         change_id: str,
         *,
+        rights: Rights,
         dry_run: bool,
         with_dependents: bool,
-        rights: Rights = OPERATOR,
     ) -> Undone:
         """Take back a change, and with `with_dependents` all changes that rest on it; with
         `dry_run` only report what that would do. Raises `ChangeNotFound`; `NotUndoable` if another

@@ -18,12 +18,12 @@ from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
-from recall_server.domain.timeline import Timeline
+from recall_server.domain.timeline import Timeline, without_taken_over
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.judgements import Judgements
-from recall_server.services.search import search
+from recall_server.services.search import expired, search
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
@@ -150,6 +150,8 @@ class Recall:
         answer = await _finalized(tx, found, prepared.query, cite=cite)
         if limited:
             answer = replace(answer, hits=await self._successors_in_scope(context, answer.hits))
+        if query.include_expired:
+            answer = replace(answer, hits=await self._with_expired(context, query, answer.hits))
         if any(hit.item.disputed for hit in answer.hits):
             answer = replace(answer, hits=await self._disputed(context, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
@@ -159,6 +161,19 @@ class Recall:
         context.entry.counts["hits"] = len(answer.hits)
         context.entry.details["mode"] = prepared.query.mode
         return replace(answer, degraded=degraded)
+
+    async def _with_expired(
+        self, context: Context, query: Query, hits: tuple[Hit, ...]
+    ) -> tuple[Hit, ...]:
+        """Return the hits, and below them expired memories as far as limits go."""
+        if query.past != PRESENT or query.score_threshold:
+            return hits
+        async with self.store.view(context) as tx:
+            found = await expired.matching(tx, query)
+        if not context.caller_scope.everything:
+            found = list(await self._successors_in_scope(context, found))
+        all_ = (*hits, *found)[: max(query.limit, len(hits))]
+        return tuple(ranking.fit_budget(all_, query.max_tokens))
 
     async def _disputed(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """Return the hits, each with what contradicts it within the caller's access scope."""
@@ -196,20 +211,22 @@ class Recall:
         topic: str,
         status: Status | None = None,
         unreconciled: bool = False,
+        include_expired: bool = False,
         past: Past = PRESENT,
     ) -> Page:
         """Return one page of the memories with a status, newest first: without a status the active
-        ones, with `unreconciled` only those of them. A `past` moment selects what was known or true
-        then.
+        ones, with `unreconciled` only those of them. With `include_expired` the expired ones follow
+        these. A `past` moment selects what was known or true then.
         """
         storable(topic)
         only: dict[str, Any] = {"type_": type_, "topic": topic}
         async with self.store.view(context, past) as tx:
-            if status is None and past == PRESENT and not unreconciled:
+            if past == PRESENT and not (status or unreconciled or include_expired):
                 memories = await tx.memories.page(limit=limit, offset=offset, **only)
                 total = sum((await tx.memories.counts(**only)).values())
             else:
                 only |= {"status": status, "unreconciled": unreconciled}
+                only |= {"include_expired": include_expired}
                 memories = await tx.memories.page_then(limit=limit, offset=offset, **only)
                 total = sum((await tx.memories.counts_then(**only)).values())
             disputed = await _disputes(tx, _disputed_ids(memories))
@@ -281,7 +298,9 @@ class Recall:
         attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
         async with self.store.view(context, past) as tx:
             found, cut = await tx.memories.of_fact(entity, attribute, TIMELINE_MAX)
-        memories = sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))
+        memories = without_taken_over(
+            sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))
+        )
         if past.as_of:
             memories = [one for one in memories if one.true_at(past.as_of)]
         context.entry.ids += [one.id for one in memories]

@@ -82,6 +82,11 @@ class PreparedQuery:
         """The terms of the speakers of the namespace that the question names."""
         return frozenset(self.question.names).intersection(self.statistics.frequencies)
 
+    @cached_property
+    def values(self) -> frozenset[str]:
+        """The terms of the kinds of value that the question asks for and the namespace has."""
+        return self.question.values.intersection(self.statistics.frequencies)
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -143,7 +148,8 @@ async def prepare(
     If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
     question = Question.parse(query.text)
-    statistics = await tx.words.statistics([*question.asked, *question.names])
+    labels = [*question.names, *sorted(question.values)]
+    statistics = await tx.words.statistics([*question.asked, *labels])
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
     prepared = PreparedQuery(namespace, query, question, statistics, None, None)
@@ -184,7 +190,8 @@ async def retrieve(
         vectors = await tx.vectors.of_search(embedder.model, embedder.dimensions, statistics)
     documents = await tx.words.documents(statistics)
     # Fetch them all now and keep them: a concurrent search may evict them.
-    postings = documents.postings([*prepared.idf, *sorted(prepared.named)])
+    labels = prepared.named | prepared.values
+    postings = documents.postings([*prepared.idf, *sorted(labels)])
     slots = await _pool(tx, vectors, prepared, documents, postings)
     await tx.words.load(documents, slots)
     # Ties are in the order of the ids: the order of slots changes when an index is rebuilt.
@@ -205,6 +212,7 @@ async def retrieve(
         cosines,
         prepared.named,
         periods(query.text, now),
+        prepared.values,
     )
     fused = fuse(evidence)
     count = max(least, DIVERSE_PER_HIT * query.limit)
@@ -389,7 +397,9 @@ def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
     }
     alike = ranking.likeness(best, found.vectors, words)
     if query.mode is not SearchMode.RECALL:
-        alike = ranking.repetition(alike)
+        slots = [slot for one in best for slot in (one.slot, *one.others)]
+        columns = found.documents.columns(np.array(slots, np.int64))
+        alike = np.maximum(ranking.repetition(alike), ranking.quoted(best, columns))
     places = ranking.diversify([one.final for one in best], alike, query.mmr_lambda)
     return [best[at] for at in places]
 

@@ -72,7 +72,7 @@ from recall_server.services.memory.ingest import (
     text_details,
 )
 from recall_server.services.memory.passages import passages, validate_candidates
-from recall_server.services.tasks import merge
+from recall_server.services.tasks import merge, recheck
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     EXPIRE,
@@ -153,7 +153,7 @@ class Consolidate:
             status=Status(TaskState.SUBMITTED, now),
             messages=(await self.redaction.message(said, context.entry),) if said else (),
         )
-        text = await task_text(task)
+        text = await task_text(task, self.runtime.compute)
         if text is not None:
             refuse_fragments(text.words, self.text_passages_max)
         async with self.store.change(context) as tx:
@@ -228,7 +228,7 @@ class Consolidate:
             return
         record.caused_by = task.accessor
         try:
-            text = text or await task_text(task)
+            text = text or await task_text(task, self.runtime.compute)
             task = await self._propose(task, text, job)
             text = text and await self._embed(task, text)
             task = await self._settle(task, text, job, record)
@@ -416,6 +416,10 @@ class Consolidate:
             await promise_expiry(tx, self.runtime, text.episode.id, text.episode.expires_at)
             episodes.add(text.episode.id)
         await commit.apply(tx, plan, now, passages=text.words if text else None)
+        if text is None and await tx.access.policy() is Policy.ASK:
+            # A merge leaves memories that contradict each other apart; somebody is to be asked.
+            scope = task.request.effective_scope.filtered(topic=task.request.topic)
+            await recheck.promise(tx, self.runtime, scope, task.accessor)
         embedder = self.merging.embedder
         if embedder is None:
             return task

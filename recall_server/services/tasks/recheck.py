@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pydantic import TypeAdapter
+
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Memory
+from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Dispute, Plan
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.similarity import near_duplicates, opposed
@@ -24,6 +27,7 @@ from recall_server.storage.store import Store, Transaction
 RECHECK = "recheck"
 # How many memories one job compares: the next page waits its turn among other namespaces.
 PAGE_MEMORIES = 50
+_ACCESS_SCOPE = TypeAdapter(AccessScope)
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,8 @@ class Recheck:
 
     async def begin(self, context: Context) -> str:
         """Queue the first page. Return the id of its job, which is the change id of all pages."""
-        job_id = self.runtime.new_id("job")
         async with self.store.change(context) as tx:
-            await tx.jobs.add(
-                job_id, RECHECK, {"run_id": job_id}, self.runtime.now(), context.entry.began_by
-            )
+            job_id = await promise(tx, self.runtime, AccessScope(), context.entry.began_by)
             context.entry.ids.append(job_id)
             context.entry.counts["queued"] = 1
         self.runtime.wake()
@@ -64,7 +65,8 @@ class Recheck:
         `Stale` if a memory to be disputed has changed meanwhile.
         """
         record, now = entry(RECHECK), self.runtime.now()
-        async with self.store.transaction(job.namespace, write=False) as tx:
+        scope = _ACCESS_SCOPE.validate_python(job.payload.get("reach", {}))
+        async with self.store.transaction(job.namespace, write=False, access_scope=scope) as tx:
             page = await tx.memories.believed(job.payload.get("after", ""), PAGE_MEMORIES)
             plan = await _compared(tx, page, now)
         async with self.store.transaction(job.namespace, entry=record) as tx:
@@ -73,7 +75,7 @@ class Recheck:
             await self.judgements.promise(tx, plan, job.accessor)
             await tx.jobs.finish(job, now)
             if len(page) == PAGE_MEMORIES:
-                payload = {"run_id": job.payload["run_id"], "after": page[-1].id}
+                payload = {**job.payload, "after": page[-1].id}
                 await tx.jobs.add(self.runtime.new_id("job"), RECHECK, payload, now, job.accessor)
             record.ids += plan.ids()
             record.counts |= {
@@ -82,6 +84,16 @@ class Recheck:
                 "duplicates": len(plan.relations),
             }
         self.runtime.wake()
+
+
+async def promise(
+    tx: Transaction, runtime: Runtime, scope: AccessScope, accessor: str | None
+) -> str:
+    """Queue a recheck of the memories in an access scope. Return the id of its first job."""
+    job_id = runtime.new_id("job")
+    payload = {"run_id": job_id, "reach": _ACCESS_SCOPE.dump_python(scope, mode="json")}
+    await tx.jobs.add(job_id, RECHECK, payload, runtime.now(), accessor)
+    return job_id
 
 
 async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> Plan:

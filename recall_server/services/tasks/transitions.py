@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from recall_server.domain.context import Runtime
+from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.errors import LimitReached, TaskNotFound
 from recall_server.domain.namespace import Namespace
@@ -16,8 +16,8 @@ from recall_server.domain.permissions import Bearer
 from recall_server.domain.task import Outcome, Status, Task, TaskState
 from recall_server.domain.webhook import OF_TASK
 from recall_server.services.memory.embedding import Texts
-from recall_server.services.memory.episodes import prepare_episode
-from recall_server.services.memory.ingest import INLINE_CHARS_MAX
+from recall_server.services.memory.episodes import prepared
+from recall_server.services.memory.indexing import INLINE_CHARS_MAX
 from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Transaction
@@ -34,7 +34,7 @@ class Text:
     vectors: Mapping[Texts, Floats] = field(default_factory=dict)
 
 
-async def task_text(task: Task) -> Text | None:
+async def task_text(task: Task, compute: Compute) -> Text | None:
     """Return the prepared text; None if the task has none."""
     request, work = task.request, task.work
     if not request.text:
@@ -52,9 +52,7 @@ async def task_text(task: Task) -> Text | None:
         container=request.container,
         expires_at=request.text_expires_at,
     )
-    if len(request.text) > INLINE_CHARS_MAX:
-        return Text(*await asyncio.to_thread(prepare_episode, episode))
-    return Text(*prepare_episode(episode))
+    return Text(*await prepared(episode, compute))
 
 
 class TaskCache:

@@ -17,6 +17,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts
+from recall_server.domain.text.values import value_terms
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document, Row, moment
 from recall_server.storage.index.documents import Cache, Documents, Slots, numbers_of
@@ -138,7 +139,8 @@ def postings(found: Mapping[str, Findable]) -> Postings:
         counts, length = term_counts(findable.text)
         lengths.append(length)
         rows += [(term, item_id, occurrences, length) for term, occurrences in counts.items()]
-        rows += [(term, item_id, 1, length) for term in speaker_terms(findable.speaker)]
+        labels = [*speaker_terms(findable.speaker), *value_terms(findable.text)]
+        rows += [(term, item_id, 1, length) for term in labels]
     places = tuple(findable.place for findable in found.values())
     return Postings(tuple(found), places, tuple(rows), tuple(lengths))
 

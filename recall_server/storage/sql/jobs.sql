@@ -44,7 +44,13 @@ WHERE namespace = :owner AND id = (
     AND state IN ('queued', 'processing') AND due_at <= :now
   ORDER BY due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 )
-RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor
+RETURNING namespace, id, kind, payload, attempt, failures, created_at, accessor,
+  EXISTS (
+    SELECT 1 FROM operations AS other
+    WHERE CASE other.kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND other.namespace = :owner
+      AND other.state IN ('queued', 'processing') AND other.due_at <= :now
+      AND other.id <> operations.id
+  ) AS more
 
 -- query: lock_queue
 -- across namespaces: of :owner, whose turn it is

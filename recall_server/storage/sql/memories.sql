@@ -111,7 +111,8 @@ VALUES (:namespace, :id, :position, :episode_id, :span_start, :span_end)
 UPDATE memories SET reinforcements = reinforcements + :more,
   expires_at = CASE WHEN :forever THEN NULL WHEN expires_at < :upto THEN :upto
     ELSE expires_at END
-WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
+WHERE namespace = :namespace AND id = :id
+  AND CASE WHEN :superseded THEN status = 'superseded' ELSE retired_at IS NULL END
 RETURNING expires_at
 
 -- query: memories_about
@@ -148,6 +149,18 @@ ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 -- query: citations
 SELECT memory_id, position, episode_id, span_start, span_end FROM citations
 WHERE namespace = :namespace AND memory_id IN (:ids...)
+
+-- query: repetitions
+-- any scope: for memories that were read by their access scope before
+SELECT c.memory_id, c.episode_id, c.span_start, c.span_end, e.session_id, e.agent_id, t.speaker,
+  COALESCE(t.said_at, e.occurred_at) AS said_at,
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
+FROM citations c
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+WHERE c.namespace = :namespace AND c.memory_id IN (:ids...) AND c.position > 0
+ORDER BY said_at, c.memory_id, c.position
 
 -- query: witnesses
 -- any scope: for memories that were read by their access scope before
@@ -252,8 +265,16 @@ WHERE namespace = :namespace AND {{scope:memories}} GROUP BY status
 -- query: page_then
 SELECT m.id
 {{then}}
-ORDER BY m.recorded_at DESC, m.id DESC
+ORDER BY e.status = 'expired', m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
+
+-- query: expired_memories
+-- The memories that have expired, the last recorded first.
+{{quoted}}
+FROM memories m
+{{first_citation}}
+WHERE m.namespace = :namespace AND m.status = 'expired' AND {{scope:m}}
+ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 
 -- query: counts_then
 SELECT m.type, count(*) AS memories

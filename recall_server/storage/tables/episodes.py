@@ -392,11 +392,16 @@ def _turn(row: Row) -> Turn:
 
 
 def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
-    """Return the last of the superseded words that overlap a passage."""
+    """Return the last of the superseded words that overlap a passage. What was said again after the
+    end holds again: another memory cites it.
+    """
+    said_at = moment(row["said_at"] or row["occurred_at"])
     touching = [
         one
         for one in superseded
-        if one["episode_id"] == row["episode_id"] and span(one).overlaps(span(row))
+        if one["episode_id"] == row["episode_id"]
+        and span(one).overlaps(span(row))
+        and said_at <= moment(one["until"])
     ]
     return touching[-1] if touching else None
 

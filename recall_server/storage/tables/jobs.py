@@ -90,11 +90,22 @@ class Jobs(BoundTable):
                     holder=holder,
                     pushes=int(pushes),
                 )
+                if not claimed or not claimed[0]["more"]:
+                    await self._defer(owner, int(pushes))
                 if claimed:
                     return _job(claimed[0])
-                await self._defer(owner, int(pushes))
                 passed.append(owner)
         return None
+
+    async def any_due(
+        self, now: datetime, *, pushes: bool, full: Collection[Namespace] = ()
+    ) -> bool:
+        """Return whether `claim` may find a job. Needs a connection for all namespaces."""
+        return bool(
+            await self._bound.fetch(
+                "due_queues", after="", now=now, pushes=int(pushes), but=list(full), limit=1
+            )
+        )
 
     async def _defer(self, owner: str, pushes: int) -> None:
         """Set a queue without a due job to its next due time, or remove it if it is empty."""

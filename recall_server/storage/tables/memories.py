@@ -25,7 +25,7 @@ from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind
-from recall_server.domain.security.trust import Witness, least_trusted
+from recall_server.domain.security.trust import Repetition, Witness, least_trusted
 from recall_server.domain.text.passages import quote, visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
@@ -82,15 +82,18 @@ class Memories(BoundTable):
         *,
         counts: bool,
         until: datetime | None,
+        superseded: bool = False,
         reason: str = "",
     ) -> bool:
         """Add a citation, if given, and count it as a reinforcement if it `counts`. The memory then
-        lasts at least `until` (None: for ever). Return False if it is no longer active.
+        lasts at least `until` (None: for ever). Return False if it is no longer active, or not
+        `superseded`, if it is to be that.
         """
         rows = await self._bound.fetch(
             "reinforce_memory",
             id=memory_id,
             more=int(counts),
+            superseded=superseded,
             forever=until is None,
             upto=until or LATEST,
         )
@@ -104,6 +107,13 @@ class Memories(BoundTable):
             await self.cite(memory_id, citation)
         self._bound.note(memory_id, EventKind.REINFORCED, now, reason=reason)
         return True
+
+    async def repetitions(self, ids: Sequence[str]) -> list[tuple[str, Repetition]]:
+        """Return the citations of these memories after the first, in the order in which their words
+        were said, each with the id of its memory.
+        """
+        rows = await self._bound.fetch("repetitions", ids=list(ids))
+        return [(row["memory_id"], _repetition(row)) for row in rows]
 
     async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
         """Return the witnesses of each of these memories, in the order of its citations. For words
@@ -364,9 +374,14 @@ class Memories(BoundTable):
         found = await self._as_then(await self.get(ids))
         return [found[one] for one in ids]
 
+    async def expired(self, limit: int) -> list[Memory]:
+        """Return the memories that have expired, newest first."""
+        rows = await self._bound.fetch("expired_memories", limit=limit)
+        return [_memory(row) for row in rows]
+
     async def counts_then(self, **only: Any) -> Mapping[MemoryType, int]:
         """Return the number of memories of each type as of the requested moment, limited by
-        `status`, `type_`, `topic` or `unreconciled`.
+        `status` (with `include_expired` the expired ones too), `type_`, `topic` or `unreconciled`.
         """
         rows = await self._bound.fetch("counts_then", **self._then(**only))
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
@@ -378,13 +393,17 @@ class Memories(BoundTable):
         type_: str = "",
         topic: str = "",
         unreconciled: bool = False,
+        include_expired: bool = False,
     ) -> dict[str, Any]:
         as_of = self._bound.past.as_of
         believed = BELIEVED if as_of is None else FINDABLE
+        statuses = {status} if status else set(believed)
+        if include_expired:
+            statuses.add(Status.EXPIRED)
         return {
             "type": type_,
             "topic": topic,
-            "statuses": sorted([status] if status else believed),
+            "statuses": sorted(statuses),
             "unreconciled": unreconciled,
             "any_truth": as_of is None,
             "true_at": as_of or LATEST,
@@ -520,6 +539,13 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         disputed=row["status"] == Status.DISPUTED,
         unreconciled=bool(row["unreconciled"]),
     )
+
+
+def _repetition(row: Row) -> Repetition:
+    said_at = moment(row["said_at"])
+    cited = Citation(row["episode_id"], span(row), row["quote"], row["speaker"], said_at)
+    source = (row["session_id"], row["agent_id"])
+    return Repetition(cited, said_at, Witness(cited.episode_id, cited.span, cited.speaker, *source))
 
 
 def _memory(row: Row) -> Memory:

@@ -17,6 +17,7 @@ from recall_server.domain.errors import NotFound, NotRestorable, Stale
 from recall_server.domain.intents import LANGUAGES, Intent, intended, statement
 from recall_server.domain.memory import BELIEVED, Status
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Add, Choice, Dispute, Forget, Plan, Policy, Settle, Supersede
 from recall_server.integrations.extraction.rules import language
 from recall_server.services.memory.ingest import Submission
@@ -340,7 +341,11 @@ async def test_what_is_submitted_disputed_and_answered_is_undone_exactly(
         async def undo(change_id: str | None) -> str | None:
             assert change_id is not None
             undone = await services.changes.undo(
-                context(application), change_id, dry_run=False, with_dependents=False
+                context(application),
+                change_id,
+                rights=OPERATOR,
+                dry_run=False,
+                with_dependents=False,
             )
             clock.pass_(timedelta(minutes=1))
             return undone.change_id

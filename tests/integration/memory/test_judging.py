@@ -12,6 +12,7 @@ from recall_server.cli.shared import decided
 from recall_server.domain.errors import NotWaiting
 from recall_server.domain.intents import Intent
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Add, Choice, Policy
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
@@ -62,11 +63,19 @@ async def test_a_sure_judgement_is_a_decision_that_can_be_undone(
         change, *_ = (await application.services.changes.page(context(application), None)).changes
         assert change.operation == "judge"
         undo = application.services.changes.undo
-        done = await undo(context(application), change.id, dry_run=False, with_dependents=False)
+        done = await undo(
+            context(application), change.id, rights=OPERATOR, dry_run=False, with_dependents=False
+        )
         assert await texts(application) == before
         assert [one.id for one in await waiting(application)] == [open_.id]
         assert done.change_id is not None
-        await undo(context(application), done.change_id, dry_run=False, with_dependents=False)
+        await undo(
+            context(application),
+            done.change_id,
+            rights=OPERATOR,
+            dry_run=False,
+            with_dependents=False,
+        )
         assert await present(application) == settled
 
 
@@ -229,7 +238,7 @@ async def test_a_judgement_that_was_undone_makes_room_for_anothers(
         (change, *_) = (await application.services.changes.page(undoing, None)).changes
         clock.pass_(timedelta(minutes=1))
         undo = application.services.changes.undo
-        await undo(undoing, change.id, dry_run=False, with_dependents=False)
+        await undo(undoing, change.id, rights=OPERATOR, dry_run=False, with_dependents=False)
         await drained(application)
         assert await decisions(application) == []
         assert len(judge.asked) == 1

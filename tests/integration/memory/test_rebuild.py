@@ -10,6 +10,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, MemoryType
+from recall_server.domain.permissions import OPERATOR
 from recall_server.services.memory.rebuild import Reextracted
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
@@ -108,7 +109,11 @@ async def test_texts_are_extracted_anew_as_one_change_that_can_be_undone(
         assert (again.added, again.superseded, again.deprecated) == (0, 0, 0)
 
         await application.services.changes.undo(
-            context(application), done.change_id, dry_run=False, with_dependents=False
+            context(application),
+            done.change_id,
+            rights=OPERATOR,
+            dry_run=False,
+            with_dependents=False,
         )
         assert {one.text for one in await memories(application)} == old
 

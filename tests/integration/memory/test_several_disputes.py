@@ -11,6 +11,7 @@ from recall_server.application import Application
 from recall_server.domain.errors import NotUndoable
 from recall_server.domain.intents import Intent
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Choice, Policy
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
@@ -57,7 +58,9 @@ async def answered(application: Application, clock: Clock, dispute: str, choice:
 async def undone(application: Application, clock: Clock, change: str) -> str:
     clock.pass_(SECOND)
     undoing = context(application)
-    await application.services.changes.undo(undoing, change, dry_run=False, with_dependents=False)
+    await application.services.changes.undo(
+        undoing, change, rights=OPERATOR, dry_run=False, with_dependents=False
+    )
     return undoing.entry.change
 
 

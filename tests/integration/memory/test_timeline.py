@@ -12,7 +12,7 @@ from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.moments import PRESENT, Past, past
-from recall_server.domain.permissions import AccessScope
+from recall_server.domain.permissions import OPERATOR, AccessScope
 from recall_server.domain.query import Query
 from recall_server.domain.timeline import OVERLAPS_MAX, Interval, Timeline
 from recall_server.services.memory.ingest import Submission
@@ -213,7 +213,7 @@ async def test_the_readme_shows_what_the_command_draws(open_app: Open, clock: Cl
             asked_for = Query(WHERE_IVO_LIVES, past=past(day, "", clock()), limit=1)
             homes += [hit.text for hit in (await recall.search(whole, asked_for)).hits]
         await application.services.changes.undo(
-            context(application), last.job_id, dry_run=False, with_dependents=False
+            context(application), last.job_id, rights=OPERATOR, dry_run=False, with_dependents=False
         )
         asked_for = Query(WHERE_IVO_LIVES, limit=1)
         again = (await recall.search(whole, asked_for)).hits[0].text

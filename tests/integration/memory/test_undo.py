@@ -10,6 +10,7 @@ from recall_server.domain.errors import ChangeNotFound, NotUndoable
 from recall_server.domain.memory import Memory
 from recall_server.domain.moments import PRESENT as NOW
 from recall_server.domain.moments import Past
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
 from recall_server.domain.relations import RelationKind
 from recall_server.domain.task import Mode, Request
@@ -31,6 +32,7 @@ async def undo(application: Application, change_id: str, **given: bool) -> Undon
     return await application.services.changes.undo(
         context(application),
         change_id,
+        rights=OPERATOR,
         dry_run=given.get("dry_run", False),
         with_dependents=given.get("with_dependents", False),
     )
@@ -177,7 +179,7 @@ async def test_an_import_is_undone(open_app: Open, clock: Clock) -> None:
         assert change.operation == "import_namespace"
 
         done = await application.services.changes.undo(
-            theirs, change.id, dry_run=False, with_dependents=False
+            theirs, change.id, rights=OPERATOR, dry_run=False, with_dependents=False
         )
         assert (len(done.forgotten), len(done.texts)) == (2, 1)
         found = await application.services.recall.search(context(application, BOB), Query("figs"))
@@ -262,7 +264,7 @@ async def test_a_change_of_another_tenant_is_not_known(open_app: Open) -> None:
         for name in (job, "", "rec_none"):
             with pytest.raises(ChangeNotFound):
                 await application.services.changes.undo(
-                    theirs, name, dry_run=False, with_dependents=False
+                    theirs, name, rights=OPERATOR, dry_run=False, with_dependents=False
                 )
         assert (await application.services.changes.page(theirs, None)).changes == ()
         assert len(await memories(application)) == 1
@@ -436,7 +438,11 @@ async def test_an_undo_is_of_any_number_of_changes_up_to_its_limit(
         again = [change.id]
         for _ in range(3):
             done = await application.services.changes.undo(
-                context(application, BOB), again[-1], dry_run=False, with_dependents=False
+                context(application, BOB),
+                again[-1],
+                rights=OPERATOR,
+                dry_run=False,
+                with_dependents=False,
             )
             assert done.change_id is not None
             again.append(done.change_id)
@@ -446,7 +452,7 @@ async def test_an_undo_is_of_any_number_of_changes_up_to_its_limit(
 
         few = replace(application.services.changes, events_max=10)
         with pytest.raises(NotUndoable, match="RECALL_UNDO_EVENTS_MAX"):
-            await few.undo(theirs, again[-1], dry_run=True, with_dependents=False)
+            await few.undo(theirs, again[-1], rights=OPERATOR, dry_run=True, with_dependents=False)
 
 
 async def test_a_relation_that_an_undone_change_stated_is_not_shown(

@@ -11,6 +11,7 @@ from recall_server.domain.episode import Span
 from recall_server.domain.errors import NotUndoable
 from recall_server.domain.intents import Intent
 from recall_server.domain.moments import PRESENT, Past, passed
+from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.query import Query
 from recall_server.services.memory.ingest import Submission
@@ -42,7 +43,7 @@ async def changes(application: Application) -> list[str]:
 async def undo(application: Application, change_id: str) -> str:
     undoing = context(application)
     await application.services.changes.undo(
-        undoing, change_id, dry_run=False, with_dependents=False
+        undoing, change_id, rights=OPERATOR, dry_run=False, with_dependents=False
     )
     return undoing.entry.change
 

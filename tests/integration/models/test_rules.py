@@ -37,6 +37,32 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+# Rows have the names of their columns, and sentences of a log the cells or the time before them.
+To do:\\n\\n| # | What | Owner |\\n|---|---|---|\\n| 1 | Keep ten images | Rahim |\\n| 2 | Test the rollback | |
+  fact | To do: What: Keep ten images, Owner: Rahim.
+  fact | To do: What: Test the rollback.
+Calls\\n\\n2026-09-03 | Acme | spoke with Ida Harms. 14 shops in Kiel.\\n2026-09-08 | Bex Ltd | Needs 300 cups in May.
+  fact | Calls: 2026-09-03 | Acme | spoke with Ida Harms.
+  fact | Calls, 2026-09-03, Acme: 14 shops in Kiel.
+  fact | Calls: 2026-09-08 | Bex Ltd | Needs 300 cups in May.
+Timeline\\n\\n- 14:32 The error rate reaches 38 %. Danika declares SEV-1.\\n- 14:41 SiftLine is ruled out.
+  fact | Timeline: 14:32 The error rate reaches 38 %.
+  fact | Timeline, 14:32 – Danika declares SEV-1.
+  decision | Timeline: 14:41 SiftLine is ruled out.
+# Each document has a deadline of its own, but not each stand-up.
+Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
+  fact | Brochure for Ida Ltd: Ben Roe writes the text.
+  fact | Brochure for Ida Ltd: The deadline is 5 May. | Brochure for Ida Ltd, deadline, 5 May
+# A value is neither a time, nor cut in the middle of a version; a name keeps its small letter.
+Physio moved to Thursdays at 14:00.
+  fact | Physio moved to Thursdays at 14:00. | Physio, schedule, Thursdays at 14:00
+Requirements\\n\\n- Go 1.23 or newer\\n- Postgres 16
+  fact | Requirements: Go 1.23 or newer. | Go, version, 1.23
+  fact | Requirements: Postgres 16. | Postgres, version, 16
+Mock API listens on 7082 now.
+  fact | Mock API listens on 7082 now. | Mock API, port, 7082
+eGFR was 43 in May.
+  fact | eGFR was 43 in May.
 # Headings without a mark: of a list, of a day, of a paragraph; what they are not the heading of.
 Stand-up Tue 3 Nov\\n\\nPriya\\n- yesterday: finished the CSV importer, PR #418 is up\\n- blocked by the missing Stripe test key\\n\\nMarek\\n- out until Thursday (dentist)
   fact | Stand-up Tue 3 Nov, Priya: yesterday: finished the CSV importer, PR #418 is up.

@@ -1,5 +1,5 @@
-"""How a worker finds jobs: a queue never reports a job too late, and a worker that finds nothing
-corrects one that reports too early.
+"""How a worker finds jobs: a queue never reports a job too late, and a worker that takes the last
+job or finds none corrects one that reports too early.
 """
 
 import re
@@ -49,6 +49,11 @@ async def claim(store: Store, after: str = "", at: datetime = NOON) -> Job | Non
         return await tx.jobs.claim(after, at, at + timedelta(minutes=5))
 
 
+async def any_due(store: Store, at: datetime = NOON) -> bool:
+    async with store.transaction(None, write=False) as tx:
+        return await tx.jobs.any_due(at, pushes=False)
+
+
 async def queues(store: Store) -> list[tuple[str, int]]:
     listed = "SELECT namespace, pushes FROM queues ORDER BY namespace, pushes"
     async with store.transaction(None) as tx:
@@ -77,6 +82,22 @@ async def test_a_queue_is_there_as_long_as_a_job_is(store: Store) -> None:
     assert await claim(store, at=LEASE) is None
 
     assert await queues(store) == [(BOB, 1)]
+
+
+async def test_whoever_claims_the_last_job_that_is_due_tells_that_no_other_is(store: Store) -> None:
+    await enter(store, ALICE)
+    await add(store, "first")
+    await add(store, "second")
+    await add(store, "later", due_at=TOMORROW)
+
+    found = [await any_due(store)]
+    for _ in range(2):
+        assert await claim(store)
+        found.append(await any_due(store))
+
+    assert found == [True, True, False]
+    assert await any_due(store, at=LEASE)
+    assert await any_due(store, at=TOMORROW)
 
 
 async def test_a_job_for_later_is_found_when_it_is_due_and_an_earlier_one_before(

@@ -68,12 +68,21 @@ async def test_replicas_that_start_at_once_migrate_once(empty: Path | str) -> No
     )
 
 
+async def test_a_new_database_is_never_seen_half_made(empty: Path | str, tmp_path: Path) -> None:
+    """A command that found one would take it for that of an older release, and refuse it."""
+    texts = ("CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT); NONSENSE;")
+    with pytest.raises(Exception, match=r"(?i)nonsense"):
+        await run(empty, write(tmp_path / "m", *texts))
+
+    assert await told(empty, tmp_path / "m") == (["0001_step", "0002_step"], [])
+
+
 async def test_a_failing_migration_leaves_nothing_of_itself(
     empty: Path | str, tmp_path: Path
 ) -> None:
-    folder = write(
-        tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT); NONSENSE;"
-    )
+    folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);")
+    await run(empty, folder)
+    write(folder, "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT); NONSENSE;")
     with pytest.raises(Exception, match=r"(?i)nonsense"):
         await run(empty, folder)
     write(folder, "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT);")

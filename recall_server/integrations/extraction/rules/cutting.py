@@ -52,6 +52,13 @@ _BULLET = re.compile(
 _MARK = re.compile(r"[ \t]{0,3}(?P<hashes>#{1,6})[ \t]{1,3}")
 _BOLD = re.compile(r"[ \t]{0,3}\*\*(?P<title>[^*\n]{2,80}?):?\*\*:?[ \t]*$")
 _RULE = re.compile(r"[ \t]*[-=*_~#|+: ]{3,}$")
+# Below the first row of a table.
+_COLUMNS = re.compile(r"\n[ \t]*\|[-: |]*-[-: |]*(?=\n|$)")
+# The cells or the time at the start of a line of a log, which all of its sentences are about.
+_ENTRY = re.compile(
+    r"[ \t]*(?:[-*•][ \t]{1,3})?(?P<lead>(?:[^|\n]{1,60} \| ){2,4}"
+    r"|\d{1,2}:\d\d(?=[ \t]+[^\W\d])|\d{4}-\d\d-\d\d(?=[ \t]+[^\W\d]))"
+)
 _PAIR = re.compile(
     r"(?P<key>\*{0,2}[^\W_][^\n:：*?!.;,|\"“„]{0,38}?\*{0,2})[ ]?"
     r"(?::\*{0,2}[ \t]{1,4}|：[ \t]{0,4}|:(?=[぀-鿿])|[ ]=[ ])(?P<value>\S.*)"
@@ -61,6 +68,7 @@ _PROSE_WORDS_MIN = 4
 _SUBJECTS = ("definite", "first", "we")
 _HEADS = ("senders", "subjects", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
+_CLOCK = re.compile(r"\d:\d\d")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
 )
@@ -78,7 +86,8 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         if _FENCE.match(line):
             fenced = not fenced
             continue
-        if fenced or _QUOTE.match(line) or _RULE.match(line):
+        names_columns = line.lstrip().startswith("|") and _COLUMNS.match(text, last)
+        if fenced or _QUOTE.match(line) or _RULE.match(line) or names_columns:
             continue
         found = _of_line(line, first, last) if line.strip() else None
         if found is None and line.strip():
@@ -131,6 +140,8 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
         )
     header = _HEADER.match(line)
     role = next((one for one in _HEADS if header and titles(one).fullmatch(header["name"])), None)
+    if header and titles("dates").fullmatch(header["name"]) and _CLOCK.search(header["value"]):
+        role = "ignored"
     if header and role:
         at = first + header.start("value")
         kind = Kind.SENDER if role == "senders" else Kind.HEADING
@@ -153,6 +164,35 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
     if bullet or rest.startswith("|"):
         return Piece(first + at, first + at + len(rest), Kind.ITEM, number=number)
     return None
+
+
+def entry(text: str, at: int) -> str:
+    """Return the cells or the time before `at` in its line of a log; "" without any."""
+    start = text.rfind("\n", 0, at) + 1
+    lead = _ENTRY.match(text, start)
+    if lead is None or at < lead.end("lead") + 3:
+        return ""
+    return ", ".join(cell.strip() for cell in lead["lead"].split("|") if cell.strip())
+
+
+def with_columns(text: str, start: int, row: str) -> str:
+    """Return the `row` at `start` with the names of its columns: "What: ask Ben, Owner: Ana"."""
+    top = start
+    while text[(above := text.rfind("\n", 0, max(0, top - 1)) + 1) : top].lstrip()[:1] == "|":
+        top = above
+    head = text.find("\n", top)
+    if not _COLUMNS.match(text, head):
+        return row
+    names, cells = (
+        [cell.strip() for cell in one.strip().strip("|").split("|")]
+        for one in (text[top:head], row)
+    )
+    named = (
+        f"{name}: {cell}" if any(map(str.isalpha, name)) else ""
+        for name, cell in zip(names, cells, strict=False)
+        if cell
+    )
+    return ", ".join(filter(None, named)) or row
 
 
 def key_and_value(text: str) -> tuple[str, str]:

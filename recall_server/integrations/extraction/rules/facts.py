@@ -62,10 +62,16 @@ class Found:
     def is_habit(self) -> bool:
         return self.fact.attribute in {"always", "never", "drinks", "eats"}
 
-    @property
-    def is_of_a_part(self) -> bool:
-        """Whether it is about a thing that the clause does not name: "The price is 880"."""
-        return self.fact.entity == "team" and self.fact.attribute in OF_PARTS
+    def in_document(self, title: str) -> Found | None:
+        """Return the fact of a thing that a document does not name as that of its title: two
+        documents have two deadlines. Return None if it is one of many: "The price is 880".
+        """
+        if self.fact.entity != "team":
+            return self
+        if self.fact.attribute in OF_PARTS:
+            return None
+        entity = "team" if self.subject or not title else title
+        return replace(self, fact=replace(self.fact, entity=entity))
 
     @property
     def is_preference(self) -> bool:

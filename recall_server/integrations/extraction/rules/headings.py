@@ -61,9 +61,19 @@ class Headings:
     @property
     def text(self) -> str:
         """The title of the text and the nearest heading, without generic ones."""
-        ranked = [title for _, title in sorted(self.by_level.items())]
-        named = [one for one in ranked if not titles("generic").fullmatch(one)]
+        named = self._named()
         return ", ".join(dict.fromkeys([*named[:1], *named[-1:]]))
+
+    def title(self, language: Table) -> str:
+        """Return the title of the text; "" without one, or if it names a day: such a text is one of
+        many about the same things.
+        """
+        title = "".join(self._named()[:1])
+        return "" if has_date(title, language) else title
+
+    def _named(self) -> list[str]:
+        ranked = [title for _, title in sorted(self.by_level.items())]
+        return [one for one in ranked if not titles("generic").fullmatch(one)]
 
 
 def has_date(heading: str, language: Table) -> bool:

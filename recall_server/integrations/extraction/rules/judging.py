@@ -12,6 +12,7 @@ from recall_server.integrations.extraction.rules.language import Table, times
 KEPT_FROM = 3.0
 _TASK_WORDS = 8
 _WORDS_MIN = 2
+_OWN_WORDS_MIN = 4
 _GREETING_WORDS_MAX = 4
 _NEVER_KEPT = ("joke", "pep", "taken_back", "elided")
 _UNSURE = ("hypothetical", "quoted", "hedge")
@@ -83,6 +84,12 @@ def size(text: str, language: Table) -> int:
     """
     words = len(_WORD.findall(text))
     return words if language.spaced else max(words, len(_UNSPACED_WORD.findall(text)) * 2 // 3)
+
+
+def is_whole(part: str, language: Table) -> bool:
+    """Return whether a part of a sentence can be understood without the other parts."""
+    leans = language.starts("words.pronoun", part) or language.has("words.vague", part)
+    return not leans and size(part, language) >= _OWN_WORDS_MIN
 
 
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:

@@ -19,9 +19,11 @@ from recall_server.integrations.extraction.rules.cutting import (
     Kind,
     Piece,
     coordinated,
+    entry,
     key_and_value,
     listed,
     pieces,
+    with_columns,
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
@@ -42,6 +44,7 @@ from recall_server.integrations.extraction.rules.headings import (
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
     Verdict,
+    is_whole,
     judge,
     says_nothing,
     size,
@@ -69,7 +72,6 @@ _ANSWER_WORDS_MAX = 14
 _VALUE_WORDS_MAX = 24
 _NAMES_MAX = 50
 _SURE = 0.55
-_OWN_WORDS_MIN = 4
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
 _AROUND = " ,.!:–—-。！，"
@@ -119,7 +121,6 @@ class _Reader:
         self.said: _Before | None = None
         self.said_by: dict[str, _Before] = {}
         self.called: str | None = None
-        self.tasked = False
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
         self.labels = labels(passage.text, speakers)
@@ -128,7 +129,7 @@ class _Reader:
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.read_to = 0
-        self.opens, self.listed = True, False
+        self.opens, self.listed, self.tasked = True, False, False
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
             self._headings_before(passage.turns[0].span.start)
@@ -192,24 +193,21 @@ class _Reader:
         if pair and label:
             # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
             clause = Clause(part[0].start, part[0].end, f"{label}: {said}", Kind.PAIR)
-            points = Verdict(5.0, MemoryType.FACT)
-            self._keep(clause, points, Voice(user, turn), heading=user.shown, found=pair)
+            sure = Verdict(5.0, MemoryType.FACT)
+            self._keep(clause, sure, Voice(user, turn), heading=user.shown, found=pair)
             return
         for piece in with_steps(text, part, self.headings.text, self.language):
             if self._head(piece):
-                self.before = None
+                self.before, speaker = None, self._speaker(label, turn)
             elif speaker is not None:
                 self._piece(piece, Voice(speaker, turn))
-            self._remember(speaker)
+            if self.before is not None and speaker is not None:
+                self.said_by[speaker.shown] = self.before
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
         if last.rstrip().endswith(("?", "？")):
             opened = cleaned(self._opened(0, last)[1])
             self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
-
-    def _remember(self, speaker: Speaker | None) -> None:
-        if self.before is not None and speaker is not None:
-            self.said_by[speaker.shown] = self.before
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         start = turn.span.start
@@ -222,9 +220,9 @@ class _Reader:
         if taken_back and not language.has("drop.correction", text):
             self._take_back()
         if piece.kind is Kind.STEPS:
-            points = Verdict(5.0, MemoryType.PROCEDURE)
             steps = Clause(piece.start, piece.end, text, piece.kind)
-            self._keep(steps, points, voice, heading=self.headings.text)
+            sure = Verdict(5.0, MemoryType.PROCEDURE)
+            self._keep(steps, sure, voice, heading=self.headings.text)
         elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
         elif piece.kind is Kind.PAIR:
@@ -290,7 +288,7 @@ class _Reader:
                 continue
             found = find_fact(part, speaker, language)
             own = judge(part, language, found, setting).kept
-            own = own and (found is not None or self._is_whole(part))
+            own = own and (found is not None or is_whole(part, language))
             if own or not spans:
                 spans.append((first, last))
             else:
@@ -299,19 +297,15 @@ class _Reader:
             clause = Clause(start + first, start + last, text[first:last], kind)
             yield from coordinated(clause, speaker, language)
 
-    def _is_whole(self, part: str) -> bool:
-        """Return whether a part of a sentence can be understood without the other parts."""
-        language = self.language
-        leans = language.starts("words.pronoun", part) or language.has("words.vague", part)
-        return not leans and size(part, language) >= _OWN_WORDS_MIN
-
     def _clause(self, clause: Clause, voice: Voice) -> None:
-        language, text = self.language, self._named(clause.text)
+        language, text = self.language, self._named(clause)
+        if titles("reported").fullmatch(text):
+            voice = replace(voice, speaker=Speaker("assistant", "The assistant"))
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
         found = corrected(found, text, language) if found else None
-        if found and self.document and found.is_of_a_part:
-            found = None
+        if found and self.document:
+            found = found.in_document(self.headings.title(language))
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
@@ -335,6 +329,7 @@ class _Reader:
                 found, heading = self._of_heading(clause, heading)
             elif not listed and (voice.turn.speaker or has_subject(text, language)):
                 heading = ""
+            heading = ", ".join(filter(None, (heading, entry(self.passage.text, clause.start))))
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
         addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
         self.before = None if addressed else _Before(text, clause.start, at, found)
@@ -386,14 +381,19 @@ class _Reader:
         order = ordered or self.language.has("keep.rules", about)
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
+        elif found and self.document:
+            found = found.in_document(self.headings.title(self.language))
         return None if order else found, titles("about").sub("", heading)
 
     def _take_back(self) -> None:
         if self.before and self.before.at is not None:
             self.kept[self.before.at] = None
 
-    def _named(self, text: str) -> str:
-        """Put the subject of the piece before in place of "she" at the start of a clause."""
+    def _named(self, clause: Clause) -> str:
+        """Put the subject before it in place of "she", and the names of columns before cells."""
+        text = clause.text
+        if text.startswith("|"):
+            return with_columns(self.passage.text, clause.start, text)
         subject = self.before.found.subject if self.before and self.before.found else ""
         match = self.language.starts("words.person", text) if subject else None
         facts = self.language.data["facts"]
@@ -436,6 +436,7 @@ class _Reader:
         heading = self.headings.text
         about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
+        own = own or language.has("words.first", value)
         entity = voice.speaker.entity if own else about
         speaker = replace(voice.speaker, entity=entity)
         found = of_pair(key, value, speaker, language) or find_fact(value, speaker, language)

@@ -189,7 +189,8 @@ def _inside(shown: str) -> str:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """Return a text with a capital at its start, unless it begins with a name such as "eGFR"."""
+    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
 
 
 def dated(text: str, base: datetime, language: Table, *, past: bool) -> When | None:

@@ -1,0 +1,155 @@
+"""A process of low priority that computes what takes long, so that calls do not wait for it.
+
+Threads share one interpreter, so a thread that reads a long text delays every step of every call.
+The attacks "paragraphs" and "answers that say nothing" of `make bench BENCH=fairness` measure it.
+
+Run as `python -m recall_server.integrations.computing`, it reads functions with their arguments
+from standard input and writes their results to standard output, pickled and preceded by their
+length. No bytes mean that the function failed. It ends with its input.
+"""
+
+import asyncio
+import os
+import pickle
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, BinaryIO, TypeVar
+
+import structlog
+
+from recall_server.domain.context import Compute
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+# Servers and databases on this machine go first.
+NICENESS = 5
+STOP_S = 5.0
+# The longest text takes about half a second.
+COMPUTE_S = 60.0
+_LENGTH_BYTES = 8
+
+
+@asynccontextmanager
+async def computing_process() -> AsyncIterator[Compute]:
+    """Yield what computes in the process. The process starts with the first computation."""
+    process = _Computing()
+    try:
+        yield process.compute
+    finally:
+        await process.close()
+
+
+class _Computing:
+    """Computes one function at a time, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def compute(self, function: Callable[..., T], /, *given: Any) -> T:
+        """See `Compute`. What the process cannot compute, a thread computes, and raises its error
+        here. Raises `TimeoutError` after `COMPUTE_S`, as others are waiting.
+        """
+        asked = pickle.dumps((function, given))
+        # Without the shield, a cancelled caller would leave its answer to the next one.
+        answer = await asyncio.shield(asyncio.ensure_future(self._answer(asked)))
+        if not answer:
+            return await asyncio.to_thread(function, *given)
+        result: T = pickle.loads(answer)  # noqa: S301  # our own process has written it
+        return result
+
+    async def close(self) -> None:
+        """End the process."""
+        async with self._turn:
+            await self._end()
+
+    async def _answer(self, asked: bytes) -> bytes:
+        """Return the pickled result; nothing if the process has none."""
+        async with self._turn:
+            try:
+                self._process = self._process or await _started()
+                async with asyncio.timeout(COMPUTE_S):
+                    return await _exchanged(self._process, asked)
+            except TimeoutError:
+                log.exception("computing_too_long", seconds=COMPUTE_S)
+                await self._end(within_s=0)
+                raise
+            except (OSError, EOFError) as error:
+                log.warning("computing_process_lost", error=type(error).__name__)
+                await self._end()
+                return b""
+
+    async def _end(self, *, within_s: float = STOP_S) -> None:
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(within_s):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _started() -> Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", __name__),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+    )
+
+
+async def _exchanged(process: Process, asked: bytes) -> bytes:
+    """Send a pickled function with its arguments, and return its pickled result."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(_length(asked) + asked)
+    await process.stdin.drain()
+    length = int.from_bytes(await process.stdout.readexactly(_LENGTH_BYTES))
+    return await process.stdout.readexactly(length)
+
+
+def _length(sent: bytes) -> bytes:
+    return len(sent).to_bytes(_LENGTH_BYTES)
+
+
+def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
+    """Compute functions until there are no more."""
+    while length := asked.read(_LENGTH_BYTES):
+        answer = _computed(asked.read(int.from_bytes(length)))
+        answers.write(_length(answer) + answer)
+        answers.flush()
+
+
+def _computed(asked: bytes) -> bytes:
+    try:
+        function, given = pickle.loads(asked)  # noqa: S301  # the server has written it
+        return pickle.dumps(function(*given))
+    except Exception:  # noqa: BLE001  # the server computes it again and raises its error
+        return b""
+
+
+def _main() -> None:
+    # The server ends this process by the end of its input, whatever signals a terminal or a
+    # service manager sends to all processes at once.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with suppress(OSError):  # a sandbox may forbid it
+        os.nice(NICENESS)
+    answers = os.fdopen(os.dup(1), "wb")
+    # What a library prints must not come between the answers.
+    os.dup2(2, 1)
+    _serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,93 @@
+"""What has expired is shown to who asks for it, below what holds, and marked."""
+
+from datetime import timedelta
+from typing import Any
+
+from tests.support.mcp_clients import MODERN
+from tests.support.runtime import Clock
+from tests.support.server import Running
+
+Json = dict[str, Any]
+ASKED = {"query": "Where does Ana live?", "include_expired": True}
+
+
+async def said(running: Running, clock: Clock) -> str:
+    """Remember two places, of which one expires, and let it expire. Return a token."""
+    token = await running.token()
+    async with running.http(token) as http:
+        ends = (clock.time + timedelta(days=1)).isoformat()
+        for given in (
+            {"text": "Ana: I live in Porto now.", "expires_at": ends},
+            {"text": "Ana: My sister Eva lives in Faro."},
+        ):
+            assert (await http.post("/v1/memories", json=given)).status_code == 202
+            await running.extract()
+    clock.pass_(timedelta(days=2))
+    await running.extract()
+    return token
+
+
+def memories(found: Json) -> list[tuple[str, bool]]:
+    return [
+        (one["text"], one.get("expired", False))
+        for one in found["results"]
+        if one["type"] != "episode"
+    ]
+
+
+async def test_a_search_shows_what_expired_below_what_holds(running: Running, clock: Clock) -> None:
+    token = await said(running, clock)
+    async with running.http(token) as http:
+        shown = (await http.post("/v1/search", json=ASKED)).json()
+        few = (await http.post("/v1/search", json=ASKED | {"limit": 1})).json()
+        scored = (await http.post("/v1/search", json=ASKED | {"score_threshold": 0.1})).json()
+        without = (await http.post("/v1/search", json=ASKED | {"include_expired": False})).json()
+        other = (await http.post("/v1/search", json=ASKED | {"topic": "work"})).json()
+        engram = (await http.post("/api/v1/search", json=ASKED)).json()
+
+    porto = ("Ana lives in Porto now.", True)
+    assert memories(shown)[-1] == porto
+    assert shown["total"] == len(shown["results"])
+    assert "expires_at" in shown["results"][-1]
+    for answer in (few, scored, without, other):
+        assert porto not in memories(answer), answer
+    assert memories(engram)[-1] == porto
+
+
+async def test_a_list_shows_what_expired_last(running: Running, clock: Clock) -> None:
+    token = await said(running, clock)
+    async with running.http(token) as http:
+        asked = {"include_expired": "true"}
+        shown = (await http.get("/v1/memories", params=asked)).json()
+        one = (await http.get("/v1/memories", params=asked | {"limit": 1})).json()
+        without = (await http.get("/v1/memories")).json()
+
+    states = [(one["text"], one["status"]) for one in shown["memories"]]
+    assert states[-1] == ("Ana lives in Porto now.", "expired")
+    assert {status for _, status in states[:-1]} == {"active"}
+    assert (shown["total"], without["total"]) == (len(states), len(states) - 1)
+    assert (one["memories"][0]["status"], one["has_more"]) == ("active", True)
+
+
+async def test_nothing_forgotten_or_erased_is_shown_as_expired(
+    running: Running, clock: Clock
+) -> None:
+    token = await said(running, clock)
+    async with running.http(token) as http:
+        expired = {"status": "expired"}
+        (porto,) = (await http.get("/v1/memories", params=expired)).json()["memories"]
+        erased = await http.delete(f"/v1/memories/{porto['id']}?erase=true")
+        shown = (await http.post("/v1/search", json=ASKED)).json()
+        listed = (await http.get("/v1/memories", params={"include_expired": "true"})).json()
+
+    assert erased.status_code == 200, erased.text
+    assert ("Ana lives in Porto now.", True) not in memories(shown)
+    assert "expired" not in {one["status"] for one in listed["memories"]}
+
+
+async def test_a_model_may_ask_for_it_too(running: Running, clock: Clock) -> None:
+    token = await said(running, clock)
+    async with running.client(token, MODERN) as client:
+        found = await client.call_tool("search_memories", ASKED)
+
+    assert "Ana lives in Porto now." in str(found)

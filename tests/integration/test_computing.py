@@ -1,0 +1,128 @@
+"""The process of low priority that computes what takes long."""
+
+import asyncio
+import os
+import select
+import signal
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from recall_server.domain.context import Compute
+from recall_server.domain.episode import Episode
+from recall_server.domain.search.index_entry import findable_passages
+from recall_server.integrations import computing
+from recall_server.integrations.computing import NICENESS, computing_process
+from recall_server.services.memory.episodes import prepare, prepared
+from tests.support.processes import Server, calling, new_token
+
+ENDED_S = 30.0
+# Reading it inline would delay other calls.
+LONG = "Anna takes the ferry on Mondays. " * 200
+
+
+@pytest.fixture
+async def compute() -> AsyncIterator[Compute]:
+    async with computing_process() as one:
+        yield one
+
+
+async def test_a_function_runs_in_another_process_of_lower_priority(compute: Compute) -> None:
+    pid = await compute(os.getpid)
+
+    assert pid != os.getpid()
+    assert await compute(os.getpid) == pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+
+
+async def test_an_error_of_the_function_is_raised_to_its_caller(compute: Compute) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        await compute(int, "seven")
+
+    assert await compute(int, "7") == 7
+
+
+async def test_what_a_function_prints_comes_between_no_answers(compute: Compute) -> None:
+    await compute(print, "something")
+    assert await compute(os.system, "echo something") == 0
+    assert await compute(int, "7") == 7
+
+
+async def test_a_caller_that_gives_up_leaves_its_answer_to_nobody(compute: Compute) -> None:
+    await compute(int, "1")
+    given_up = asyncio.ensure_future(compute(int, "2"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+
+    assert await compute(int, "3") == 3
+
+
+async def test_a_function_is_computed_although_the_process_was_killed(compute: Compute) -> None:
+    killed = await compute(os.getpid)
+    os.kill(killed, signal.SIGKILL)
+
+    assert await compute(int, "7") == 7
+    assert await compute(os.getpid) not in {killed, os.getpid()}
+
+
+async def test_a_function_that_does_not_end_is_ended_and_others_go_on(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = await compute(os.getpid)
+    monkeypatch.setattr(computing, "COMPUTE_S", 0.05)
+    with pytest.raises(TimeoutError):
+        await compute(signal.pause)
+    monkeypatch.undo()
+
+    assert await compute(os.getpid) not in {endless, os.getpid()}
+    with pytest.raises(ProcessLookupError):
+        os.kill(endless, 0)
+
+
+async def test_the_process_ends_with_its_owner_whatever_signals_come() -> None:
+    async with computing_process() as compute:
+        pid = await compute(os.getpid)
+        for sent in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, sent)
+        assert await compute(os.getpid) == pid
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_text_is_prepared_there_as_here(compute: Compute) -> None:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    episode = Episode("ep_1", LONG, "general", now, now, "digest", "job_1")
+
+    there, words = await prepared(episode, compute)
+
+    here, expected = prepare(episode)
+    assert there == here
+    assert list(findable_passages(there)) == list(words.ids)
+    for name in ("ids", "places", "rows", "lengths", "terms"):
+        assert getattr(words, name) == getattr(expected, name), name
+    for name in ("entries", "numbered", "counts"):
+        assert getattr(words, name).text == getattr(expected, name).text, name
+
+
+async def test_a_server_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    database = tmp_path / "recall.db"
+    async with Server(database, embedder="none") as server:
+        made = await new_token(database, "acme")
+        async with calling(server.address, made["token"]) as call:
+            await call("store_memory", text=LONG)
+        [child] = _children(server.pid)
+        ended = os.pidfd_open(child)
+        try:
+            await server.kill()
+            found, _, _ = await asyncio.to_thread(select.select, [ended], [], [], ENDED_S)
+        finally:
+            os.close(ended)
+
+    assert found, "it goes on"
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

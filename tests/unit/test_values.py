@@ -1,0 +1,69 @@
+"""The kinds of values that a question asks for, and those that a text has."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recall_server.domain.text.terms import speaker_terms, terms
+from recall_server.domain.text.values import VALUE, asked_values, value_terms
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("What is the doctor's phone number?", "phone"),
+        ("Wie lautet die Nummer vom Café?", "phone"),
+        ("Quel est le numéro de téléphone d'Ana ?", "phone"),
+        ("Which e-mail goes on the invoice?", "mail"),
+        ("会社のメールは？", "mail"),
+        ("How much did the desk cost?", "money"),
+        ("Was hat das gekostet?", "money"),
+        ("¿Cuánto cuesta el hotel?", "money"),
+        ("房租多少钱？", "money"),
+        ("What time does it start?", "clock"),
+        ("Um wie viel Uhr geht es los?", "clock"),
+        ("会議は何時？", "clock"),
+    ],
+)
+def test_a_question_asks_for_a_kind_of_value(question: str, kind: str) -> None:
+    assert asked_values(question) == {VALUE + kind}
+
+
+@pytest.mark.parametrize("question", ["Who is the doctor?", "When did he call?"])
+def test_most_questions_ask_for_none(question: str) -> None:
+    assert asked_values(question) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("Dr. Falk, Mill Lane, 01632 960 418", ["phone"]),
+        ("WhatsApp +995 555 31 42 07.", ["phone"]),
+        ("Write to ana@x.example.", ["mail"]),
+        ("It is £7,420 plus VAT.", ["money"]),
+        ("38 Euro pro Person", ["money"]),
+        ("We meet at 7 pm.", ["clock"]),
+        ("ab 11:30 Uhr", ["clock"]),
+        ("明日の3時に会う", ["clock"]),
+        ("On 2026-10-13 we paid 4,140 of 12 000 000, INC-2291, 1.23.4.", []),
+    ],
+)
+def test_a_text_has_kinds_of_values(text: str, kinds: list[str]) -> None:
+    assert value_terms(text) == [VALUE + kind for kind in kinds]
+
+
+@given(st.text())
+def test_a_kind_is_no_word_and_no_speaker(text: str) -> None:
+    assert not any(term.startswith(VALUE) for term in [*terms(text), *speaker_terms(text)])
+
+
+@pytest.mark.parametrize("part", ["1 ", "1(", "a@", "1.", "$", "12:"])
+def test_a_long_text_takes_linear_time(part: str) -> None:
+    started = time.process_time()
+
+    value_terms(part * 100_000)
+    asked_values(part * 100_000)
+
+    assert time.process_time() - started < 2
