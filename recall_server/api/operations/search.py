@@ -96,6 +96,12 @@ class SearchEpisodes(SearchMemories):
         return replace(super().to_query(past), mode=self.mode if asked else self.search_mode)
 
 
+class SearchArchival(SearchMemories):
+    """The query that Agenternal takes."""
+
+    query: str = Field(alias="q")
+
+
 class SearchConversations(SearchMemories):
     """A search of what was said: passages and episodic memories."""
 
@@ -127,6 +133,7 @@ SEARCH_MEMORIES = Operation(
         Http("POST", "/v1/search"),
         Http("POST", "/recall", arguments=RecallMemory),
         Http("POST", "/api/v1/search", arguments=SearchEpisodes),
+        Http("GET", "/api/memory/search", arguments=SearchArchival),
     ),
     mcp=Mcp(
         "Search memories",
