@@ -172,7 +172,10 @@ def http_page() -> str:
     found: dict[str, list[tuple[str, ...]]] = {}
     for operation, route in routes():
         arguments = route.arguments or operation.arguments
-        names = [f"`{route.headers.get(name, name)}`" for name in arguments.model_fields]
+        names = [
+            f"`{route.headers.get(name, field.alias or name)}`"
+            for name, field in arguments.model_fields.items()
+        ]
         takes = ", ".join(name for name in names if f"{{{name.strip('`')}}}" not in route.path)
         returns = operation.returns if route.returns is None else route.returns
         scope = "no token" if route.holder else scope_of(operation)

@@ -75,7 +75,8 @@ class Arguments(BaseModel):
 
     @classmethod
     def _fault(cls, kind: str, place: tuple[int | str, ...], why: str, operation: str) -> str:
-        known = ", ".join(cls.model_fields) or "no arguments"
+        names = (field.alias or name for name, field in cls.model_fields.items())
+        known = ", ".join(names) or "no arguments"
         if not place:
             return f"Send a JSON object. It may have {known}."
         field = str(place[0])

@@ -321,8 +321,8 @@ class PushUrlRefused(Invalid):
 
 
 class SecretKeyMissing(Invalid):
-    """This server has no key to encrypt secrets. Leave out token and credentials, or have the
-    operator set RECALL_SECRET_KEY.
+    """This server has no key to encrypt secrets. Have the operator set RECALL_SECRET_KEY; a push
+    configuration needs none without token and credentials.
     """
 
 

@@ -404,6 +404,25 @@ async def test_engrams_routes_are_other_names_of_the_same(
     assert closed.status_code == 401
 
 
+async def test_agenternals_routes_list_and_search_memories(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    await http.post("/v1/memories:submit", json={"text": "Ana lives in Lisbon."})
+    listed = await http.get("/api/memory/archival", params={"type": "fact"})
+    own = await http.get("/v1/memories", params={"type": "fact"})
+    found = await http.get("/api/memory/search", params={"q": "Where does Ana live?", "limit": 1})
+    without = await http.get("/api/memory/search")
+    other = await http.get("/api/memory/search", params={"q": "Ana", "query": "Bob"})
+
+    assert listed.json() == own.json()
+    assert listed.json()["total"] == 1
+    assert [one["text"] for one in found.json()["results"]] == ["Ana lives in Lisbon."]
+    assert [one.json()["code"] for one in (without, other)] == ["INVALID_ARGUMENT"] * 2
+    assert "q: Field required" in without.json()["detail"]
+    assert "takes" in other.json()["detail"]
+    assert " q," in other.json()["detail"]
+
+
 async def test_camillo_counts_by_state_too(running: Running, http: httpx2.AsyncClient) -> None:
     await http.post("/v1/memories:submit", json={"text": "Ana lives in Lisbon."})
     await http.post("/v1/memories:submit", json={"text": "Ana lives in Porto."})

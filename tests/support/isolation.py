@@ -293,6 +293,8 @@ WITHOUT_ID = {
     "POST /v1/recheck",
     "POST /api/v1/episodes",
     "POST /api/v1/search",
+    "GET /api/memory/archival",
+    "GET /api/memory/search",
     "GET /api/v1/status",
     "mcp consolidate_memories",
     "mcp delete_namespace_data",

@@ -272,7 +272,7 @@ INSPECT_MEMORIES = Operation(
     inspect,
     _inspected,
     ("memories", "total", "has_more", "next_offset"),
-    http=(Http("GET", "/v1/memories"),),
+    http=(Http("GET", "/v1/memories"), Http("GET", "/api/memory/archival")),
     mcp=Mcp(
         "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",

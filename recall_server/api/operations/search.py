@@ -113,6 +113,12 @@ class SearchEpisodes(SearchMemories):
         return query
 
 
+class SearchArchival(SearchMemories):
+    """The query that Agenternal takes."""
+
+    query: str = Field(alias="q")
+
+
 class SearchConversations(SearchMemories):
     """A search of what was said: passages and episodic memories."""
 
@@ -162,6 +168,7 @@ SEARCH_MEMORIES = Operation(
         Http("POST", "/v1/search"),
         Http("POST", "/recall", arguments=RecallMemory),
         Http("POST", "/api/v1/search", arguments=SearchEpisodes),
+        Http("GET", "/api/memory/search", arguments=SearchArchival),
     ),
     mcp=Mcp(
         "Search memories",
