@@ -201,13 +201,16 @@ class _Reader:
                 self.before, speaker = None, self._speaker(label, turn)
             elif speaker is not None:
                 self._piece(piece, Voice(speaker, turn))
-            if self.before is not None and speaker is not None:
-                self.said_by[speaker.shown] = self.before
+            self._remember(speaker)
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
         if last.rstrip().endswith(("?", "？")):
             opened = cleaned(self._opened(0, last)[1])
             self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
+
+    def _remember(self, speaker: Speaker | None) -> None:
+        if self.before is not None and speaker is not None:
+            self.said_by[speaker.shown] = self.before
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         start = turn.span.start
