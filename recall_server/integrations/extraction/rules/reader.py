@@ -111,8 +111,7 @@ class _Reader:
 
     def __init__(self, passage: Passage, language: Table, sure: float) -> None:
         self.passage = passage
-        self.language = language
-        self.main = language
+        self.language = self.main = language
         self.sure = sure
         self.kept: list[Candidate | None] = []
         self.headings = Headings()
@@ -224,8 +223,7 @@ class _Reader:
             self._take_back()
         if piece.kind is Kind.STEPS:
             steps = Clause(piece.start, piece.end, text, piece.kind)
-            sure = Verdict(5.0, MemoryType.PROCEDURE)
-            self._keep(steps, sure, voice, heading=self.headings.text)
+            self._keep(steps, Verdict(5.0, MemoryType.PROCEDURE), voice, heading=self.headings.text)
         elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
         elif piece.kind is Kind.PAIR:
