@@ -85,10 +85,10 @@ def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
         f"{turn.speaker or ''} {passage.text[turn.span.start : turn.span.end]}"
         for turn in passage.turns
     )
-    name, sure = detect(said)
+    name, _ = detect(said)
     if name is None:
         return (), None
-    reader = _Reader(passage, table(name), sure)
+    reader = _Reader(passage, table(name))
     for turn in passage.turns:
         reader.read(turn)
     return reader.chosen(), name
@@ -109,11 +109,9 @@ class _Before:
 class _Reader:
     """Reads a passage turn by turn; knows the headings, the last question and the last piece."""
 
-    def __init__(self, passage: Passage, language: Table, sure: float) -> None:
+    def __init__(self, passage: Passage, language: Table) -> None:
         self.passage = passage
-        self.language = language
-        self.main = language
-        self.sure = sure
+        self.language = self.main = language
         self.kept: list[Candidate | None] = []
         self.headings = Headings()
         self.before: _Before | None = None
@@ -201,13 +199,16 @@ class _Reader:
                 self.before, speaker = None, self._speaker(label, turn)
             elif speaker is not None:
                 self._piece(piece, Voice(speaker, turn))
-            if self.before is not None and speaker is not None:
-                self.said_by[speaker.shown] = self.before
+            self._remember(speaker)
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
         if last.rstrip().endswith(("?", "？")):
             opened = cleaned(self._opened(0, last)[1])
             self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
+
+    def _remember(self, speaker: Speaker | None) -> None:
+        if self.before is not None and speaker is not None:
+            self.said_by[speaker.shown] = self.before
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         start = turn.span.start
@@ -377,12 +378,12 @@ class _Reader:
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
-        ordered = self.language.starts("keep.order", clause.text) is not None
-        order = ordered or self.language.has("keep.rules", about)
+        ordered = self.language.starts("keep.order", clause.text)
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
         elif found and self.document:
             found = found.in_document(self.headings.title(self.language))
+        order = ordered or self.language.has("keep.rules", about)
         return None if order else found, titles("about").sub("", heading)
 
     def _take_back(self) -> None:
