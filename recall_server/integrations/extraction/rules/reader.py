@@ -85,10 +85,10 @@ def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
         f"{turn.speaker or ''} {passage.text[turn.span.start : turn.span.end]}"
         for turn in passage.turns
     )
-    name, sure = detect(said)
+    name, _ = detect(said)
     if name is None:
         return (), None
-    reader = _Reader(passage, table(name), sure)
+    reader = _Reader(passage, table(name))
     for turn in passage.turns:
         reader.read(turn)
     return reader.chosen(), name
@@ -109,10 +109,9 @@ class _Before:
 class _Reader:
     """Reads a passage turn by turn; knows the headings, the last question and the last piece."""
 
-    def __init__(self, passage: Passage, language: Table, sure: float) -> None:
+    def __init__(self, passage: Passage, language: Table) -> None:
         self.passage = passage
         self.language = self.main = language
-        self.sure = sure
         self.kept: list[Candidate | None] = []
         self.headings = Headings()
         self.before: _Before | None = None
@@ -223,7 +222,8 @@ class _Reader:
             self._take_back()
         if piece.kind is Kind.STEPS:
             steps = Clause(piece.start, piece.end, text, piece.kind)
-            self._keep(steps, Verdict(5.0, MemoryType.PROCEDURE), voice, heading=self.headings.text)
+            sure = Verdict(5.0, MemoryType.PROCEDURE)
+            self._keep(steps, sure, voice, heading=self.headings.text)
         elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
         elif piece.kind is Kind.PAIR:
@@ -378,12 +378,12 @@ class _Reader:
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
-        ordered = self.language.starts("keep.order", clause.text) is not None
-        order = ordered or self.language.has("keep.rules", about)
+        ordered = self.language.starts("keep.order", clause.text)
         if found and found.fact.entity == about and has_date(about, self.language):
             found = None
         elif found and self.document:
             found = found.in_document(self.headings.title(self.language))
+        order = ordered or self.language.has("keep.rules", about)
         return None if order else found, titles("about").sub("", heading)
 
     def _take_back(self) -> None:
