@@ -64,8 +64,9 @@ COMMANDS = (
     "audit tail",
     "conflicts list acme",
     "quarantine list acme",
-    "doctor",
     "export acme --out acme.jsonl",
+    # It comes last, as it loads the embedder to see whether a server can.
+    "doctor",
 )
 
 
@@ -75,7 +76,7 @@ def test_a_command_that_serves_nobody_loads_no_protocol(tmp_path: Path) -> None:
     for command, modules in zip(COMMANDS, found, strict=True):
         assert "recall_server.bootstrap" in modules, command
         assert not modules.intersection(HEAVY), command
-        assert not modules.intersection(ON_USE), command
+        assert command == "doctor" or not modules.intersection(ON_USE), command
 
 
 def test_a_worker_loads_no_protocol(tmp_path: Path) -> None:
