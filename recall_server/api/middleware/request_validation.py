@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
-from recall_server.api.operations.operation import BODY_METHODS
+from recall_server.api.operations.operation import BODY_METHODS, CALLER
 from recall_server.domain.errors import (
     Busy,
     Denied,
@@ -25,6 +25,7 @@ from recall_server.domain.errors import (
     LimitReached,
     RecallError,
 )
+from recall_server.domain.pace import Pace
 from recall_server.domain.text.cleaning import plain_json
 
 log = structlog.get_logger()
@@ -37,6 +38,10 @@ URL_BYTES_MAX = 8_192
 JSON_VALUES_MAX = 100_000
 # A longer body is checked in a thread, outside of the event loop.
 INLINE_UP_TO_BYTES = 32_768
+# What a body has beyond the first is read at a pace: the event loop takes 5 ms for a megabyte. The
+# server stores texts at less than a tenth of this rate.
+PACED_FROM_BYTES = 262_144
+LONG_BODY_BYTES_PER_S = 16_777_216
 OUT_OF_MEMORY_AGAIN_S = 1
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -158,6 +163,7 @@ class RequestBody:
         self._body_bytes_max = body_bytes_max
         self._json_depth_max = json_depth_max
         self._refusal = refusal
+        self._pace = Pace(LONG_BODY_BYTES_PER_S)
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
         """Return what replays the body as if it had not been read; None if the client has gone, or
@@ -205,6 +211,9 @@ class RequestBody:
                 raise BodyTooLarge(
                     f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
                 )
+            if size > PACED_FROM_BYTES:
+                key, now = scope[CALLER].namespace, asyncio.get_running_loop().time()
+                await asyncio.sleep(self._pace.wait_s(key, len(parts[-1]), now))
             more = message.get("more_body", False)
         body = b"".join(parts)
         if not body:
