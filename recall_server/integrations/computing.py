@@ -146,7 +146,7 @@ def _main() -> None:
     with suppress(OSError):  # a sandbox may forbid it
         os.nice(NICENESS)
     answers = os.fdopen(os.dup(1), "wb")
-    # What a library prints must not come between the answers.
+    # Lines that a library prints must not mix with the answers.
     os.dup2(2, 1)
     _serve(sys.stdin.buffer, answers)
 

@@ -38,8 +38,8 @@ URL_BYTES_MAX = 8_192
 JSON_VALUES_MAX = 100_000
 # A longer body is checked in a thread, outside of the event loop.
 INLINE_UP_TO_BYTES = 32_768
-# What a body has beyond the first is read at a pace: the event loop takes 5 ms for a megabyte. The
-# server stores texts at less than a tenth of this rate.
+# The server reads bytes beyond the first limit at this rate: the event loop takes 5 ms for a
+# megabyte. It stores texts at less than a tenth of the rate.
 PACED_FROM_BYTES = 262_144
 LONG_BODY_BYTES_PER_S = 16_777_216
 OUT_OF_MEMORY_AGAIN_S = 1

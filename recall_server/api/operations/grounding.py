@@ -41,7 +41,7 @@ class Budgets(Arguments):
 
 
 class Grounded(Arguments):
-    """What both reads take; `metadata` is accepted for the host's own use, and not read."""
+    """The arguments of both reads. `metadata` is for the host's own use and is not read."""
 
     user_id: str = ""
     containers: list[NamedContainer] = Field([], max_length=CONTAINERS_MAX)
