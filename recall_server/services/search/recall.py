@@ -27,6 +27,7 @@ from recall_server.services.search import expired, search
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
+from recall_server.tracing import tracer
 
 # How many values of one attribute are shown.
 TIMELINE_MAX = 200
@@ -138,7 +139,8 @@ class Recall:
         degraded = prepared.degraded
         await self.store.turns.yield_to_others(context.namespace)
         least = RERANKED_MIN if reranking else 0
-        found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
+        with tracer.part("rank"):
+            found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
         if reranking is not None:
             # Only these can be shown: the scores of the others are on another scale.
             best = found.best[: max(RERANKED_MIN, query.limit)]
