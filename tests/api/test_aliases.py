@@ -387,6 +387,7 @@ async def test_engram_lists_labels_and_searches_episodes_by_its_own_names(
     await running.extract()
     everything = (await data(http, "get_episodes"))["texts"]
     by_source = (await data(http, "get_episodes", source="editor", group_id="default"))["texts"]
+    by_group = (await data(http, "get_episodes", group_id="default"))["texts"]
     by_time = (await data(http, "get_episodes", start_time="2025-01-01"))["texts"]
     changed = await data(http, "update_episode", episode_id=by_source[0]["id"], tags=["blue"])
     refused = await told(http, "update_episode", episode_id=by_source[0]["id"], content="x")
@@ -395,6 +396,7 @@ async def test_engram_lists_labels_and_searches_episodes_by_its_own_names(
 
     assert len(everything) == 2
     assert [one["text"] for one in by_source] == [ADD["content"]]
+    assert by_group == everything
     assert [one["text"] for one in by_time] == ["Bob: I like tea."]
     assert (changed["tags"], changed["text"]) == (["blue"], ADD["content"])
     assert "content" in refused["message"]
