@@ -22,6 +22,7 @@ from tests.support.engines import on_sqlite
 from tests.support.logs import real_logs
 from tests.support.paths import ROOT
 from tests.support.server import Running, Serve
+from tests.support.sockets import answered
 
 CANARY = "zr5kq2wn7vhx4mtb3yfojlep"
 MONITORING = ROOT / "docs" / "operate" / "monitoring"
@@ -167,6 +168,20 @@ async def test_every_answer_has_an_id_that_the_log_and_the_audit_log_have_too(
                 "path": path,
             }.items()
         )
+
+
+@on_sqlite
+async def test_a_refusal_before_there_is_a_request_is_logged_with_the_address(
+    serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serve(header_s=0.1) as running:
+        with real_logs("info"):
+            await answered(running, b"what?\r\n\r\n")
+            await answered(running, b"GET /health HTTP/1.1\r\n")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    refused = [(one["code"], one["client"]) for one in lines if one["event"] == "refused"]
+
+    assert refused == [("INVALID_ARGUMENT", "127.0.0.1"), ("REQUEST_TOO_SLOW", "127.0.0.1")]
 
 
 @on_sqlite
