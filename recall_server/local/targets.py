@@ -48,7 +48,8 @@ class RemoteServer:
             raise Invalid("--url must be an address such as https://memory.example.com/mcp.")
         if token_file is None and not given:
             raise Invalid(
-                "A server elsewhere asks for a token. Name a file with --token-file, or set RECALL_TOKEN."
+                "A server elsewhere asks for a token. Name a file with --token-file, or set "
+                "RECALL_TOKEN."
             )
         found = httpx2.URL(url)
         return cls(found.copy_with(path="/mcp") if found.path == "/" else found, token_file, given)
