@@ -200,6 +200,8 @@ def send_spans(endpoint: str, version: str) -> Callable[[], None]:
         ) from None
     resource = Resource.create({"service.name": "recall-server", "service.version": version})
     processor = BatchSpanProcessor(OTLPSpanExporter(f"{endpoint}/v1/traces"))
-    # Reads the sampler from the environment.
-    tracer.record_to(TracerProvider(resource=resource, shutdown_on_exit=False), processor)
+    # Reads from the environment which traces are sampled, and whether any are.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    if not isinstance(provider.get_tracer("recall_server"), trace.NoOpTracer):
+        tracer.record_to(provider, processor)
     return processor.shutdown

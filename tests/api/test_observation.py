@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from prometheus_client.parser import text_string_to_metric_families
 
 from recall_server.api.probes import with_metrics
-from recall_server.tracing import tracer
+from recall_server.tracing import NOT_RECORDED, send_spans, tracer
 from tests.support.engines import on_sqlite
 from tests.support.logs import real_logs
 from tests.support.paths import ROOT
@@ -271,6 +271,21 @@ async def test_a_trace_that_is_not_sampled_has_no_spans(running: Running) -> Non
 
     assert nothing == ()
     assert {one.name for one in exporter.get_finished_spans()} >= {"HTTP POST", "rank"}
+
+
+def test_the_variables_of_opentelemetry_choose_the_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "provider", None)
+    monkeypatch.setattr(tracer, "end", None)
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    send_spans("http://127.0.0.1:1", "1")()
+    assert tracer.provider is None
+
+    monkeypatch.delenv("OTEL_SDK_DISABLED")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    rest = send_spans("http://127.0.0.1:1", "1")
+    with tracer.trace("HTTP GET", {}), tracer.part("rank") as span:
+        assert span is NOT_RECORDED
+    rest()
 
 
 def _upwards(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> Iterator[ReadableSpan]:
