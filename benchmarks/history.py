@@ -23,9 +23,10 @@ TICK_S = 0.005
 LOOP_MS_MAX = 250.0
 NOTES = (
     "Each memory has taken the place of an earlier version of itself, several times. `compare` "
-    "derives memories and the index from texts and events beside readers; `mend` also makes the "
-    "index anew; `undo` takes an import of the newest versions back, in one transaction, for which "
-    "writers wait. `loop ms` is the longest that anything else waited for the event loop."
+    "derives memories and the index from texts and events beside readers; `mend` does so when all "
+    "words of the index are lost, and writes every entry again; `undo` takes an import of the "
+    "newest versions back, in one transaction, for which writers wait. `loop ms` is the longest "
+    "that anything else waited for the event loop."
 )
 
 
@@ -48,8 +49,9 @@ async def history(
             events = await _events(built, owner)
             context = _context(built, owner, "rebuild_namespace")
             rows.append(await _timed("compare", events, partial(rebuild.compare, context)))
-            async with built.store.transaction(owner) as tx:
-                await tx.words.spoil()
+            for table in ("terms", "postings"):
+                async with built.store.driver.transaction(namespace=owner, write=True) as raw:
+                    await raw.fetch(f"DELETE FROM {table}", {})
             again = _context(built, owner, "rebuild_namespace")
             rows.append(await _timed("mend", events, partial(rebuild.mend, again)))
             say("importing")

@@ -1,7 +1,7 @@
 """The tables of memories and of their citations."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,6 @@ from recall_server.storage.tables.episodes import Episodes, metadata, tags, true
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
-PAGE = 500
 LINEAGE_DEPTH = 100
 
 
@@ -227,14 +226,6 @@ class Memories(BoundTable):
             self._bound.note(
                 memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost.get(memory_id)
             )
-
-    async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
-        """Yield each memory with its state, and the state that its last event left."""
-        after = ""
-        while rows := await self._bound.fetch("page_of_states", after=after, limit=PAGE):
-            for row in rows:
-                yield row["id"], state_of(row), state_of(row, "last_")
-            after = rows[-1]["id"]
 
     async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
         """Return the states of those of these memories that existed at the requested moment."""
@@ -467,17 +458,17 @@ def _findable(state: MemoryState | None, at: datetime) -> bool:
     return not passed(state.expires_at, at)
 
 
-def state_of(row: Row, prefix: str = "") -> MemoryState:
-    """Return the state in the columns with this prefix."""
+def state_of(row: Row) -> MemoryState:
+    """Return the state in the columns of a memory or an event."""
     return MemoryState(
-        status=Status(row[f"{prefix}status"]),
-        superseded_by=row[f"{prefix}superseded_by"],
-        valid_until=moment_or_none(row[f"{prefix}valid_until"]),
-        retired_at=moment_or_none(row[f"{prefix}retired_at"]),
-        expires_at=moment_or_none(row[f"{prefix}expires_at"]),
-        confidence=row[f"{prefix}confidence"],
-        reinforcements=row[f"{prefix}reinforcements"],
-        citations=row[f"{prefix}citations"] or 0,
+        status=Status(row["status"]),
+        superseded_by=row["superseded_by"],
+        valid_until=moment_or_none(row["valid_until"]),
+        retired_at=moment_or_none(row["retired_at"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        confidence=row["confidence"],
+        reinforcements=row["reinforcements"],
+        citations=row["citations"] or 0,
     )
 
 
