@@ -160,7 +160,10 @@ def _report(report: Report, _: Arguments) -> Json:
     return reports.report(report)
 
 
-_RETURNS = ("outcome", "intent", "dry_run", "message", "changes", "rules", "considered")
+_RETURNS = (
+    *("outcome", "intent", "dry_run", "message", "changes", "rules", "considered"),
+    "thresholds",
+)
 SUBMIT_MEMORY = Operation(
     "submit_memory",
     Scope.WRITE,
