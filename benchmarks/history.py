@@ -17,6 +17,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.permissions import OPERATOR
 
 TICK_S = 0.005
 # A call notices a longer wait for the event loop.
@@ -61,7 +62,7 @@ async def history(
             changes = replace(built.services.changes, events_max=events)
             for name in ("undo", "undo of that"):
                 undoing = _context(built, other, "undo_change")
-                undo = partial(changes.undo, undoing, change)
+                undo = partial(changes.undo, undoing, change, rights=OPERATOR)
                 rows.append(
                     await _timed(name, events, partial(undo, dry_run=False, with_dependents=False))
                 )
