@@ -3,6 +3,7 @@ how many events a second, and how long others wait.
 """
 
 import asyncio
+import gc
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -43,6 +44,7 @@ async def history(
     rows: list[Row] = []
     with scratch(engine, db_url) as database:
         async with open_application(settings(database)) as built:
+            gc.freeze()  # as a server does: a collection of all that is loaded takes long
             owner, other = namespace("versions"), namespace("imported")
             await fill_versions(built, owner, memories, versions, say)
             settle(database)

@@ -153,8 +153,8 @@ class ChangeNotFound(NotFound):
 
 
 class ReviewNotFound(NotFound):
-    """Nothing that waits for this answer has this id. GET /v1/reviews and `recall reviews list` show
-    what waits, and the choices of each.
+    """Nothing that waits for this answer has this id. GET /v1/reviews and `recall reviews list`
+    show what waits, and the choices of each.
     """
 
 

@@ -99,7 +99,7 @@ class Query:
     `without`: the signals and steps to leave out (`signals.PARTS`).
     `past`: the moment that the question is about.
     `reinforce`: the hits count as accessed, if the question is about the present.
-    `include_expired`: add memories that have expired, as far as `limit` goes.
+    `include_expired`: add memories and passages that have expired, as far as `limit` goes.
     """
 
     text: str

@@ -128,9 +128,10 @@ async def derive(store: Store, namespace: Namespace, on_progress: Progress) -> i
             batch, cursor = await _next(tx, cursor)
         if not batch.ids:
             return resumed
+        derived = await asyncio.to_thread(json.dumps, vars(batch))
         async with store.transaction(namespace) as tx:
             await tx.lock()
-            stands = await tx.rebuilt.keep(__version__, cursor, json.dumps(vars(batch)), now)
+            stands = await tx.rebuilt.keep(__version__, cursor, derived, now)
         if stands:
             count += len(batch.ids)
         else:  # An erasure has discarded all batches.
