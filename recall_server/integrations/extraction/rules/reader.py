@@ -46,6 +46,7 @@ from recall_server.integrations.extraction.rules.judging import (
     Verdict,
     is_whole,
     judge,
+    said_once,
     says_nothing,
     size,
     specifics,
@@ -591,10 +592,9 @@ class _Reader:
         return len(self.kept) - 1
 
     def chosen(self) -> tuple[Candidate, ...]:
-        """Return the kept candidates in the order of the text, each text once; if there are too
-        many, those with the highest confidence.
+        """Return the kept candidates in the order of the text, without repetitions; if there are
+        too many, those with the highest confidence.
         """
-        unique = {one.text: one for one in self.kept if one is not None}
         most = candidates_max(self.passage)
-        ranked = sorted(unique.values(), key=lambda one: -one.confidence)[:most]
+        ranked = sorted(said_once(self.kept), key=lambda one: -one.confidence)[:most]
         return tuple(sorted(ranked, key=lambda one: one.span.start))
