@@ -99,7 +99,8 @@ async def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Derive memories and the index again from the texts and the events, compare them with what
-    is read, and mend what differs. No model is called.
+    is read, and mend what differs; after an interruption, run it again to continue. No model is
+    called.
     """
     ns = await existing(built, name)
     rebuilding = built.services.rebuild
