@@ -7,7 +7,7 @@ from typing import Any
 
 from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation, Episode
-from recall_server.domain.memory import Memory
+from recall_server.domain.memory import Memory, Place
 from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
 from recall_server.domain.plan import (
@@ -180,9 +180,14 @@ def page(one: Page) -> Json:
     return {
         "memories": [memory(m) | disputed(m, one.disputed) for m in one.memories],
         "total": one.total,
-        "has_more": one.next_offset is not None,
+        "has_more": one.has_more,
         "next_offset": one.next_offset,
+        "next_cursor": cursor(one.next_place) if one.next_place else None,
     }
+
+
+def cursor(place: Place) -> str:
+    return f"{place.recorded_at.isoformat()}~{place.id}"
 
 
 def disputed(one: Memory, others: Mapping[str, Sequence[str]]) -> Json:
@@ -242,6 +247,7 @@ def history(found: History) -> Json:
         "total": len(found.chain),
         "has_more": False,
         "next_offset": None,
+        "next_cursor": None,
     }
 
 

@@ -38,7 +38,6 @@ from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.store import Transaction
-from recall_server.tracing import tracer
 
 # How many candidates each list has, by words and by vectors. On LoCoMo the recall@10 is 76.3 with
 # 20, 77.7 with 60, 78.7 with 100 and 79.1 with 200; the mode `recall` needs few.
@@ -171,7 +170,6 @@ async def prepare(
     return replace(prepared, query=query, degraded=degraded)
 
 
-@tracer.start_as_current_span("rank")
 async def retrieve(
     tx: Transaction,
     embedder: Embedder | None,

@@ -220,6 +220,7 @@ WITH page AS (
   WHERE namespace = :namespace AND retired_at IS NULL
     AND (expires_at IS NULL OR expires_at > :as_of)
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+    AND (:after_id = '' OR (recorded_at, id) < (:after_at, :after_id))
     AND {{scope:memories}}
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
@@ -250,6 +251,7 @@ WHERE namespace = :namespace AND {{scope:memories}} GROUP BY status
 -- query: page_then
 SELECT m.id
 {{then}}
+  AND (:after_id = '' OR (m.recorded_at, m.id) < (:after_at, :after_id))
 ORDER BY e.status = 'expired', m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
 

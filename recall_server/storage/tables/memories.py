@@ -18,6 +18,7 @@ from recall_server.domain.memory import (
     Layer,
     Memory,
     MemoryType,
+    Place,
     Status,
     before,
 )
@@ -337,10 +338,14 @@ class Memories(BoundTable):
             ]
         return true_at(found, past.as_of)
 
-    async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
-        """Return a page of the active memories, newest first; "" stands for any type or topic."""
+    async def page(
+        self, *, limit: int, offset: int, type_: str, topic: str, after: Place | None = None
+    ) -> list[Memory]:
+        """Return a page of the active memories, newest first, or those that follow `after`; ""
+        stands for any type or topic.
+        """
         rows = await self._bound.fetch(
-            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic
+            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic, **_after(after)
         )
         return [_memory(row) for row in rows]
 
@@ -354,12 +359,14 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("count_by_status")
         return {Status(row["status"]): int(row["memories"]) for row in rows}
 
-    async def page_then(self, *, limit: int, offset: int, **only: Any) -> list[Memory]:
+    async def page_then(
+        self, *, limit: int, offset: int, after: Place | None, **only: Any
+    ) -> list[Memory]:
         """Return a page of the memories in a state, or of the believed ones, as of the requested
         moment. `only`: as for `counts_then`.
         """
         rows = await self._bound.fetch(
-            "page_then", limit=limit, offset=offset, **self._then(**only)
+            "page_then", limit=limit, offset=offset, **_after(after), **self._then(**only)
         )
         ids = [row["id"] for row in rows]
         found = await self._as_then(await self.get(ids))
@@ -573,3 +580,7 @@ def _memory(row: Row) -> Memory:
         layer=Layer(row["layer"]),
         unreconciled=quoted and bool(row["unreconciled"]),
     )
+
+
+def _after(place: Place | None) -> dict[str, Any]:
+    return {"after_at": place and place.recorded_at, "after_id": place.id if place else ""}
