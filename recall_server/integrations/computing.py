@@ -92,6 +92,7 @@ class _Computing:
                 raise
             except OSError as error:
                 log.warning("computing_process_not_started", error=type(error).__name__)
+                await self._end()
                 return b""
             # The server must not compute what has ended a process, most likely for lack of memory.
             raise MemoryError
