@@ -188,8 +188,8 @@ WHERE m.namespace = :namespace
   AND {{scope:m}}
 
 -- query: memories_of_topic
-{{cited}}
 -- Memories that expire are not merged with lasting ones, and disputed ones are not merged at all.
+SELECT m.id FROM memories m
 WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
   AND {{scope:m}}

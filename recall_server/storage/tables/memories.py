@@ -289,11 +289,10 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
         return [_memory(row) for row in rows]
 
-    async def of_topic(self, topic: str, limit: int) -> list[Memory]:
-        """Return the oldest active memories of a topic."""
+    async def of_topic(self, topic: str, limit: int) -> list[str]:
+        """Return the ids of the oldest active memories of a topic."""
         rows = await self._bound.fetch("memories_of_topic", topic=topic, limit=limit)
-        # In a thread: there may be thousands.
-        return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
+        return [row["id"] for row in rows]
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Return memories in any state, with the words of their first citation."""
@@ -303,6 +302,8 @@ class Memories(BoundTable):
     async def active(self, ids: Sequence[str]) -> list[Memory]:
         """Return the active memories among `ids`."""
         rows = await self._bound.fetch("active_memories", ids=list(ids))
+        if len(rows) > RELATED_MAX:
+            return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
         return [_memory(row) for row in rows]
 
     async def believed(self, after: str, limit: int) -> list[Memory]:
