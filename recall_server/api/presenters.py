@@ -15,7 +15,7 @@ from recall_server.domain.plan import (
     Question,
     Resolution,
 )
-from recall_server.domain.query import Hit
+from recall_server.domain.query import Hit, ItemKind
 from recall_server.domain.relations import Relation
 from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
@@ -66,8 +66,10 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "score": round(one.scores.score, 6),
     }
     if one.quote:
+        shown["quote"] = one.quote
+    if item.kind is ItemKind.MEMORY:
         said = item.citation
-        shown |= {"quote": one.quote, "speaker": said.speaker, "said_at": moment(said.said_at)}
+        shown |= {"speaker": said.speaker, "said_at": moment(said.said_at)}
     if item.superseded_by:
         shown |= {"superseded_by": item.superseded_by, "valid_until": moment(item.valid_until)}
     if one.gave_way_to:

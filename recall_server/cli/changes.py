@@ -99,7 +99,8 @@ async def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Derive memories and the index again from the texts and the events, compare them with what
-    is read, and mend what differs. No model is called.
+    is read, and mend what differs; after an interruption, run it again to continue. No model is
+    called.
     """
     ns = await existing(built, name)
     rebuilding = built.services.rebuild
@@ -110,7 +111,7 @@ async def rebuild(
             done = await rebuilding.reextract(ns, lambda: begin(built, ns, operation), on_progress)
         shown["reextracted"] = asdict(done)
     context = begin(built, ns, operation, read_only=diff)
-    with progress("memories") as on_progress:
+    with progress("memories and texts derived") as on_progress:
         act = rebuilding.compare if diff else rebuilding.mend
         compared = await act(context, on_progress)
     if diff:
@@ -133,6 +134,8 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
         )
         echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
     one = shown["compared"]
+    if one["resumed"]:
+        echo(f"Continued: {one['resumed']} memories and texts were derived before.")
     echo(f"read     {one['digest']}\nderived  {one['rebuilt']}")
     if one["same"]:
         echo(f"{one['memories']} memories and the index are as the texts and events say.")

@@ -458,7 +458,7 @@ async def test_camillo_counts_by_state_too(running: Running, http: httpx2.AsyncC
 async def test_toolsets_are_listed_only_where_they_are_set(serve: Serve) -> None:
     engram = {"list_texts", "update_text", "get_status", "get_episodes", "update_episode"}
     engram |= {"conversation_search_date"}  # another name of list_texts
-    reviews = {"list_reviews", "answer_review"}
+    reviews = {"list_reviews", "answer_review", "relate_memories"}
     listed = []
     for toolsets in ((), ("engram",), ("engram", "reviews")):
         async with (

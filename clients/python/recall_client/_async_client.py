@@ -379,6 +379,8 @@ class AsyncRecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> ContextBlock:
         """Return a block for the prompt of what is known about a message, or why there is none."""
         given = {
@@ -389,6 +391,8 @@ class AsyncRecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return await self._ask(ContextBlock, "get_context", **given)
 
@@ -402,6 +406,8 @@ class AsyncRecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> GroundedAnswer:
         """Answer a question with what is known, and name the memories that support the answer."""
         given = {
@@ -412,6 +418,8 @@ class AsyncRecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return await self._ask(GroundedAnswer, "answer_question", **given)
 

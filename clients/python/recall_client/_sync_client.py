@@ -376,6 +376,8 @@ class RecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> ContextBlock:
         """Return a block for the prompt of what is known about a message, or why there is none."""
         given = {
@@ -386,6 +388,8 @@ class RecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return self._ask(ContextBlock, "get_context", **given)
 
@@ -399,6 +403,8 @@ class RecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> GroundedAnswer:
         """Answer a question with what is known, and name the memories that support the answer."""
         given = {
@@ -409,6 +415,8 @@ class RecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return self._ask(GroundedAnswer, "answer_question", **given)
 

@@ -351,7 +351,9 @@ class Question(Answer):
 
 
 class Submitted(Answer):
-    """The outcome of a submission, with the rules and the other memories considered."""
+    """The outcome of a submission, with the rules, the other memories considered, and the
+    thresholds that decided which one was meant.
+    """
 
     outcome: str
     intent: str
@@ -360,6 +362,7 @@ class Submitted(Answer):
     changes: list[dict[str, Any]]
     rules: list[Any]
     considered: list[Any]
+    thresholds: dict[str, float] = {}
 
 
 class Relation(Answer):

@@ -13,7 +13,7 @@ from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryT
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Resolution
-from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, quoted_once
+from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, said_once
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
@@ -437,7 +437,7 @@ async def _finalized(
     candidates = await search.finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
     hits = falling(await search.current_first(tx, ranked, query), query.mode)
-    hits = ranking.fit_budget(quoted_once(hits), query.max_tokens)
+    hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
         candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}
@@ -445,8 +445,7 @@ async def _finalized(
     evidence = calibration.evidence(
         [one for one, hit in best if hit.item.id in shown], candidates.weights.evidence
     )
-    if query.neighbours:
-        hits = await search.with_neighbours(tx, candidates, hits, query)
+    hits = await search.with_turns(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
 

@@ -116,6 +116,7 @@ class Consolidate:
     digests: Digests
     redaction: Redaction
     questions_max: int
+    doubted_max: float
 
     async def start(
         self,
@@ -270,7 +271,7 @@ class Consolidate:
             if passage is None or number <= work.next:
                 continue
             said = await self.merging.budget.extract(ns, self.extractor, passage)
-            found = validate_candidates(said, passage)
+            found = validate_candidates(said, passage).capped(self.doubted_max)
             work = replace(
                 work,
                 next=number,

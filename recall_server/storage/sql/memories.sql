@@ -78,21 +78,6 @@ UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = 
   reinforcements = :reinforcements
 WHERE namespace = :namespace AND id = :id
 
--- query: page_of_states
--- any scope: a rebuild is of the whole namespace
--- Each memory with the state that its last event left.
-SELECT m.id, m.status, m.superseded_by, m.valid_until, m.retired_at, m.expires_at, m.confidence,
-  m.reinforcements, (SELECT max(c.position) + 1 FROM citations c
-    WHERE c.namespace = :namespace AND c.memory_id = m.id) AS citations,
-  e.status AS last_status, e.superseded_by AS last_superseded_by,
-  e.valid_until AS last_valid_until, e.retired_at AS last_retired_at,
-  e.expires_at AS last_expires_at, e.confidence AS last_confidence,
-  e.reinforcements AS last_reinforcements, e.citations AS last_citations
-FROM memories m JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id
-WHERE m.namespace = :namespace AND m.id > :after AND e.seq = (
-  SELECT max(l.seq) FROM memory_events l WHERE l.namespace = :namespace AND l.item_id = m.id)
-ORDER BY m.id LIMIT :limit
-
 -- query: undo_added_memories
 UPDATE memories SET status = 'forgotten', retired_at = :now
 WHERE namespace = :namespace AND id IN (:ids...)
@@ -203,8 +188,8 @@ WHERE m.namespace = :namespace
   AND {{scope:m}}
 
 -- query: memories_of_topic
-{{cited}}
 -- Memories that expire are not merged with lasting ones, and disputed ones are not merged at all.
+SELECT m.id FROM memories m
 WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
   AND {{scope:m}}

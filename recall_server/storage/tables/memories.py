@@ -1,7 +1,7 @@
 """The tables of memories and of their citations."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -34,7 +34,6 @@ from recall_server.storage.tables.episodes import Episodes, metadata, tags, true
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
-PAGE = 500
 LINEAGE_DEPTH = 100
 
 
@@ -229,14 +228,6 @@ class Memories(BoundTable):
                 memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost.get(memory_id)
             )
 
-    async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
-        """Yield each memory with its state, and the state that its last event left."""
-        after = ""
-        while rows := await self._bound.fetch("page_of_states", after=after, limit=PAGE):
-            for row in rows:
-                yield row["id"], state_of(row), state_of(row, "last_")
-            after = rows[-1]["id"]
-
     async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
         """Return the states of those of these memories that existed at the requested moment."""
         rows = await self._bound.fetch("states_at", ids=list(ids)) if ids else []
@@ -298,11 +289,10 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
         return [_memory(row) for row in rows]
 
-    async def of_topic(self, topic: str, limit: int) -> list[Memory]:
-        """Return the oldest active memories of a topic."""
+    async def of_topic(self, topic: str, limit: int) -> list[str]:
+        """Return the ids of the oldest active memories of a topic."""
         rows = await self._bound.fetch("memories_of_topic", topic=topic, limit=limit)
-        # In a thread: there may be thousands.
-        return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
+        return [row["id"] for row in rows]
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Return memories in any state, with the words of their first citation."""
@@ -312,6 +302,8 @@ class Memories(BoundTable):
     async def active(self, ids: Sequence[str]) -> list[Memory]:
         """Return the active memories among `ids`."""
         rows = await self._bound.fetch("active_memories", ids=list(ids))
+        if len(rows) > RELATED_MAX:
+            return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
         return [_memory(row) for row in rows]
 
     async def believed(self, after: str, limit: int) -> list[Memory]:
@@ -474,17 +466,17 @@ def _findable(state: MemoryState | None, at: datetime) -> bool:
     return not passed(state.expires_at, at)
 
 
-def state_of(row: Row, prefix: str = "") -> MemoryState:
-    """Return the state in the columns with this prefix."""
+def state_of(row: Row) -> MemoryState:
+    """Return the state in the columns of a memory or an event."""
     return MemoryState(
-        status=Status(row[f"{prefix}status"]),
-        superseded_by=row[f"{prefix}superseded_by"],
-        valid_until=moment_or_none(row[f"{prefix}valid_until"]),
-        retired_at=moment_or_none(row[f"{prefix}retired_at"]),
-        expires_at=moment_or_none(row[f"{prefix}expires_at"]),
-        confidence=row[f"{prefix}confidence"],
-        reinforcements=row[f"{prefix}reinforcements"],
-        citations=row[f"{prefix}citations"] or 0,
+        status=Status(row["status"]),
+        superseded_by=row["superseded_by"],
+        valid_until=moment_or_none(row["valid_until"]),
+        retired_at=moment_or_none(row["retired_at"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        confidence=row["confidence"],
+        reinforcements=row["reinforcements"],
+        citations=row["citations"] or 0,
     )
 
 

@@ -22,12 +22,14 @@ from recall_server.integrations.extraction.rules.cutting import (
     entry,
     key_and_value,
     listed,
+    outside,
     pieces,
     with_columns,
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
     OF_THINGS,
+    ORDERED,
     Found,
     Speaker,
     corrected,
@@ -46,6 +48,7 @@ from recall_server.integrations.extraction.rules.judging import (
     Verdict,
     is_whole,
     judge,
+    said_once,
     says_nothing,
     size,
     specifics,
@@ -271,7 +274,7 @@ class _Reader:
             return
         cuts = [
             cut
-            for cut in pattern(language.name, "split").finditer(text)
+            for cut in outside(pattern(language.name, "split"), text)
             if not (
                 text[cut.end() : cut.end() + 1].isupper()
                 and _ONE_OF_TWO.search(text, 0, cut.start())
@@ -319,7 +322,8 @@ class _Reader:
         if says_nothing(text, language, setting):
             self.before = None
             return
-        if found and found.fact.attribute != "nickname" and language.starts("keep.order", text):
+        ordered = found is not None and language.starts("keep.order", text) is not None
+        if found and ordered and (named or found.fact.attribute not in ORDERED):
             found = None
         if not (listed or self.document) and self._is_task(text):
             return
@@ -591,10 +595,9 @@ class _Reader:
         return len(self.kept) - 1
 
     def chosen(self) -> tuple[Candidate, ...]:
-        """Return the kept candidates in the order of the text, each text once; if there are too
-        many, those with the highest confidence.
+        """Return the kept candidates in the order of the text, without repetitions; if there are
+        too many, those with the highest confidence.
         """
-        unique = {one.text: one for one in self.kept if one is not None}
         most = candidates_max(self.passage)
-        ranked = sorted(unique.values(), key=lambda one: -one.confidence)[:most]
+        ranked = sorted(said_once(self.kept), key=lambda one: -one.confidence)[:most]
         return tuple(sorted(ranked, key=lambda one: one.span.start))
