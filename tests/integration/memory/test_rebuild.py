@@ -11,10 +11,13 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.permissions import OPERATOR
 from recall_server.services.memory import derivation
 from recall_server.services.memory.derivation import Compared, Differences
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.rebuild import Reextracted
 from recall_server.storage.store import Transaction
 from tests.support.application import Open
@@ -317,3 +320,47 @@ async def test_what_a_person_forgot_is_not_extracted_anew(open_app: Open, clock:
     async with open_app() as application:
         await reextracted(application)
         assert await memories(application) == []
+
+
+async def test_what_was_entered_by_hand_is_not_extracted_anew(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: We deploy on Fridays.")
+        await drained(application)
+        (deploys,) = await memories(application)
+        clock.pass_(HOUR)
+        await application.services.intents.update(
+            context(application),
+            deploys.id,
+            text="We deploy on Thursdays.",
+            type_=None,
+            confidence=None,
+            dry_run=False,
+        )
+        await drained(application)
+        before = [one.text for one in await memories(application)]
+
+        done = await reextracted(application)
+
+        assert before == ["We deploy on Thursdays."]
+        assert (done.added, done.superseded, done.deprecated) == (0, 0, 0)
+        assert [one.text for one in await memories(application)] == before
+
+
+async def test_what_was_corrected_does_not_return_in_other_words(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=old_rules()) as application:
+        await enter(application)
+        await remember(application, TEXT)
+        await drained(application)
+        place = next(one for one in await memories(application) if "Porto" in one.text)
+        clock.pass_(HOUR)
+        wish = Wish(
+            Intent.CORRECT, Submission("The house is in Lisbon.", "life"), memory_id=place.id
+        )
+        await application.services.intents.submit(context(application), wish)
+    async with open_app() as application:
+        await reextracted(application)
+
+        assert [one.text for one in await memories(application)] == ["The house is in Lisbon."]
