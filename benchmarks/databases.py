@@ -33,6 +33,8 @@ KINDS = {
     "audit": ("tool_call_records", "tool_call_details", "audit_details"),
 }
 OTHER = "other"
+# Tables that no quota counts, as docs/operate/limits.md says: the audit log and jobs.
+UNCOUNTED = frozenset((*KINDS["audit"], "audit_heads", "call_counts", "operations"))
 
 _numbers = itertools.count()
 
@@ -196,13 +198,21 @@ def space(database: Path | str) -> dict[str, int]:
 
 
 def size(database: Path | str) -> int:
-    """Return the bytes on disk, with the journal."""
+    """Return the bytes of the tables that count against quotas, with their indexes. The journal
+    of SQLite is not included: its size is limited.
+    """
     if isinstance(database, str):
         with psycopg.connect(database) as raw:
-            [(found,)] = raw.execute("SELECT pg_database_size(current_database())").fetchall()
-            return int(found)
-    files = (database, database.with_name(f"{database.name}-wal"))
-    return sum(file.stat().st_size for file in files if file.exists())
+            rows = raw.execute(
+                "SELECT relname, pg_total_relation_size(relid) FROM pg_stat_user_tables"
+            ).fetchall()
+    else:
+        with closing(sqlite3.connect(database)) as lite:
+            rows = lite.execute(
+                "SELECT COALESCE(m.tbl_name, s.name), sum(s.pgsize) FROM dbstat s "
+                "LEFT JOIN sqlite_master m ON m.name = s.name GROUP BY 1"
+            ).fetchall()
+    return sum(int(count) for table, count in rows if table not in UNCOUNTED)
 
 
 def forget_jobs(database: Path | str, name: str) -> None:

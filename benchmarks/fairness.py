@@ -31,8 +31,8 @@ COST_MAX = 1.3
 STALL_MS_MAX = 50.0
 # Bytes of the database for each byte that counts against the quota, as docs/operate/limits.md says.
 GROWTH_MAX = 15.0
-# Bytes that count against no quota; a table grows by whole pages.
-GROWTH_FREE_BYTES = 4 * 2**20
+# A table grows by whole pages.
+GROWTH_FREE_BYTES = 2**20
 WORKER_JOBS = 4
 TURNS = 2
 ATTACKER = "attack"

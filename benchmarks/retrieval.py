@@ -372,7 +372,7 @@ class _Conversations:
             answer = await self._search(question, query)
             degraded = degraded or answer.degraded
             found = tuple(map(self._found, answer.hits))
-            texts = [text for hit in answer.hits[:DELIVERED_HITS] for text in (hit.text, hit.quote)]
+            texts = [text for hit in answer.hits[:DELIVERED_HITS] for text in hit.shown]
             answers.append(
                 Answer(
                     question,

@@ -104,10 +104,12 @@ async def open_application(
     restored: bool = False,
     migrating: bool = True,
     compute: Compute = asyncio.to_thread,
+    compute_merges: Compute = asyncio.to_thread,
 ) -> AsyncIterator[Application]:
     """Open the database and build everything on it. Without `migrating`, only an empty database is
     migrated. A database that lacks recorded erasures is refused, unless it is known to be
-    `restored` from a backup. `compute` runs long functions.
+    `restored` from a backup. `compute` runs long functions,
+    and `compute_merges` those that take seconds.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
@@ -136,6 +138,7 @@ async def open_application(
             metrics,
             _Given(extractor, embedder, reranker, merger, judge),
             compute=compute,
+            compute_merges=compute_merges,
         )
         vectors = models.vectors
         if models.reranker is not None:
@@ -201,7 +204,7 @@ async def open_application(
             push.announce,
             settings.task_bytes_max,
         )
-        merging = Merging(store, models.merger, vectors, budget)
+        merging = Merging(store, models.merger, vectors, budget, compute_merges)
         consolidate = Consolidate(
             store,
             runtime,
@@ -402,6 +405,7 @@ def _models(
     given: _Given,
     *,
     compute: Compute,
+    compute_merges: Compute,
 ) -> _Models:
     """Make the models, which are closed with the stack. While a key is rejected, the rules take
     over if the settings say so; a judge waits otherwise.
@@ -410,9 +414,9 @@ def _models(
     rules = factories.rules_extractor(compute)
     extractor = given.extractor or factories.extractor(settings) or rules
     merger = KeyedMerger(
-        given.merger or factories.merger(settings),
+        given.merger or factories.merger(settings, compute_merges),
         keys,
-        factories.rules_merger() if falls_back else None,
+        factories.rules_merger(compute_merges) if falls_back else None,
     )
     judge = given.judge or factories.judge(settings)
     embedder = given.embedder or factories.embedder(settings)

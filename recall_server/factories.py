@@ -134,20 +134,20 @@ def rules_extractor(compute: Compute) -> Extractor:
     return RulesExtractor(compute)
 
 
-def merger(settings: Settings) -> Merger:
+def merger(settings: Settings, compute: Compute) -> Merger:
     """Raises `Invalid`."""
     api = _model_api(settings, settings.merge_model or settings.model)
     if api is None:
-        return rules_merger()
+        return rules_merger(compute)
     from recall_server.integrations.extraction.model_merger import ModelMerger  # noqa: PLC0415
 
-    return ModelMerger(api, prompt=prompts.load("merge"))
+    return ModelMerger(api, prompt=prompts.load("merge"), compute=compute)
 
 
-def rules_merger() -> Merger:
+def rules_merger(compute: Compute) -> Merger:
     from recall_server.integrations.extraction.rules.merge import RulesMerger  # noqa: PLC0415
 
-    return RulesMerger()
+    return RulesMerger(compute)
 
 
 def judge(settings: Settings) -> Judge | None:

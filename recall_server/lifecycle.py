@@ -18,7 +18,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.integrations.computing import computing_process
+from recall_server.integrations.computing import NICENESS_OF_MERGES, computing_process
 from recall_server.tracing import send_spans
 
 # Seconds between two writes of the health file.
@@ -149,7 +149,8 @@ async def work(settings: Settings) -> None:
     stop = stop_signal()
     async with (
         computing_process() as compute,
-        open_application(settings, compute=compute) as built,
+        computing_process(NICENESS_OF_MERGES) as compute_merges,
+        open_application(settings, compute=compute, compute_merges=compute_merges) as built,
         checked_and_loaded(built),
         working(built),
         showing_health(built),

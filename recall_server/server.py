@@ -23,7 +23,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
-from recall_server.integrations.computing import computing_process
+from recall_server.integrations.computing import NICENESS_OF_MERGES, computing_process
 from recall_server.lifecycle import (
     SLOW_S,
     checked_and_loaded,
@@ -174,7 +174,8 @@ async def serve(
         with only_server(settings), closing(bound(settings)) as listener:
             async with (
                 computing_process() as compute,
-                open_application(settings, compute=compute) as built,
+                computing_process(NICENESS_OF_MERGES) as compute_merges,
+                open_application(settings, compute=compute, compute_merges=compute_merges) as built,
                 # A client on this machine gives up on a server that has not answered within 10 s.
                 checked_and_loaded(built, redactor_s=0 if until_unused else SLOW_S),
                 working(built),

@@ -2,9 +2,17 @@
 
 import re
 from functools import cache
+from itertools import islice
 from typing import Any, ClassVar, Self, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from recall_server.domain.errors import Invalid
 
@@ -12,6 +20,16 @@ INT64_MAX = 2**63 - 1
 FAULTS_NAMED = 5
 ID_CHARS_MAX = 128
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,40}")
+
+
+def _failing_fast(schema: Any) -> Any:
+    """Return a schema by which a list has at most one error: its first."""
+    if isinstance(schema, list):
+        return [_failing_fast(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _failing_fast(part) for name, part in schema.items()}
+    return found | {"fail_fast": True} if schema.get("type") == "list" else found
 
 
 class Arguments(BaseModel):
@@ -28,16 +46,40 @@ class Arguments(BaseModel):
     repeats_names: ClassVar[bool] = True
     # The arguments for which an empty text is refused, since leaving them out would mean more.
     empty_is_given: ClassVar[frozenset[str]] = frozenset()
+    _known: ClassVar[frozenset[str]]
     _optional: ClassVar[frozenset[str]]
     _integers: ClassVar[frozenset[str]]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         fields = cls.model_fields.items()
+        cls._known = frozenset(one for name, field in fields for one in (name, field.alias) if one)
         cls._optional = frozenset(name for name, field in fields if not field.is_required())
         cls._integers = frozenset(
             name for name, field in fields if field.annotation in (int, int | None)
         )
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        return cast("CoreSchema", _failing_fast(handler(source)))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown(cls, given: Any) -> Any:
+        return cls._with_few_unknown(given) if isinstance(given, dict) else given
+
+    @classmethod
+    def _with_few_unknown(cls, given: dict[Any, Any]) -> dict[Any, Any]:
+        """Leave out all but a few unknown names: each would be an error, and the event loop would
+        wait while thousands of errors are made.
+        """
+        if len(given) <= len(cls._known) + FAULTS_NAMED:
+            return given
+        unknown = ((name, value) for name, value in given.items() if name not in cls._known)
+        known = {name: value for name, value in given.items() if name in cls._known}
+        return known | dict(islice(unknown, FAULTS_NAMED))
 
     @classmethod
     def parse(cls, given: Any, operation: str, *, as_text: bool = False) -> Self:
@@ -60,7 +102,7 @@ class Arguments(BaseModel):
         if not isinstance(arguments, dict):
             return arguments
         given: dict[str, Any] = {}
-        for name, value in arguments.items():
+        for name, value in cls._with_few_unknown(arguments).items():
             if value is None and name in cls._optional:
                 # If None is a value of the argument, it is its default too.
                 if cls.model_fields[name].default is None:

@@ -115,7 +115,7 @@ async def add(
         print_json(job)
         return
     if job["state"] == JobState.COMPLETE and not job["memory_ids"]:
-        echo("Stored. It states nothing that is kept as a memory; search finds its words.")
+        echo("Stored. It states nothing new that is kept as a memory; search finds its words.")
     elif job["memory_ids"]:
         echo("Stored.")
     else:

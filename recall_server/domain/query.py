@@ -163,6 +163,11 @@ class Hit(NamedTuple):
     around: tuple[Said, ...] = ()
     disputed_with: tuple[str, ...] = ()
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """All texts that a caller reads."""
+        return (self.text, self.quote, *(said.text for said in self.around))
+
 
 # Separates passages of one message that are not adjacent.
 GAP = " … "
@@ -182,9 +187,10 @@ def hit_of(items: Sequence[Item], scores: Scores, gave_way_to: str | None = None
     return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)), gave_way_to)
 
 
-def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with each passage quoted in full only once: further memories from the same
-    passage quote just the words that they cite.
+def said_once(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits with each word shown only once: further memories from the same passage quote
+    just the words that they cite, a quote is left out if the memory's text has it, and so are the
+    headings that the hit's text or an earlier passage of it has.
     """
     seen: set[tuple[str, str]] = set()
     found = []
@@ -192,10 +198,30 @@ def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
         cited, quote = hit.item.citation, hit.quote
         passage = (cited.episode_id, hit.item.quote)
         if quote and passage in seen:
-            hit = hit._replace(quote=quote.replace(hit.item.quote, cited.quote, 1))  # noqa: PLW2901
+            quote = quote.replace(hit.item.quote, cited.quote, 1)
         seen.add(passage)
-        found.append(hit)
+        text = hit.text
+        if hit.item.kind is ItemKind.MEMORY:
+            quote = _with_new_headings(quote, text)
+            quote = "" if quote in text else quote
+        else:
+            text = _with_new_headings(text, "")
+        found.append(hit._replace(text=text, quote=quote))
     return found
+
+
+def _with_new_headings(said: str, shown: str) -> str:
+    """Return passages without those first lines that were shown above them."""
+    passages = []
+    for one in said.split(GAP):
+        while True:
+            first, line_break, rest = one.partition("\n")
+            if not line_break or first.strip("#*_: \t") not in shown:
+                break
+            one = rest.lstrip("\n")  # noqa: PLW2901
+        passages.append(one)
+        shown += f"\n{one}"
+    return GAP.join(passages)
 
 
 def exchanged(hits: Sequence[Hit]) -> list[Hit]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,9 +157,25 @@ Flags = NDArray[np.bool_]
 Positions = NDArray[np.intp]
 
 
+class Statement(Protocol):
+    """What is compared of a memory."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def type(self) -> MemoryType: ...
+    @property
+    def fact(self) -> Fact | None: ...
+
+
+S = TypeVar("S", bound=Statement)
+
+
 def clusters(
-    memories: Sequence[Memory], vectors: Mapping[str, Floats], threshold: float
-) -> list[tuple[Memory, ...]]:
+    memories: Sequence[S], vectors: Mapping[str, Floats], threshold: float
+) -> list[tuple[S, ...]]:
     """Return groups of two or more similar memories, ordered by their first ids; members are
     ordered by id too.
 
@@ -198,8 +215,8 @@ def lexical_threshold(threshold: float) -> float:
 
 
 def _greedy(
-    memories: Sequence[Memory], vectors: Mapping[str, Floats], threshold: float
-) -> list[tuple[Memory, ...]]:
+    memories: Sequence[S], vectors: Mapping[str, Floats], threshold: float
+) -> list[tuple[S, ...]]:
     cluster_of = np.zeros(len(memories), dtype=np.intp)
     sizes = np.zeros(len(memories), dtype=np.intp)
     count = 0
@@ -212,14 +229,14 @@ def _greedy(
         cluster_of[position] = chosen
         sizes[chosen] += 1
         count = max(count, chosen + 1)
-    members: list[list[Memory]] = [[] for _ in range(count)]
+    members: list[list[S]] = [[] for _ in range(count)]
     for memory, chosen in zip(memories, cluster_of.tolist(), strict=True):
         members[chosen].append(memory)
     return [tuple(cluster) for cluster in members if len(cluster) > 1]
 
 
 def _near(
-    memories: Sequence[Memory], vectors: Mapping[str, Floats], threshold: float
+    memories: Sequence[Statement], vectors: Mapping[str, Floats], threshold: float
 ) -> Iterator[Positions]:
     """Yield for each memory the positions of earlier memories that are similar to it and
     compatible with it.
@@ -279,7 +296,7 @@ class _Overlap:
 class _Claims:
     """The facts of memories as columns of numbers, to compare one with many at a time."""
 
-    def __init__(self, memories: Sequence[Memory], words: Sequence[frozenset[str]]) -> None:
+    def __init__(self, memories: Sequence[Statement], words: Sequence[frozenset[str]]) -> None:
         facts = [canonical(memory.fact) if memory.fact else None for memory in memories]
         self._entity = _codes([fact and normal_entity(fact.entity) for fact in facts])
         self._attribute = _codes([fact and normal_attribute(fact.attribute) for fact in facts])

@@ -1,11 +1,12 @@
 """A process of low priority that computes what takes long, so that calls do not wait for it.
 
 Threads share one interpreter, so a thread that reads a long text delays every step of every call.
-The attacks "paragraphs" and "answers that say nothing" of `make bench BENCH=fairness` measure it.
+The attacks "paragraphs", "answers that say nothing" and "merges" of `make bench BENCH=fairness`
+measure it.
 
-Run as `python -m recall_server.integrations.computing`, it reads functions with their arguments
-from standard input and writes their results to standard output, pickled and preceded by their
-length. No bytes mean that the function failed. It ends with its input.
+Run as `python -m recall_server.integrations.computing NICENESS`, it reads functions with their
+arguments from standard input and writes their results to standard output, pickled and preceded by
+their length. No bytes mean that the function failed. It ends with its input.
 """
 
 import asyncio
@@ -28,16 +29,20 @@ T = TypeVar("T")
 
 # Servers and databases on this machine go first.
 NICENESS = 5
+# Merges take seconds, and nobody waits for one as for a call.
+NICENESS_OF_MERGES = 10
 STOP_S = 5.0
 # The longest text takes about half a second.
 COMPUTE_S = 60.0
+# A process may have been ended by somebody else.
+ATTEMPTS = 2
 _LENGTH_BYTES = 8
 
 
 @asynccontextmanager
-async def computing_process() -> AsyncIterator[Compute]:
+async def computing_process(niceness: int = NICENESS) -> AsyncIterator[Compute]:
     """Yield what computes in the process. The process starts with the first computation."""
-    process = _Computing()
+    process = _Computing(niceness)
     try:
         yield process.compute
     finally:
@@ -47,13 +52,15 @@ async def computing_process() -> AsyncIterator[Compute]:
 class _Computing:
     """Computes one function at a time, in the order of the calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, niceness: int) -> None:
+        self._niceness = niceness
         self._process: Process | None = None
         self._turn = asyncio.Lock()
 
     async def compute(self, function: Callable[..., T], /, *given: Any) -> T:
         """See `Compute`. What the process cannot compute, a thread computes, and raises its error
-        here. Raises `TimeoutError` after `COMPUTE_S`, as others are waiting.
+        here. Raises `TimeoutError` after `COMPUTE_S`, as others are waiting, and `MemoryError` if
+        the process is lost each time that it computes this.
         """
         asked = pickle.dumps((function, given))
         # Without the shield, a cancelled caller would leave its answer to the next one.
@@ -72,17 +79,23 @@ class _Computing:
         """Return the pickled result; nothing if the process has none."""
         async with self._turn:
             try:
-                self._process = self._process or await _started()
-                async with asyncio.timeout(COMPUTE_S):
-                    return await _exchanged(self._process, asked)
+                for _ in range(ATTEMPTS):
+                    self._process = self._process or await _started(self._niceness)
+                    with suppress(EOFError, ConnectionError):
+                        async with asyncio.timeout(COMPUTE_S):
+                            return await _exchanged(self._process, asked)
+                    log.warning("computing_process_lost")
+                    await self._end()
             except TimeoutError:
                 log.exception("computing_too_long", seconds=COMPUTE_S)
                 await self._end(within_s=0)
                 raise
-            except (OSError, EOFError) as error:
-                log.warning("computing_process_lost", error=type(error).__name__)
+            except OSError as error:
+                log.warning("computing_process_not_started", error=type(error).__name__)
                 await self._end()
                 return b""
+            # The server must not compute what has ended a process, most likely for lack of memory.
+            raise MemoryError
 
     async def _end(self, *, within_s: float = STOP_S) -> None:
         if self._process is None:
@@ -99,9 +112,9 @@ class _Computing:
             await process.wait()
 
 
-async def _started() -> Process:
+async def _started(niceness: int) -> Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", __name__),
+        *(sys.executable, "-P", "-m", __name__, str(niceness)),
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,
@@ -144,7 +157,9 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(OSError):  # a sandbox may forbid it
-        os.nice(NICENESS)
+        os.nice(int(sys.argv[1]))
+    # A library that uses all cores would slow down calls; it reads this when it is loaded.
+    os.putenv("OPENBLAS_NUM_THREADS", "1")
     answers = os.fdopen(os.dup(1), "wb")
     # Lines that a library prints must not mix with the answers.
     os.dup2(2, 1)

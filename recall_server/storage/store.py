@@ -157,7 +157,7 @@ class Store:
             yield transaction
             await transaction.events.write(entry)
             if write:
-                ended.callback(tracer.start_span("commit").end)
+                ended.enter_context(tracer.part("commit"))
             if entry is not None:
                 await transaction.audit.record(entry)
             await transaction.jobs.write_due()

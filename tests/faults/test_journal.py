@@ -15,8 +15,10 @@ from recall_server.application import Application
 from recall_server.doctor import examine
 from recall_server.domain.errors import QueryTimeout
 from recall_server.storage import inspection
+from recall_server.storage.driver import Driver
 from recall_server.storage.inspection import Level
 from recall_server.storage.sqlite.connection import JOURNAL_BYTES
+from recall_server.storage.sqlite.driver import SqliteDriver
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, enter, remember
 from tests.support.engines import on_sqlite
@@ -31,10 +33,10 @@ def journal(database: Path) -> int:
     return database.with_name(database.name + "-wal").stat().st_size
 
 
-async def write(application: Application, pieces: int) -> None:
+async def write(driver: Driver, pieces: int) -> None:
     """Write this many pieces, each in its own transaction, into a table without a tenant."""
     for _ in range(pieces):
-        async with application.store.driver.transaction(namespace=None, write=True) as connection:
+        async with driver.transaction(namespace=None, write=True) as connection:
             await connection.fetch("CREATE TABLE IF NOT EXISTS filler (piece BLOB)", {})
             await connection.fetch("DELETE FROM filler", {})
             await connection.fetch(f"INSERT INTO filler VALUES (zeroblob({PIECE_BYTES}))", {})
@@ -62,6 +64,32 @@ async def test_a_snapshot_that_is_held_too_long_is_let_go(open_app: Open) -> Non
                 await late()
         async with application.store.snapshot(ALICE) as tx:
             assert await tx.exports.exists()
+
+
+async def test_a_snapshot_ends_before_the_journal_fills_the_disk(tmp_path: Path) -> None:
+    """While it is held, each page that others write stays in the journal. Control: a snapshot
+    outlives less.
+    """
+    database = tmp_path / "recall.db"
+    driver = SqliteDriver(database, journal_bytes_max=3 * PIECE_BYTES)
+
+    async def held_while(pieces: int) -> None:
+        async with driver.snapshot("alice") as snapshot:
+            await snapshot.fetch("SELECT 1 FROM sqlite_master", {})
+            await write(driver, pieces)
+            await snapshot.fetch("SELECT 1 FROM sqlite_master", {})
+
+    await driver.open()
+    try:
+        await held_while(2)
+        with pytest.raises(QueryTimeout, match="others wrote"):
+            await held_while(20)
+        longest = journal(database)
+        await held_while(0)
+    finally:
+        await driver.close()
+
+    assert longest < 6 * PIECE_BYTES
 
 
 async def _let_go(application: Application) -> None:
@@ -122,17 +150,17 @@ async def test_a_journal_that_had_to_grow_is_told_and_is_short_again_afterwards(
 
     async with serve() as running:
         await enter(running.application)
-        await write(running.application, pieces)
+        await write(running.application.store.driver, pieces)
         alone = journal(database)
         before = await told()
         with closing(sqlite3.connect(database, isolation_level=None)) as other:
             other.execute("BEGIN")
             other.execute("SELECT * FROM namespaces").fetchall()
-            await write(running.application, pieces)
+            await write(running.application.store.driver, pieces)
             grown = journal(database)
             during = await told()
             other.execute("COMMIT")
-        await write(running.application, 2)
+        await write(running.application.store.driver, 2)
         after, short = await told(), journal(database)
 
     assert before == after == (200, [], Level.OK)

@@ -14,7 +14,7 @@ from recall_server.domain.context import Compute
 from recall_server.domain.episode import Episode
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.integrations import computing
-from recall_server.integrations.computing import NICENESS, computing_process
+from recall_server.integrations.computing import NICENESS, NICENESS_OF_MERGES, computing_process
 from recall_server.services.memory.episodes import prepare, prepared
 from tests.support.processes import Server, calling, new_token
 
@@ -35,6 +35,14 @@ async def test_a_function_runs_in_another_process_of_lower_priority(compute: Com
     assert pid != os.getpid()
     assert await compute(os.getpid) == pid
     assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+
+
+async def test_merges_come_after_texts_and_use_one_core() -> None:
+    async with computing_process(NICENESS_OF_MERGES) as compute:
+        pid = await compute(os.getpid)
+
+        assert os.getpriority(os.PRIO_PROCESS, pid) > NICENESS
+        assert await compute(os.system, 'test "$OPENBLAS_NUM_THREADS" = 1') == 0
 
 
 async def test_an_error_of_the_function_is_raised_to_its_caller(compute: Compute) -> None:
@@ -65,6 +73,27 @@ async def test_a_function_is_computed_although_the_process_was_killed(compute: C
 
     assert await compute(int, "7") == 7
     assert await compute(os.getpid) not in {killed, os.getpid()}
+
+
+def _lost(by: Path, server: int) -> None:
+    """End the process that computes this, and note it."""
+    with by.open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if os.getpid() != server:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def test_what_ends_the_process_is_not_computed_in_the_server(
+    compute: Compute, tmp_path: Path
+) -> None:
+    """Its cause may be a text that takes too much memory."""
+    with pytest.raises(MemoryError):
+        await compute(_lost, tmp_path / "lost", os.getpid())
+
+    lost = (tmp_path / "lost").read_text().split()
+    assert len(set(lost)) == 2
+    assert str(os.getpid()) not in lost
+    assert await compute(int, "7") == 7
 
 
 async def test_a_function_that_does_not_end_is_ended_and_others_go_on(

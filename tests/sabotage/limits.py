@@ -9,11 +9,118 @@ from tests.sabotage.changes import (
     Instead,
     Never,
     OnlyIf,
+    Replaced,
     Value,
     Without,
 )
 
+ANSWERS_NOTHING = """
+async def _answer(self, asked):
+    try:
+        return await self._original__answer(asked)
+    except MemoryError:
+        return b""
+"""
+
 BREAKAGES = (
+    Breakage(
+        "receipts-are-free",
+        "that erasures of nobody stop at the quota",
+        "recall_server.services.erasure.erase:Erase._begin",
+        Without("count"),
+        (
+            "tests/security/test_kept_bytes.py::test_receipts_are_counted_and_a_full_namespace_can_erase_only_what_is_there[sqlite]",
+        ),
+    ),
+    Breakage(
+        "journal-without-end",
+        "that an export does not fill the disk with the journal",
+        "recall_server.storage.sqlite.driver:SqliteDriver._limit_journal",
+        Body("return None"),
+        ("tests/faults/test_journal.py::test_a_snapshot_ends_before_the_journal_fills_the_disk",),
+    ),
+    Breakage(
+        "computed-here",
+        "that long computations do not take the interpreter of the server",
+        "recall_server.integrations.computing:_Computing.compute",
+        Body("return await asyncio.to_thread(function, *given)"),
+        (
+            "tests/integration/test_computing.py::test_a_function_runs_in_another_process_of_lower_priority",
+        ),
+    ),
+    Breakage(
+        "merged-here",
+        "that a merge of many memories is not compared in the server",
+        "recall_server.services.tasks.merge:Merging._groups",
+        Instead("compute", "_grouped(pages, threshold)"),
+        (
+            "tests/security/test_bounds.py::test_many_memories_are_grouped_in_another_process[sqlite]",
+        ),
+    ),
+    Breakage(
+        "same-priority",
+        "that calls come before computations",
+        "recall_server.integrations.computing:_main",
+        Argument("nice", 0, "0"),
+        (
+            "tests/integration/test_computing.py::test_a_function_runs_in_another_process_of_lower_priority",
+        ),
+    ),
+    Breakage(
+        "killed-and-computed-here",
+        "that what has ended the computing process does not end the server",
+        "recall_server.integrations.computing:_Computing._answer",
+        Replaced(ANSWERS_NOTHING),
+        (
+            "tests/integration/test_computing.py::test_what_ends_the_process_is_not_computed_in_the_server",
+        ),
+    ),
+    Breakage(
+        "computed-without-end",
+        "that a computation without end does not keep all others waiting",
+        "recall_server.integrations.computing:_Computing._answer",
+        Argument("timeout", 0, "None"),
+        (
+            "tests/integration/test_computing.py::test_a_function_that_does_not_end_is_ended_and_others_go_on",
+        ),
+    ),
+    Breakage(
+        "no-pace",
+        "that long bodies come at a pace",
+        "recall_server.domain.pace:Pace.wait_s",
+        Body("return 0.0"),
+        (
+            "tests/unit/test_pace.py::test_what_comes_faster_waits_until_all_before_it_has_passed",
+            "tests/unit/test_pace.py::test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not",
+        ),
+    ),
+    Breakage(
+        "one-pace-for-all",
+        "that nobody waits for the long bodies of another",
+        "recall_server.domain.pace:Pace.wait_s",
+        Replaced(
+            "def wait_s(self, key, amount, now):\n"
+            "    return self._original_wait_s(None, amount, now)"
+        ),
+        ("tests/unit/test_pace.py::test_what_comes_slower_and_what_others_send_waits_for_nothing",),
+    ),
+    Breakage(
+        "bodies-wait-without-end",
+        "that bodies that wait take a limited memory",
+        "recall_server.domain.pace:Pace.wait_s",
+        Never("_wait_max_s"),
+        (
+            "tests/unit/test_pace.py::test_what_would_wait_too_long_is_refused_and_holds_up_nothing",
+            "tests/unit/test_pace.py::test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not",
+        ),
+    ),
+    Breakage(
+        "paces-without-end",
+        "that the pace holds no key for which nothing waits",
+        "recall_server.domain.pace:KEYS_MAX",
+        Value("10**9"),
+        ("tests/unit/test_pace.py::test_only_keys_that_wait_are_kept",),
+    ),
     Breakage(
         "what-repeats-is-free",
         "that undoing without end stops at the quota",

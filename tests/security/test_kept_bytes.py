@@ -26,6 +26,7 @@ BOB = Namespace("bob")
 # database.
 ROWS_PER_BYTE = 5
 ITEM_BYTES = 256
+RECEIPT_BYTES_MAX = 4_000
 # The number of calls bounds the audit log; the stored data does not.
 UNCOUNTED = {"tool_call_records", "audit_details", "audit_heads", "call_counts", "api_tokens"}
 TOWNS = " ".join(f"I live in Town{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(60))
@@ -361,7 +362,31 @@ async def test_what_is_erased_is_not_counted_any_more(running: Running, wire: Wi
 
     assert erased.status_code == 200, erased.text
     assert kept > before
-    assert after == before
+    # The receipt is kept, and counted as it was first written.
+    assert before < after < before + RECEIPT_BYTES_MAX
+
+
+async def test_receipts_are_counted_and_a_full_namespace_can_erase_only_what_is_there(
+    serve: Serve,
+) -> None:
+    """Each receipt takes 2 KB for ever, so a token could fill the disk with erasures of nobody."""
+    async with serve(worker_jobs=0) as running, running.http(await running.token()) as http:
+        await stored(running, "Ana: I own a boat.")
+        await drained(running.application)
+        first = await http.post("/v1/erasure", json={"subject": "Nobody"})
+        rows, full = await grown(running.application)
+    async with (
+        serve(worker_jobs=0, namespace_bytes_max=full) as running,
+        running.http(await running.token()) as http,
+    ):
+        nobody = await http.post("/v1/erasure", json={"subject": "Nobody"})
+        dry = await http.post("/v1/erasure", json={"subject": "Nobody", "dry_run": True})
+        ana = await http.post("/v1/erasure", json={"subject": "Ana"})
+
+    assert first.status_code == dry.status_code == ana.status_code == 200, ana.text
+    assert (nobody.status_code, nobody.json()["code"]) == (507, "QUOTA_EXCEEDED")
+    assert rows <= ROWS_PER_BYTE * full
+    assert ana.json()["counts"]["episodes"] == 1
 
 
 async def test_a_history_shows_its_newest_messages(running: Running, wire: Wire) -> None:

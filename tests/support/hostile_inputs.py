@@ -68,6 +68,7 @@ def _searched(query: str) -> Input:
 LINES = "\n".join(f"User: I own bike {n} and I live in town {n}." for n in range(5_000))
 WORDS = " ".join(f"word{n}" for n in range(1_000))
 KEYS = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(130_000)) + b"}"
+UNKNOWN = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(90_000)) + b"}"
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 CITIES = "User: " + " ".join(f"I live in Town{chr(65 + n % 26)}{n}." for n in range(200))
 FIGS = "User: " + " ".join(f"I like fig{n} with cream and sugar on it." for n in range(100))
@@ -86,6 +87,16 @@ INPUTS: dict[str, Input] = {
     "a long text": Input(_stored(LINES[:TEXT_CHARS]), (202,)),
     "a text of one word": Input(_stored("a" * TEXT_CHARS), (202,)),
     "a query of many words": _searched(WORDS[:8_000]),
+    "many unknown names": Input(Post("/v1/search", UNKNOWN), (400,)),
+    "many unknown names in a list": Input(
+        Post("/v1/memories", b'{"messages":[' + UNKNOWN + b"]}"), (400,)
+    ),
+    "many wrong messages": Input(
+        Post("/v1/memories", b'{"messages":[' + b"{}," * 45_000 + b"{}]}"), (400,)
+    ),
+    "many wrong labels": Input(
+        Post("/v1/search", b'{"query":"tea","containers":[' + b"1," * 90_000 + b"1]}"), (400,)
+    ),
     "ends of lists": Input(Post("/v1/search", BOMB), (400,)),
     "ends of lists, without a token": Input(Post("/v1/search", BOMB), (401,), has_token=False),
     "chunks of one byte": Input(Post("/v1/search", b"[" * 200_000, in_chunks=True), (400,)),

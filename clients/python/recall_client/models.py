@@ -66,6 +66,7 @@ class MemoryPage(Answer):
     total: int
     has_more: bool
     next_offset: int | None = None
+    next_cursor: str | None = None
 
 
 class Hit(Answer):

@@ -42,7 +42,10 @@ INLINE_UP_TO_BYTES = 32_768
 # megabyte. It stores texts at less than a tenth of the rate.
 PACED_FROM_BYTES = 262_144
 LONG_BODY_BYTES_PER_S = 16_777_216
-OUT_OF_MEMORY_AGAIN_S = 1
+# A body that waits takes up to half a megabyte, even if its client has gone meanwhile: of one
+# namespace not more than a few hundred wait.
+PACE_WAIT_MAX_S = 1.0
+AGAIN_S = 1
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
@@ -163,7 +166,7 @@ class RequestBody:
         self._body_bytes_max = body_bytes_max
         self._json_depth_max = json_depth_max
         self._refusal = refusal
-        self._pace = Pace(LONG_BODY_BYTES_PER_S)
+        self._pace = Pace(LONG_BODY_BYTES_PER_S, PACE_WAIT_MAX_S)
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
         """Return what replays the body as if it had not been read; None if the client has gone, or
@@ -177,8 +180,8 @@ class RequestBody:
             error = raised if isinstance(raised, RecallError) else OutOfMemory()
             log.info("refused", code=error.code)
             response = self._refusal(scope, error)
-            if isinstance(error, OutOfMemory):
-                response.headers["Retry-After"] = str(OUT_OF_MEMORY_AGAIN_S)
+            if isinstance(error, (OutOfMemory, Busy)):
+                response.headers["Retry-After"] = str(AGAIN_S)
             await _refused(response, scope, receive, send)
             return None
         if body is None:
@@ -213,7 +216,10 @@ class RequestBody:
                 )
             if size > PACED_FROM_BYTES:
                 key, now = scope[CALLER].namespace, asyncio.get_running_loop().time()
-                await asyncio.sleep(self._pace.wait_s(key, len(parts[-1]), now))
+                wait_s = self._pace.wait_s(key, len(parts[-1]), now)
+                if wait_s is None:
+                    raise Busy("Too many long bodies come at once. Wait, then send it again.")
+                await asyncio.sleep(wait_s)
             more = message.get("more_body", False)
         body = b"".join(parts)
         if not body:

@@ -4,6 +4,7 @@ input, which may neither lose nor make up a number, a name, a date or a denial.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -13,6 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from recall_server.domain.context import Compute
 from recall_server.domain.errors import ModelAnswerInvalid
 from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Memory
@@ -22,7 +24,8 @@ from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
 from recall_server.integrations.extraction.rules.merge import all_said
-from recall_server.integrations.llm.model_api import Line, json_object
+from recall_server.integrations.llm.model_api import Line, ModelApi, json_object
+from recall_server.integrations.llm.prompts import Prompt
 from recall_server.integrations.llm.role import ModelRole
 
 OUTPUT = json_object({"text": {"type": "string"}})
@@ -37,8 +40,14 @@ class ModelMerger(ModelRole, Merger):
 
     role = "merge"
 
+    def __init__(
+        self, api: ModelApi, *, prompt: Prompt, compute: Compute = asyncio.to_thread
+    ) -> None:
+        super().__init__(api, prompt=prompt)
+        self._compute = compute
+
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
-        said = await all_said(memories)
+        said = await all_said(memories, self._compute)
         if len(said.sources) < 2:
             return None if said.text is None else Merged(said.text, RULES)
         documents = _memories_as_data(said.sources)
@@ -57,7 +66,7 @@ class ModelMerger(ModelRole, Merger):
         return None if said.text is None else Merged(said.text, RULES, usage, tuple(refused))
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:
-        said = await all_said(memories)
+        said = await all_said(memories, self._compute)
         if len(said.sources) < 2:
             return None if said.text is None else Merged(said.text, RULES)
         texts = " ".join(memory.text for memory in said.sources)

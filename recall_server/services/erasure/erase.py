@@ -149,7 +149,8 @@ class Erase:
         """Erase every memory about or naming a subject, every turn said by or naming it, the name
         wherever else it occurs in a text, and all memories that rest on the same words.
 
-        An unknown name is no error: the receipt then counts nothing. Raises `Invalid`.
+        An unknown name is no error: the receipt then counts nothing. Raises `Invalid`, and
+        `QuotaExceeded` for an unknown name in a full namespace.
         """
         return await self._erase(context, Kind.SUBJECT, name, dry_run=dry_run)
 
@@ -160,7 +161,8 @@ class Erase:
         texts that are put into it meanwhile are found after that.
 
         A container without anything in it is no error: the receipt then counts nothing. Texts in
-        no container have no name to be erased by. Raises `Invalid`, `OutsideAccessScope`.
+        no container have no name to be erased by. Raises `Invalid`, `OutsideAccessScope`,
+        and `QuotaExceeded` for an empty one in a full namespace.
         """
         if container(name) == NONE:
             raise Invalid("Name the container: what is in none cannot be erased as one.")
@@ -212,7 +214,7 @@ class Erase:
             await tx.access.add_namespace(self.runtime.now())
             await tx.lock()
             await targets.scan(tx)
-            erased = await self._begin(tx, context.entry, noted, targets, purged_at)
+            erased = await self._begin(tx, context.entry, noted, targets, purged_at, replayed=True)
         self._after(namespace)
         return erased
 
@@ -223,9 +225,12 @@ class Erase:
         request: Noted,
         targets: Targets,
         purged_at: datetime | None,
+        *,
+        replayed: bool = False,
     ) -> Erased:
         """Erase a small target, or close a large one, and sign the receipt, in one transaction.
-        `purged_at`: when the last purge began.
+        `purged_at`: when the last purge began. Raises `QuotaExceeded` if nothing is there to erase
+        and the namespace is full, unless it is `replayed` from the ledger.
         """
         counts, now = targets.counts, self.runtime.now()
         large = self.eraser.limits.exceeded_by(counts)
@@ -245,7 +250,7 @@ class Erase:
             **self._name_digest(request),
         }
         receipt, secret = self.receipts.signed(claims, now), secrets.token_urlsafe(32)
-        await tx.erasures.settle(
+        kept = await tx.erasures.settle(
             request.id,
             claims,
             receipt,
@@ -253,6 +258,10 @@ class Erase:
             sealed=self.ledger.sealed(request),
             stage=Stage.ERASING if large else Stage.LOGICAL,
         )
+        if request.kind is not Kind.NAMESPACE:
+            # Otherwise erasures of nobody could fill the disk.
+            empty = not replayed and not revoked and not any(counts.values())
+            await tx.erasures.count(kept, refused_if_full=empty)
         # A small one only waits for the next purge.
         due_at = now if large or purged_at is None else max(now, purged_at + self.purge_interval)
         payload = {"erasure_id": request.id}

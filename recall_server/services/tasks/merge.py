@@ -3,15 +3,19 @@ no model: it shows drafts, and a model writes the final texts when the plan is a
 """
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from recall_server.domain.attributes import is_single_valued
+from recall_server.domain.context import Compute
 from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import derived_id
-from recall_server.domain.memory import Fact, Memory, Status
+from recall_server.domain.memory import Fact, Layer, Memory, MemoryType, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Change, Plan, Supersede
 from recall_server.domain.relations import Reason, Relation, RelationKind
@@ -26,6 +30,9 @@ from recall_server.storage.store import Store, Transaction
 
 # Clustering is quadratic: in a larger topic, only the oldest memories are merged.
 MEMORIES_MAX = 5_000
+PAGE = 250
+# As many statements that are alike make a pattern: the layer `schema`.
+PATTERN_MIN = 3
 # The rule that is named in memory events.
 MERGED = "merged"
 
@@ -38,6 +45,7 @@ class Merging:
     merger: Merger
     embedder: ItemEmbedder | None
     budget: Budget
+    compute: Compute
 
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
@@ -93,30 +101,71 @@ class Merging:
         return merged
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
+        threshold = request.similarity_threshold
         async with self.store.transaction(
             namespace, write=False, access_scope=request.effective_scope
         ) as tx:
-            memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
-            ids = [memory.id for memory in memories]
-            vectors = await tx.vectors.get(self.embedder.model, ids) if self.embedder else {}
-            witnesses = await tx.memories.witnesses(ids)
-        # In a thread: clustering is quadratic, and others are waiting.
-        return await asyncio.to_thread(
-            _grouped, memories, vectors, witnesses, request.similarity_threshold
-        )
+            ids = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
+        pages: list[bytes] = []
+        # Short reads, so that others go first in between.
+        for start in range(0, len(ids), PAGE):
+            some = ids[start : start + PAGE]
+            async with self.store.transaction(
+                namespace, write=False, access_scope=request.effective_scope
+            ) as tx:
+                memories = await tx.memories.active(some)
+                vectors = await tx.vectors.get(self.embedder.model, some) if self.embedder else {}
+                witnesses = await tx.memories.witnesses(some)
+            pages.append(await asyncio.to_thread(_page, memories, vectors, witnesses))
+        if len(pages) <= 1:
+            return await asyncio.to_thread(_grouped, pages, threshold)
+        return await self.compute(_grouped, pages, threshold)
 
 
-def _grouped(
+class _Compared(NamedTuple):
+    """What is compared of a memory: see `clusters`. `vector` is one of `Floats`, as bytes."""
+
+    id: str
+    type: MemoryType
+    container: str
+    trust: Trust
+    text: str
+    fact: Fact | None
+    vector: bytes | None
+
+
+def _page(
     memories: Sequence[Memory],
     vectors: Mapping[str, Floats],
     witnesses: Mapping[str, Sequence[Witness]],
-    threshold: float,
-) -> tuple[tuple[str, ...], ...]:
+) -> bytes:
+    """Return what is compared of these memories, pickled: all of them at once would take long."""
+    return pickle.dumps(
+        [
+            _Compared(
+                one.id,
+                one.type,
+                one.container,
+                trust(witnesses.get(one.id, ())),
+                one.text,
+                one.fact,
+                vectors[one.id].tobytes() if one.id in vectors else None,
+            )
+            for one in memories
+            if one.status is Status.ACTIVE
+        ]
+    )
+
+
+def _grouped(pages: Sequence[bytes], threshold: float) -> tuple[tuple[str, ...], ...]:
     # Same container and same trust: fetched content must not become a person's statement.
-    alike: dict[tuple[str, Trust], list[Memory]] = {}
-    for memory in memories:
-        key = memory.container, trust(witnesses.get(memory.id, ()))
-        alike.setdefault(key, []).append(memory)
+    alike: dict[tuple[str, Trust], list[_Compared]] = {}
+    vectors: dict[str, Floats] = {}
+    for page in pages:
+        for one in pickle.loads(page):  # noqa: S301  # `_page` has written it
+            alike.setdefault((one.container, one.trust), []).append(one)
+            if one.vector is not None:
+                vectors[one.id] = np.frombuffer(one.vector, dtype=np.float32)
     return tuple(
         tuple(memory.id for memory in group)
         for some in alike.values()
@@ -180,12 +229,21 @@ def _canonical(
         valid_from=min(source.valid_from for source in sources),
         recorded_at=now,
         fact=_leading_fact(sources),
+        layer=_layer(sources),
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
         reinforcements=corroborated,
         source=replace(newest.source, tags=tuple(sorted(tags)), metadata=_shared(sources)),
         extractor=proposal.by,
     )
+
+
+def _layer(sources: Sequence[Memory]) -> Layer:
+    """Three statements that are alike make a pattern, and a pattern stays one."""
+    layers = [source.layer for source in sources]
+    if Layer.SCHEMA in layers or layers.count(Layer.SEMANTIC) >= PATTERN_MIN:
+        return Layer.SCHEMA
+    return layers[0] if len(set(layers)) == 1 else Layer.SEMANTIC
 
 
 def _shared(sources: Sequence[Memory]) -> dict[str, Any]:

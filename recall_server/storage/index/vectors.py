@@ -99,7 +99,9 @@ class Vectors:
     async def get(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """Return the stored vectors of those of `ids` that are findable and have one."""
         rows = await self._bound.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
-        return {row["item_id"]: unpacked([row])[0] for row in rows}
+        if not rows:
+            return {}
+        return dict(zip((row["item_id"] for row in rows), unpacked(rows), strict=True))
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
         """Return those of `ids` that search finds by no vector of the model."""

@@ -188,8 +188,8 @@ WHERE m.namespace = :namespace
   AND {{scope:m}}
 
 -- query: memories_of_topic
-{{cited}}
 -- Memories that expire are not merged with lasting ones, and disputed ones are not merged at all.
+SELECT m.id FROM memories m
 WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
   AND {{scope:m}}
@@ -220,6 +220,7 @@ WITH page AS (
   WHERE namespace = :namespace AND retired_at IS NULL
     AND (expires_at IS NULL OR expires_at > :as_of)
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+    AND (:after_id = '' OR (recorded_at, id) < (:after_at, :after_id))
     AND {{scope:memories}}
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
@@ -250,6 +251,7 @@ WHERE namespace = :namespace AND {{scope:memories}} GROUP BY status
 -- query: page_then
 SELECT m.id
 {{then}}
+  AND (:after_id = '' OR (m.recorded_at, m.id) < (:after_at, :after_id))
 ORDER BY e.status = 'expired', m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
 

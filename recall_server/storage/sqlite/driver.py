@@ -16,7 +16,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
+from recall_server.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    QueryTimeout,
+    RecallError,
+)
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.storage.driver import (
     Connection,
@@ -95,6 +100,12 @@ class GroupSync:
 
 
 READERS = 4
+# The most that the journal grows while snapshots are held.
+JOURNAL_BYTES_MAX = 2**30
+JOURNAL_TOO_LONG = (
+    "It was broken off, as others wrote much while it read an old state of the database. Take it "
+    "faster, or when less is written."
+)
 # All others wait for a purge, so it does not wait long itself but is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
 MIGRATION_BUSY_TIMEOUT_MS = 60_000
@@ -118,10 +129,15 @@ class SqliteDriver:
     engine: Engine = "sqlite"
 
     def __init__(
-        self, path: Path, limits: TimeLimits = TimeLimits(), sync: Sync = sync_file
+        self,
+        path: Path,
+        limits: TimeLimits = TimeLimits(),
+        sync: Sync = sync_file,
+        journal_bytes_max: int = JOURNAL_BYTES_MAX,
     ) -> None:
         self._path = path
         self._limits = limits
+        self._journal_bytes_max = journal_bytes_max
         self._file = (0, 0)
         self._unsure = False
         self._stack = AsyncExitStack()
@@ -131,6 +147,8 @@ class SqliteDriver:
         self._writing = FairSemaphore(1)
         self._reading = FairSemaphore(READERS)
         self._readers: list[SqliteConnection] = []
+        # The connections of open snapshots, the oldest first.
+        self._snapshots: list[SqliteConnection] = []
 
     async def open(self) -> None:
         """Open the file. Create it, readable by its owner alone, if there is none."""
@@ -173,8 +191,18 @@ class SqliteDriver:
                 raise
         finally:
             self._writing.release(namespace)
+        if written and self._snapshots:
+            self._limit_journal()
         if written and shared:
             await self._synced()
+
+    def _limit_journal(self) -> None:
+        """End the oldest snapshot if the journal is too long: while it is held, the journal keeps
+        each page that anybody writes.
+        """
+        journal = self._path.with_name(f"{self._path.name}-wal")
+        if journal.stat().st_size > self._journal_bytes_max:
+            self._snapshots.pop(0).end_with(QueryTimeout(JOURNAL_TOO_LONG))
 
     async def _synced(self) -> None:
         try:
@@ -231,11 +259,14 @@ class SqliteDriver:
             over = asyncio.get_running_loop().call_later(
                 self._limits.snapshot_s, reader.end_with, self._limits.snapshot_over
             )
+            self._snapshots.append(reader)
             try:
                 async with self._read_with(reader) as transaction:
                     yield transaction
             finally:
                 over.cancel()
+                if reader in self._snapshots:
+                    self._snapshots.remove(reader)
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:

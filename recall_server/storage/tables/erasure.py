@@ -20,7 +20,7 @@ from recall_server.storage.driver import (
     moment_or_none,
 )
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.limits import EVENT_BYTES, return_quota
+from recall_server.storage.tables.limits import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.registry import Part
 
@@ -82,9 +82,9 @@ class Erasures(BoundTable):
         *,
         sealed: str,
         stage: Stage,
-    ) -> None:
+    ) -> int:
         """Store the receipt of an erasure, and how far it has come (`stage`). `sealed` is its
-        request, encrypted for the ledger.
+        request, encrypted for the ledger. Return the bytes that are kept of it.
         """
         await self._bound.send(
             "settle_erasure",
@@ -95,6 +95,14 @@ class Erasures(BoundTable):
             sealed=sealed,
             state=stage,
         )
+        return bytes_of((Document(dict(claims)), receipt, secret_hash, sealed))
+
+    async def count(self, size: int, *, refused_if_full: bool) -> None:
+        """Count bytes that are kept of an erasure. A full namespace may raise `QuotaExceeded`."""
+        if refused_if_full:
+            await take_quota(self._bound, size)
+        else:
+            await return_quota(self._bound, -size)
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         """Return those of these ids that exist. Needs a connection for all namespaces."""

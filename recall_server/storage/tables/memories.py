@@ -18,6 +18,7 @@ from recall_server.domain.memory import (
     Layer,
     Memory,
     MemoryType,
+    Place,
     Status,
     before,
 )
@@ -288,11 +289,10 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
         return [_memory(row) for row in rows]
 
-    async def of_topic(self, topic: str, limit: int) -> list[Memory]:
-        """Return the oldest active memories of a topic."""
+    async def of_topic(self, topic: str, limit: int) -> list[str]:
+        """Return the ids of the oldest active memories of a topic."""
         rows = await self._bound.fetch("memories_of_topic", topic=topic, limit=limit)
-        # In a thread: there may be thousands.
-        return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
+        return [row["id"] for row in rows]
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Return memories in any state, with the words of their first citation."""
@@ -302,6 +302,8 @@ class Memories(BoundTable):
     async def active(self, ids: Sequence[str]) -> list[Memory]:
         """Return the active memories among `ids`."""
         rows = await self._bound.fetch("active_memories", ids=list(ids))
+        if len(rows) > RELATED_MAX:
+            return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
         return [_memory(row) for row in rows]
 
     async def believed(self, after: str, limit: int) -> list[Memory]:
@@ -337,10 +339,14 @@ class Memories(BoundTable):
             ]
         return true_at(found, past.as_of)
 
-    async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
-        """Return a page of the active memories, newest first; "" stands for any type or topic."""
+    async def page(
+        self, *, limit: int, offset: int, type_: str, topic: str, after: Place | None = None
+    ) -> list[Memory]:
+        """Return a page of the active memories, newest first, or those that follow `after`; ""
+        stands for any type or topic.
+        """
         rows = await self._bound.fetch(
-            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic
+            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic, **_after(after)
         )
         return [_memory(row) for row in rows]
 
@@ -360,12 +366,14 @@ class Memories(BoundTable):
             rows = await self._bound.fetch("count_by_status_then", **given)
         return {Status(row["status"]): int(row["memories"]) for row in rows}
 
-    async def page_then(self, *, limit: int, offset: int, **only: Any) -> list[Memory]:
+    async def page_then(
+        self, *, limit: int, offset: int, after: Place | None, **only: Any
+    ) -> list[Memory]:
         """Return a page of the memories in a state, or of the believed ones, as of the requested
         moment. `only`: as for `counts_then`.
         """
         rows = await self._bound.fetch(
-            "page_then", limit=limit, offset=offset, **self._then(**only)
+            "page_then", limit=limit, offset=offset, **_after(after), **self._then(**only)
         )
         ids = [row["id"] for row in rows]
         found = await self._as_then(await self.get(ids))
@@ -579,3 +587,7 @@ def _memory(row: Row) -> Memory:
         layer=Layer(row["layer"]),
         unreconciled=quoted and bool(row["unreconciled"]),
     )
+
+
+def _after(place: Place | None) -> dict[str, Any]:
+    return {"after_at": place and place.recorded_at, "after_id": place.id if place else ""}

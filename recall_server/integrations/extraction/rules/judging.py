@@ -134,7 +134,8 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     )
     speaks = first or we
     words, precise = size(text, language), specifics(text, language)
-    imperative = bool(language.starts("keep.order", text)) and not found
+    wanted = found is None or found.fact.attribute == "wants"
+    imperative = bool(language.starts("keep.order", text)) and wanted
     # "No errors here." of somebody in a talk is no rule.
     imperative = imperative and not (setting.named and language.starts("words.none", text))
     custom = speaks and "habit" in cues
@@ -147,7 +148,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     definite = (precise or "must" in cues) and not speaks and _is_definite(text, language)
     points += _FIRST * bool(definite)
     points += _FACT * (imperative and bool(precise or "rule" in cues or setting.item))
-    if language.has("drop.judges", text):
+    if language.has("drop.judges", text) and not (found and wanted):
         points += _EVALUATIVE + min(_FIRST, precise)
     if language.starts("words.pronoun", text):
         points += _FIRST * bool(precise) if setting.antecedent else 2 * _POINTS_AWAY

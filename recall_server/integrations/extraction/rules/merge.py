@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from recall_server.domain.context import Compute
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.similarity import negations
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
@@ -24,7 +25,7 @@ SOURCES_CHARS_MAX = 10 * MERGED_CHARS_MAX
 """The most characters of all different texts together."""
 SENTENCES_MAX = 200
 """The most sentences of these: each is compared with each, which takes 0.1 s at worst."""
-# As in the extractor: below this a switch to another thread takes longer than the work.
+# As in the extractor: below this sending takes longer than the work.
 INLINE_CHARS_MAX = 300
 
 
@@ -42,6 +43,9 @@ class RulesMerger(Merger):
     procedure or out of sentences that depend on each other ("It is called Rex.").
     """
 
+    def __init__(self, compute: Compute = asyncio.to_thread) -> None:
+        self._compute = compute
+
     @property
     def name(self) -> str:
         return NAME
@@ -51,7 +55,7 @@ class RulesMerger(Merger):
         return 0
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
-        text = (await all_said(memories)).text
+        text = (await all_said(memories, self._compute)).text
         return None if text is None else Merged(text, NAME)
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:
@@ -71,7 +75,7 @@ class Said:
     text: str | None
 
 
-async def all_said(memories: Sequence[Memory]) -> Said:
+async def all_said(memories: Sequence[Memory], compute: Compute) -> Said:
     """Return what the memories say together."""
     different: dict[str, Memory] = {}
     for memory in sorted(memories, key=lambda memory: (memory.said_at, memory.id)):
@@ -80,11 +84,11 @@ async def all_said(memories: Sequence[Memory]) -> Said:
     if chars > SOURCES_CHARS_MAX:
         return Said((), None)
     if chars <= INLINE_CHARS_MAX:
-        return _distinct(different.values())
-    return await asyncio.to_thread(_distinct, different.values())
+        return _distinct(list(different.values()))
+    return await compute(_distinct, list(different.values()))
 
 
-def _distinct(memories: Iterable[Memory]) -> Said:
+def _distinct(memories: Sequence[Memory]) -> Said:
     texts = [_Text(memory) for memory in memories]
     if sum(len(text.sentences) for text in texts) > SENTENCES_MAX:
         return Said((), None)

@@ -22,12 +22,14 @@ from recall_server.integrations.extraction.rules.cutting import (
     entry,
     key_and_value,
     listed,
+    outside,
     pieces,
     with_columns,
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
     OF_THINGS,
+    ORDERED,
     Found,
     Speaker,
     corrected,
@@ -272,7 +274,7 @@ class _Reader:
             return
         cuts = [
             cut
-            for cut in pattern(language.name, "split").finditer(text)
+            for cut in outside(pattern(language.name, "split"), text)
             if not (
                 text[cut.end() : cut.end() + 1].isupper()
                 and _ONE_OF_TWO.search(text, 0, cut.start())
@@ -320,7 +322,8 @@ class _Reader:
         if says_nothing(text, language, setting):
             self.before = None
             return
-        if found and found.fact.attribute != "nickname" and language.starts("keep.order", text):
+        ordered = found is not None and language.starts("keep.order", text) is not None
+        if found and ordered and (named or found.fact.attribute not in ORDERED):
             found = None
         if not (listed or self.document) and self._is_task(text):
             return
