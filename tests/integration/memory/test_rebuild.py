@@ -156,6 +156,21 @@ async def test_an_interrupted_rebuild_goes_on_where_it_was(open_app: Open, clock
 
 
 @pytest.mark.usefixtures("small_batches")
+async def test_what_another_release_has_derived_is_not_used(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        await interrupted(application, 3)
+        await run(application, "UPDATE rebuilt SET release = '0.0.1', derived = 'unreadable'")
+
+        compared = await application.services.rebuild.mend(context(application))
+
+        assert (compared.same, compared.resumed) == (True, 0)
+        assert await rows_kept(application) == 0
+
+
+@pytest.mark.usefixtures("small_batches")
 async def test_what_changes_after_it_was_derived_is_derived_again(
     open_app: Open, clock: Clock
 ) -> None:
