@@ -2,6 +2,7 @@
 extracted again.
 """
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -294,6 +295,24 @@ async def test_what_changes_between_the_comparison_and_the_switch_is_compared_ag
         assert calls == 2
         assert figs.id not in {one.id for one in await memories(application)}
         assert (await application.services.rebuild.compare(context(application))).same
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_two_rebuilds_at_a_time_mend_once(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        await run(application, "UPDATE memories SET reinforcements = 7")
+        for table in ("terms", "postings"):
+            await run(application, f"DELETE FROM {table}")
+
+        await asyncio.gather(*(rebuild.mend(context(application)) for _ in range(2)))
+
+        assert await rows_kept(application) == 0
+        assert await rebuild.compare(context(application)) == whole
 
 
 async def test_texts_are_extracted_anew_as_one_change_that_can_be_undone(
