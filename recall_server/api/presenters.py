@@ -343,7 +343,8 @@ def job(one: JobProgress, memory_ids: Sequence[str] = ()) -> Json:
 
 
 def counts(one: Counts) -> Json:
-    states = {"by_status": {str(k): n for k, n in one.by_status.items()}} if one.by_status else {}
+    statuses = one.by_status
+    states = {} if statuses is None else {"by_status": {str(k): n for k, n in statuses.items()}}
     return {
         **states,
         "by_type": {str(kind): number for kind, number in one.by_type.items()},

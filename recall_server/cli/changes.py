@@ -24,6 +24,7 @@ from recall_server.cli.shared import (
 )
 from recall_server.cli.target import asks
 from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.derivation import NAMED_MAX
 
 
 @asks(operations.changes.LIST_CHANGES)
@@ -132,7 +133,8 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
             f"{done['texts']} texts were read again: {done['added']} memories added, "
             f"{done['superseded']} superseded, {done['deprecated']} deprecated."
         )
-        echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
+        if done["added"] or done["superseded"] or done["deprecated"]:
+            echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
     one = shown["compared"]
     if one["resumed"]:
         echo(f"Continued: {one['resumed']} memories and texts were derived before.")
@@ -140,8 +142,10 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
     if one["same"]:
         echo(f"{one['memories']} memories and the index are as the texts and events say.")
         return
+    named = len(one["different"])
+    memories = f"{named} or more" if named == NAMED_MAX else str(named)
     echo(
-        f"{'Different' if diff else 'Mended'}: {len(one['different'])} memories, {one['items']} "
+        f"{'Different' if diff else 'Mended'}: {memories} memories, {one['items']} "
         f"items and {one['words']} words of the index."
     )
     for memory_id in one["different"]:

@@ -223,6 +223,17 @@ def list_(
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
 
 
+@asks(operations.contents.GET_MEMORY_STATS, by_status=True)
+def stats(found: Json, *, as_of: AsOf = "", known_at: KnownAt = "") -> None:
+    """Count the memories of each type and in each state."""
+    for title, counts in (("type", found["by_type"]), ("state", found["by_status"])):
+        shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        echo(f"{title:6}{shown or 'none'}")
+    waiting = found["pending_extractions"]
+    if waiting:
+        echo(f"{waiting} texts wait for extraction.")
+
+
 @asks(operations.texts.LIST_TEXTS)
 def texts(
     page: Json,

@@ -251,6 +251,21 @@ async def test_texts_are_listed_by_where_they_came_from(alice: Any, tmp_path: Pa
     refused(wrong, "INVALID_ARGUMENT")
 
 
+async def test_memories_are_counted_now_and_then(alice: Any) -> None:
+    await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01")
+    await alice("add", "Ana: I live in Lisbon.", "--said-at", "2025-06-01")
+
+    now = await alice("stats")
+    then = await alice("stats", "alice", "--as-of", "2025-04-01", "--json")
+    before = await alice("stats", "alice", "--known-at", "2020-01-01")
+    wrong = await alice("stats", "--as-of", "noon")
+
+    assert now.out == "type  1 fact\nstate 1 active, 1 superseded\n"
+    assert then.json()["total"] == 1
+    assert before.out == "type  none\nstate none\n"
+    refused(wrong, "INVALID_ARGUMENT")
+
+
 async def test_a_timeline_is_drawn(alice: Any, tmp_path: Path) -> None:
     await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01")
     await alice("add", "Ana: I live in Lisbon.", "--said-at", "2025-06-01")

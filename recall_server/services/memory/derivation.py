@@ -117,10 +117,17 @@ async def derive(store: Store, namespace: Namespace, on_progress: Progress) -> i
     """Derive all of a namespace, a batch at a time, and keep each, to be read by `compare`. Goes on
     where an interrupted run was. Return how many memories and texts that one had derived.
     """
-    async with store.transaction(namespace) as tx:
+    resumed = 0
+    async with store.transaction(namespace, write=False) as tx:
         cursor = await tx.rebuilt.cursor(__version__)
-        kept = [_batch(text).ids async for _, text in tx.rebuilt.batches()]
-    count = resumed = sum(map(len, kept))
+        if cursor is not None:
+            async for _, text in tx.rebuilt.batches():
+                resumed += len((await asyncio.to_thread(_batch, text)).ids)
+    if cursor is None:
+        cursor = Cursor()
+        async with store.transaction(namespace) as tx:
+            await tx.rebuilt.discard()
+    count = resumed
     on_progress(count)
     while True:
         async with store.transaction(namespace, write=False) as tx:

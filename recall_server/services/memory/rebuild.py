@@ -17,10 +17,16 @@ from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, derivation, indexing, reconcile
 from recall_server.services.memory.derivation import Compared, Progress
 from recall_server.services.memory.embedding import promise_vectors
-from recall_server.services.memory.passages import passages, validate_candidates, without_forgotten
+from recall_server.services.memory.passages import (
+    VERBATIM,
+    passages,
+    validate_candidates,
+    without_forgotten,
+)
 from recall_server.storage.store import Store
 
 REEXTRACTED = "reextracted"
+_REPLACED = frozenset({Status.SUPERSEDED, Status.CONSOLIDATED})
 
 
 @dataclass
@@ -106,12 +112,16 @@ class Rebuild:
             await tx.lock()
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
-            left = await without_forgotten(tx, episode, candidates)
+            every = await tx.memories.get(await tx.findables.memories_of_episode(episode.id))
+            if any(one.extractor == VERBATIM for one in every.values()):
+                return  # somebody chose these words
+            known = [one for one in every.values() if one.retired_at is None]
+            left = _without_replaced(
+                await without_forgotten(tx, episode, candidates), every.values(), known
+            )
             made = reconcile.ids_of(episode, left)
             old = [
-                one
-                for one in await tx.memories.of_episode(episode.id)
-                if one.extractor.startswith("rules/") and one.id not in made
+                one for one in known if one.extractor.startswith("rules/") and one.id not in made
             ]
             plan = await reconcile.plan(
                 tx, episode, left, extractor=extractor, now=now, settling=Settling(), without=old
@@ -141,6 +151,21 @@ class Rebuild:
                 found += one.candidates
                 extractor = one.extractor
         return found, extractor
+
+
+def _without_replaced(
+    candidates: Iterable[Candidate], memories: Iterable[Memory], active: Iterable[Memory]
+) -> list[Candidate]:
+    """Return the candidates without those of words whose memory has given way to another: they
+    would hold again. Words that an active memory cites too are read.
+    """
+    gone = [one.citation.span for one in memories if one.status in _REPLACED]
+    held = [one.citation.span for one in active]
+    return [
+        one
+        for one in candidates
+        if any(map(one.span.overlaps, held)) or not any(map(one.span.overlaps, gone))
+    ]
 
 
 def _replacing(plan: Plan, old: Iterable[Memory]) -> tuple[Plan, list[Memory]]:

@@ -333,8 +333,7 @@ class Recall:
         self, context: Context, past: Past = PRESENT, *, by_status: bool = False
     ) -> Counts:
         """Count the active memories by type, in the `past` those known or true then, and the jobs
-        that wait. `by_status` also counts the memories of each status, as of now, by reading them
-        all.
+        that wait. `by_status` also counts the memories of each status then, by reading them all.
         """
         async with self.store.view(context, past) as tx:
             counting = tx.memories.counts if past == PRESENT else tx.memories.counts_then

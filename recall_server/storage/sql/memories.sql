@@ -268,6 +268,11 @@ SELECT m.type, count(*) AS memories
 {{then}}
 GROUP BY m.type
 
+-- query: count_by_status_then
+SELECT e.status, count(*) AS memories
+{{then}}
+GROUP BY e.status
+
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id
 -- The memories that a memory supersedes or is superseded by, directly or not; :depth ends a cycle.

@@ -23,7 +23,7 @@ from recall_server.domain.memory import (
     before,
 )
 from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
-from recall_server.domain.moments import passed
+from recall_server.domain.moments import PRESENT, passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Repetition, Witness, least_trusted
@@ -356,8 +356,14 @@ class Memories(BoundTable):
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
     async def by_status(self) -> Mapping[Status, int]:
-        """Return the number of memories in each state. This reads all of them."""
-        rows = await self._bound.fetch("count_by_status")
+        """Return the number of memories in each state, as of the requested moment. This reads all
+        of them.
+        """
+        if self._bound.past == PRESENT:
+            rows = await self._bound.fetch("count_by_status")
+        else:
+            given = self._then() | {"statuses": sorted(Status)}
+            rows = await self._bound.fetch("count_by_status_then", **given)
         return {Status(row["status"]): int(row["memories"]) for row in rows}
 
     async def page_then(

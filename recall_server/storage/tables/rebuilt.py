@@ -28,14 +28,12 @@ class Moment(NamedTuple):
 class Rebuilt(BoundTable):
     """The batches of one rebuild. Erasures discard them."""
 
-    async def cursor(self, release: str) -> Cursor:
-        """Return how far this release has come. What another release has derived is discarded."""
+    async def cursor(self, release: str) -> Cursor | None:
+        """Return how far this release has come; None if another release has made the batches."""
         rows = await self._bound.fetch("last_rebuilt")
-        if rows and rows[0]["release"] == release:
-            return Cursor(rows[0]["memory_id"], rows[0]["episode_id"])
-        if rows:
-            await self.discard()
-        return Cursor()
+        if rows and rows[0]["release"] != release:
+            return None
+        return Cursor(rows[0]["memory_id"], rows[0]["episode_id"]) if rows else Cursor()
 
     async def keep(self, release: str, cursor: Cursor, derived: str, now: Statistics) -> bool:
         """Keep the next batch, as of `now`. Return False if something was erased since."""

@@ -2,6 +2,7 @@
 extracted again.
 """
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,10 +12,13 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.permissions import OPERATOR
 from recall_server.services.memory import derivation
 from recall_server.services.memory.derivation import Compared, Differences
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.rebuild import Reextracted
 from recall_server.storage.store import Transaction
 from tests.support.application import Open
@@ -153,6 +157,21 @@ async def test_an_interrupted_rebuild_goes_on_where_it_was(open_app: Open, clock
 
 
 @pytest.mark.usefixtures("small_batches")
+async def test_what_another_release_has_derived_is_not_used(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        await interrupted(application, 3)
+        await run(application, "UPDATE rebuilt SET release = '0.0.1', derived = 'unreadable'")
+
+        compared = await application.services.rebuild.mend(context(application))
+
+        assert (compared.same, compared.resumed) == (True, 0)
+        assert await rows_kept(application) == 0
+
+
+@pytest.mark.usefixtures("small_batches")
 async def test_what_changes_after_it_was_derived_is_derived_again(
     open_app: Open, clock: Clock
 ) -> None:
@@ -278,6 +297,24 @@ async def test_what_changes_between_the_comparison_and_the_switch_is_compared_ag
         assert (await application.services.rebuild.compare(context(application))).same
 
 
+@pytest.mark.usefixtures("small_batches")
+async def test_two_rebuilds_at_a_time_mend_once(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        await run(application, "UPDATE memories SET reinforcements = 7")
+        for table in ("terms", "postings"):
+            await run(application, f"DELETE FROM {table}")
+
+        await asyncio.gather(*(rebuild.mend(context(application)) for _ in range(2)))
+
+        assert await rows_kept(application) == 0
+        assert await rebuild.compare(context(application)) == whole
+
+
 async def test_texts_are_extracted_anew_as_one_change_that_can_be_undone(
     open_app: Open, clock: Clock
 ) -> None:
@@ -317,3 +354,47 @@ async def test_what_a_person_forgot_is_not_extracted_anew(open_app: Open, clock:
     async with open_app() as application:
         await reextracted(application)
         assert await memories(application) == []
+
+
+async def test_what_was_entered_by_hand_is_not_extracted_anew(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: We deploy on Fridays.")
+        await drained(application)
+        (deploys,) = await memories(application)
+        clock.pass_(HOUR)
+        await application.services.intents.update(
+            context(application),
+            deploys.id,
+            text="We deploy on Thursdays.",
+            type_=None,
+            confidence=None,
+            dry_run=False,
+        )
+        await drained(application)
+        before = [one.text for one in await memories(application)]
+
+        done = await reextracted(application)
+
+        assert before == ["We deploy on Thursdays."]
+        assert (done.added, done.superseded, done.deprecated) == (0, 0, 0)
+        assert [one.text for one in await memories(application)] == before
+
+
+async def test_what_was_corrected_does_not_return_in_other_words(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=old_rules()) as application:
+        await enter(application)
+        await remember(application, TEXT)
+        await drained(application)
+        place = next(one for one in await memories(application) if "Porto" in one.text)
+        clock.pass_(HOUR)
+        wish = Wish(
+            Intent.CORRECT, Submission("The house is in Lisbon.", "life"), memory_id=place.id
+        )
+        await application.services.intents.submit(context(application), wish)
+    async with open_app() as application:
+        await reextracted(application)
+
+        assert [one.text for one in await memories(application)] == ["The house is in Lisbon."]

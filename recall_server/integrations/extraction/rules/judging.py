@@ -218,7 +218,15 @@ def specifics(text: str, language: Table, *, names: bool = True) -> int:
     return found + (len(capitals) if language.name != "de" else len(capitals) >= 3)
 
 
-def said_once(candidates: Iterable[Candidate | None]) -> list[Candidate]:
+def chosen(candidates: Iterable[Candidate | None], most: int) -> tuple[Candidate, ...]:
+    """Return the candidates in the order of the text, without repetitions; if there are more than
+    `most`, those with the highest confidence.
+    """
+    ranked = sorted(_said_once(candidates), key=lambda one: -one.confidence)[:most]
+    return tuple(sorted(ranked, key=lambda one: one.span.start))
+
+
+def _said_once(candidates: Iterable[Candidate | None]) -> list[Candidate]:
     """Return the candidates, of the same words the last. Words that say a value again after another
     value of an attribute with one at a time (Porto, Lisbon, Porto) are no repetition.
     """

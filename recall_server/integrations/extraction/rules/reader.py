@@ -46,9 +46,9 @@ from recall_server.integrations.extraction.rules.headings import (
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
     Verdict,
+    chosen,
     is_whole,
     judge,
-    said_once,
     says_nothing,
     size,
     specifics,
@@ -595,9 +595,5 @@ class _Reader:
         return len(self.kept) - 1
 
     def chosen(self) -> tuple[Candidate, ...]:
-        """Return the kept candidates in the order of the text, without repetitions; if there are
-        too many, those with the highest confidence.
-        """
-        most = candidates_max(self.passage)
-        ranked = sorted(said_once(self.kept), key=lambda one: -one.confidence)[:most]
-        return tuple(sorted(ranked, key=lambda one: one.span.start))
+        """Return the best of the kept candidates in the order of the text, without repetitions."""
+        return chosen(self.kept, candidates_max(self.passage))
