@@ -89,7 +89,7 @@ class Tally:
     missed: list[str] = field(default_factory=list)
 
     def add(self, asked: Question, found: Found, lines: Sequence[str]) -> None:
-        texts = [text for hit in found.hits for text in hit.shown]
+        texts = [text for hit in found.hits for text in hit.texts]
         self.questions += 1
         self.chars += sum(map(len, texts))
         self.lines_chars += sum(map(len, lines))

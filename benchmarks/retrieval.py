@@ -372,7 +372,7 @@ class _Conversations:
             answer = await self._search(question, query)
             degraded = degraded or answer.degraded
             found = tuple(map(self._found, answer.hits))
-            texts = [text for hit in answer.hits[:DELIVERED_HITS] for text in hit.shown]
+            texts = [text for hit in answer.hits[:DELIVERED_HITS] for text in hit.texts]
             answers.append(
                 Answer(
                     question,

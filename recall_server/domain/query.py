@@ -164,7 +164,7 @@ class Hit(NamedTuple):
     disputed_with: tuple[str, ...] = ()
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[str, ...]:
         """All texts that a caller reads."""
         return (self.text, self.quote, *(said.text for said in self.around))
 
@@ -188,9 +188,9 @@ def hit_of(items: Sequence[Item], scores: Scores, gave_way_to: str | None = None
 
 
 def said_once(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with each word shown only once: further memories from the same passage quote
-    just the words that they cite, a quote is left out if the memory's text has it, and so are the
-    headings that the hit's text or an earlier passage of it has.
+    """Return the hits with each passage quoted in full only once: further memories from the same
+    passage quote just the words that they cite. Headings that the hit's text or an earlier passage
+    of it has are left out.
     """
     seen: set[tuple[str, str]] = set()
     found = []
@@ -203,7 +203,6 @@ def said_once(hits: Sequence[Hit]) -> list[Hit]:
         text = hit.text
         if hit.item.kind is ItemKind.MEMORY:
             quote = _with_new_headings(quote, text)
-            quote = "" if quote in text else quote
         else:
             text = _with_new_headings(text, "")
         found.append(hit._replace(text=text, quote=quote))

@@ -141,7 +141,7 @@ async def test_a_question_that_was_asked_is_shown_with_what_was_answered(open_ap
         assert not hit.around
 
 
-async def test_a_quote_says_nothing_that_the_memory_says(open_app: Open) -> None:
+async def test_every_memory_is_quoted_without_headings_that_it_has(open_app: Open) -> None:
     text = "# Harbour\n\nThe crane is green. It was painted in May.\n\nThe gate closes at nine."
     extractor = Scripted(
         crane=citing("The crane is green.", text, "Harbour: The crane is green."),
@@ -154,7 +154,7 @@ async def test_a_quote_says_nothing_that_the_memory_says(open_app: Open) -> None
         crane, *_ = await asked(application, "Is the crane green?")
         gate, *_ = await asked(application, "When does the gate close?")
         assert crane.quote == "The crane is green. It was painted in May."
-        assert gate.quote == ""
+        assert gate.quote == "The gate closes at nine."
 
 
 async def test_a_german_question_finds_another_form_of_its_word(open_app: Open) -> None:
