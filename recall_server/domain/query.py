@@ -164,7 +164,7 @@ class Hit(NamedTuple):
     disputed_with: tuple[str, ...] = ()
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[str, ...]:
         """All texts that a caller reads."""
         return (self.text, self.quote, *(said.text for said in self.around))
 
