@@ -41,7 +41,7 @@ ALONE_MIN, TOGETHER_MIN, WEAK_MIN, CAUGHT_MIN, CHARS_MAX = 97, 93, 50, 60, 900
 FIRST_MIN = {"6k": 95, "32k": 92}
 AMONG_TEN_MIN = 98
 ANSWERS_NOTES = (
-    "In percent. Shown: the pattern of the question stands in a text or quote of a hit. Flagged "
+    "In percent. Shown: the pattern of the question stands in what is shown of a hit. Flagged "
     "weak: of the questions whose answer is not shown, those with weak evidence. Caught: questions "
     "whose pattern stands in a memory of their text. Lines: the lines of the texts, by .3 BM25 and "
     ".7 of the vectors of the product's embedder."

@@ -139,6 +139,7 @@ def ask(
         echo("The answer is likely not among what is remembered. The nearest is:")
     for hit in found["results"]:
         paragraph(hit["text"], "- ")
+        _print_around(hit)
         paragraph(_standing(hit) + _source(hit))
 
 
@@ -179,6 +180,7 @@ def search(
     for hit in found["results"]:
         echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
         paragraph(hit["text"])
+        _print_around(hit)
         paragraph(f"{_standing(hit)}from {_source(hit)}")
     if not found["results"]:
         echo("Nothing is found.")
@@ -341,6 +343,11 @@ def _heading(item: Json) -> str:
     mark = "  unreconciled" if item.get("unreconciled") else ""
     mark += "  expired" if item.get("expired") or item.get("status") == "expired" else ""
     return f"{item['id']}  {date[:10]}  {item['type']}  {where}{mark}"
+
+
+def _print_around(hit: Json) -> None:
+    for said in hit.get("around", ()):
+        paragraph(said)
 
 
 def _standing(hit: Json) -> str:

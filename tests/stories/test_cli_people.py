@@ -138,6 +138,14 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
     assert again.out == listed.out
 
 
+async def test_a_question_that_was_asked_is_printed_with_its_answer(alice: Any) -> None:
+    await alice("add", "Ana: When is the fair in Graz?\nBen: On the ninth, they moved it.")
+
+    found = await alice("search", "alice", "When is the fair in Graz?", "--limit", "1")
+
+    assert "Ana: When is the fair in Graz?\n    Ben: On the ninth, they moved it.\n" in found.out
+
+
 def test_adding_finishes_what_a_search_needs_and_says_nothing_of_its_jobs(tmp_path: Path) -> None:
     database = tmp_path / "recall.db"
     recall("create-token", "alice", "--db", database, "--create")

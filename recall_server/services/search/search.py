@@ -443,27 +443,22 @@ async def with_turns(
     often answers it. Each turn appears once. The best hits come first, as far as the token budget
     goes.
     """
-    wanted: dict[str, list[str]] = {}
-    for hit in hits:
-        steps: Iterable[int] = range(-query.neighbours, query.neighbours + 1)
-        if not query.neighbours:
-            steps = (1,) if _asks(hit) else ()
-        if hit.item.id in found.slots:
-            turns = found.documents.turns(found.slots[hit.item.id], steps)
-            wanted[hit.item.id] = [turn_id(*turn) for turn in turns]
+
+    def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
+        slot = found.slots.get(hit.item.id)
+        return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
+
+    asking = [] if query.neighbours else [hit for hit in hits if _asks(hit)]
+    steps = range(-query.neighbours, query.neighbours + 1)
+    wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
+    shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
+    wanted |= {hit.item.id: [i for i in turns(hit, (1,)) if i not in shown] for hit in asking}
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
-    if not query.neighbours:
-        shown = {
-            turn_id(*turn)
-            for hit in hits
-            if hit.item.id in found.slots
-            for turn in found.documents.turns(found.slots[hit.item.id], (0,))
-        }
+    if asking:
         said = {
-            id_: one._replace(text=started(one.text, ANSWER_CHARS_MAX))
-            for id_, one in said.items()
-            if id_ not in shown
+            one: turn._replace(text=started(turn.text, ANSWER_CHARS_MAX))
+            for one, turn in said.items()
         }
     left = None
     if query.max_tokens is not None:

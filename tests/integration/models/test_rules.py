@@ -153,7 +153,7 @@ moved the image resizing from Pillow to libvips, four times faster now\\ndecided
   preference | Noor hates the user's split keyboard.
 # What leans on what was said just before.
 The new code for the front door is 7719#. Don't share it with delivery people.
-  preference | The new code for the front door is 7719#. The user asks: Don't share it with delivery people.
+  fact | The new code for the front door is 7719#.
 No boat trip, we both found it too sad last time.
   preference | The user asks: No boat trip, we both found it too sad last time.
 Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.

@@ -41,7 +41,6 @@ from recall_server.integrations.extraction.rules.headings import (
     Paragraph,
     breaks,
     has_date,
-    has_subject,
 )
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
@@ -313,7 +312,7 @@ class _Reader:
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
-        leans = language.starts("words.pronoun", text) is not None or self._orders_of(text)
+        leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
         if before and language.starts("words.pronoun", before.text):
             before = None
@@ -332,19 +331,12 @@ class _Reader:
         if verdict.kept and (before or not leans or heading):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
-            elif not listed and (voice.turn.speaker or has_subject(text, language)):
+            elif not listed and voice.turn.speaker:
                 heading = ""
             heading = ", ".join(filter(None, (heading, entry(self.passage.text, clause.start))))
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
         addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
         self.before = None if addressed else _Before(text, clause.start, at, found)
-
-    def _orders_of(self, text: str) -> bool:
-        """Return whether an order refers to the piece kept just before: "Don't share it."."""
-        language = self.language
-        kept = self.before is not None and self.before.at is not None
-        order = kept and language.starts("keep.order", text) and language.has("words.vague", text)
-        return bool(order) and not specifics(text, language)
 
     def _is_task(self, text: str) -> bool:
         """Return whether a text asks for something once, or specifies a thing asked for before."""
