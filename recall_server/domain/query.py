@@ -126,6 +126,7 @@ class Scores(NamedTuple):
 
     `score`: how likely it is to answer the question. `final`: the number that ranks it.
     `coverage`: how much of the question it contains.
+    `cosine`: the greatest one of its items; None without vectors.
     `signals`: the value of each of `signals.SIGNALS`, and the rank if it is ranked; None if it had
     no say. Empty unless the search was asked to explain.
     `rerank`: the re-ranker's score.
@@ -136,6 +137,7 @@ class Scores(NamedTuple):
     coverage: float | None = None
     signals: Mapping[str, float | None] = MappingProxyType({})
     rerank: float | None = None
+    cosine: float | None = None
 
 
 class Said(NamedTuple):

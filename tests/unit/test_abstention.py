@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recall_server.domain.query import Scores
 from recall_server.domain.search.calibration import (
     KEYWORD,
     OTHER_VECTORS,
@@ -18,7 +19,6 @@ from recall_server.domain.search.calibration import (
     evidence,
 )
 from recall_server.domain.search.index_entry import Words
-from recall_server.domain.search.ranking import Candidate
 
 IDF = {"bake": 2.0, "bread": 1.0, "ana": 0.5}
 ANA, BEN = frozenset({"@ana"}), frozenset({"@ben"})
@@ -89,15 +89,14 @@ def test_nothing_found_or_nothing_asked_covers_nothing() -> None:
 
 def of_one(covers: float, cosine: float | None, model: str | None) -> float:
     """Return the evidence of one hit with these figures."""
-    hit = Candidate(0, 0.5, coverage=covers, cosine=cosine)
-    return evidence([hit], calibration(model).evidence)
+    return evidence([Scores(0.5, 0.5, covers, cosine=cosine)], calibration(model).evidence)
 
 
 def test_evidence_goes_by_the_best_of_the_hits_that_are_shown() -> None:
     weights = calibration("wordllama/256").evidence
-    near = Candidate(0, 0.5, coverage=0.1, cosine=0.8)
-    saying = Candidate(1, 0.5, coverage=0.9, cosine=0.2)
-    both = Candidate(2, 0.5, coverage=0.9, cosine=0.8)
+    near = Scores(0.5, 0.5, coverage=0.1, cosine=0.8)
+    saying = Scores(0.5, 0.5, coverage=0.9, cosine=0.2)
+    both = Scores(0.5, 0.5, coverage=0.9, cosine=0.8)
 
     assert evidence([near, saying], weights) == evidence([both], weights)
     assert evidence([near], weights) < evidence([near, saying], weights)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_server.domain.query import Scores
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.question import ROLES
-from recall_server.domain.search.ranking import Candidate
 from recall_server.domain.text.terms import SPEAKER, terms, unspaced
 
 WEAK_BELOW = 0.25
@@ -89,7 +89,7 @@ def calibration(
     )
 
 
-def evidence(shown: Sequence[Candidate], weights: Weights) -> float:
+def evidence(shown: Sequence[Scores], weights: Weights) -> float:
     """Return about the share of searches with such hits that showed the answer, if as many
     questions have an answer as have none; 0 without a hit.
     """
@@ -98,7 +98,7 @@ def evidence(shown: Sequence[Candidate], weights: Weights) -> float:
     cosines = [one.cosine for one in shown if one.cosine is not None]
     if not cosines:
         weights = KEYWORD.evidence
-    return weights.probability(max(one.coverage for one in shown), max(cosines, default=0.0))
+    return weights.probability(max(one.coverage or 0.0 for one in shown), max(cosines, default=0.0))
 
 
 def coverage(

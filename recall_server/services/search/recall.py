@@ -439,11 +439,7 @@ async def _finalized(
     hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
         candidates.count_accesses(hits)
-    shown = {hit.item.id for hit in hits}
-    best = zip(candidates.best, ranked, strict=True)
-    evidence = calibration.evidence(
-        [one for one, hit in best if hit.item.id in shown], candidates.weights.evidence
-    )
+    evidence = calibration.evidence([hit.scores for hit in hits], candidates.weights.evidence)
     hits = await search.with_turns(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)

@@ -124,7 +124,7 @@ class Candidates:
         return [
             hit_of(
                 [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items],
-                Scores(one.score, one.final, one.coverage, of_one, one.rerank),
+                Scores(one.score, one.final, one.coverage, of_one, one.rerank, one.cosine),
                 gave_way_to=None if one.later is None else self.items[one.later].id,
             )
             for one, of_one in zip(self.best, signals, strict=True)

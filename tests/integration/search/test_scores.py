@@ -145,3 +145,14 @@ async def test_what_took_the_place_of_a_better_hit_takes_its_score(
     assert gone.item.superseded_by == new.item.id
     assert new.scores.score >= gone.scores.score
     assert new.scores.score == pytest.approx(old.scores.score, abs=0.2)
+
+
+async def test_a_memory_shown_for_the_one_that_it_superseded_is_no_weak_evidence(
+    application: Application,
+) -> None:
+    for said in ("I live in Porto.", "I moved to Lisbon."):
+        await remember(application, f"Ana: {said}")
+        await drained(application)
+    found = await answer(application, "Where does Ana live?", limit=1)
+    assert [hit.text for hit in found.hits] == ["Ana moved to Lisbon."]
+    assert not found.weak_evidence
