@@ -426,7 +426,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
     assert set(words) == set(WEIGHTS)
     for part, weight in WEIGHTS.items():
         assert f"| {words[part]} | {f'{weight:g}'.removeprefix('0')} |" in guide
-    assert f"gets a {'tenth' if NEIGHBOUR == 0.1 else NEIGHBOUR} of its score" in guide
+    assert f"gets a {'fifth' if NEIGHBOUR == 0.2 else NEIGHBOUR} of its score" in guide
 
 
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:

@@ -29,7 +29,7 @@ DAY_S = 86_400
 FRESH_DAYS = 30
 # The share of its keyword score that a turn adds to the turns before and after it, as an answer is
 # often next to its question.
-NEIGHBOUR = 0.1
+NEIGHBOUR = 0.2
 
 Values = NDArray[np.float64]
 
