@@ -63,7 +63,7 @@ class Arguments(BaseModel):
     def __get_pydantic_core_schema__(
         cls, source: Any, handler: GetCoreSchemaHandler, /
     ) -> CoreSchema:
-        return cast(CoreSchema, _failing_fast(handler(source)))
+        return cast("CoreSchema", _failing_fast(handler(source)))
 
     @model_validator(mode="before")
     @classmethod

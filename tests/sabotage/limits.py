@@ -117,7 +117,7 @@ BREAKAGES = (
     Breakage(
         "paces-without-end",
         "that the pace holds no key for which nothing waits",
-        "recall_server.domain.pace:KEYS_MAX",
+        "recall_server.domain.pace:Pace.wait_s",
         Value("10**9"),
         ("tests/unit/test_pace.py::test_only_keys_that_wait_are_kept",),
     ),

@@ -68,6 +68,8 @@ def _searched(query: str) -> Input:
 LINES = "\n".join(f"User: I own bike {n} and I live in town {n}." for n in range(5_000))
 WORDS = " ".join(f"word{n}" for n in range(1_000))
 KEYS = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(130_000)) + b"}"
+MANY_WORDS = " ".join(f"w{n}" for n in range(40_000))[:TEXT_CHARS]
+MANY_TURNS = "\n".join(f"User: b{n}" for n in range(8_000)) + "\nUser: " + "a " * 70_000
 UNKNOWN = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(90_000)) + b"}"
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 CITIES = "User: " + " ".join(f"I live in Town{chr(65 + n % 26)}{n}." for n in range(200))
@@ -96,6 +98,25 @@ INPUTS: dict[str, Input] = {
     ),
     "many wrong labels": Input(
         Post("/v1/search", b'{"query":"tea","containers":[' + b"1," * 90_000 + b"1]}"), (400,)
+    ),
+    "a text of many words": Input(_stored(MANY_WORDS), (202,)),
+    "a query of ligatures": Input(
+        Post("/v1/search", _json(query="\ufdfa" * 2_000)),
+        (200,),
+        before=(_stored("\ufdfa" * 80_000), _stored(MANY_WORDS)),
+    ),
+    "an erasure of what stands everywhere": Input(
+        Post("/v1/erasure", _json(subject="a", dry_run=True)),
+        (200,),
+        before=(_stored("a. " * 80_000), _stored(LINES[:TEXT_CHARS])),
+    ),
+    "an erasure of what stands thousands of times beside many turns": Input(
+        Post("/v1/erasure", _json(subject="a")), (200,), before=(_stored(MANY_TURNS),), works=True
+    ),
+    "an export about what stands everywhere": Input(
+        Post("/v1/export?subject=user", method="GET"),
+        (200,),
+        before=(_stored(LINES[:40_000]), _stored(FIGS), _stored("a. " * 80_000)),
     ),
     "ends of lists": Input(Post("/v1/search", BOMB), (400,)),
     "ends of lists, without a token": Input(Post("/v1/search", BOMB), (401,), has_token=False),
