@@ -102,7 +102,7 @@ async def test_a_function_that_does_not_end_is_ended_and_others_go_on(
     endless = await compute(os.getpid)
     monkeypatch.setattr(computing, "COMPUTE_S", 0.05)
     with pytest.raises(TimeoutError):
-        await compute(signal.pause)
+        await compute(select.select, [], [], [], ENDED_S / 2)
     monkeypatch.undo()
 
     assert await compute(os.getpid) not in {endless, os.getpid()}

@@ -53,8 +53,8 @@ async def erase(
 async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
     open_app: Open,
 ) -> None:
-    """Afterwards the rows are the same, to the byte, as before the container was filled, except that
-    the receipt is counted.
+    """Afterwards the rows are the same, to the byte, as before the container was filled. The
+    receipt is counted.
     """
     async with open_app() as application:
         await enter(application)

@@ -90,6 +90,13 @@ INPUTS: dict[str, Input] = {
     "a text of one word": Input(_stored("a" * TEXT_CHARS), (202,)),
     "a query of many words": _searched(WORDS[:8_000]),
     "many unknown names": Input(Post("/v1/search", UNKNOWN), (400,)),
+    "many unknown names of a method": Input(
+        Post("/mcp", b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":' + UNKNOWN + b"}"),
+        (400,),
+    ),
+    "many names besides arguments": Input(
+        Post("/mcp", tool("search_memories", query="tea")[:-2] + b"," + UNKNOWN[1:] + b"}"), (400,)
+    ),
     "many unknown names in a list": Input(
         Post("/v1/memories", b'{"messages":[' + UNKNOWN + b"]}"), (400,)
     ),
