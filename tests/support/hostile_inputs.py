@@ -70,6 +70,8 @@ WORDS = " ".join(f"word{n}" for n in range(1_000))
 KEYS = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(130_000)) + b"}"
 MANY_WORDS = " ".join(f"w{n}" for n in range(40_000))[:TEXT_CHARS]
 MANY_TURNS = "\n".join(f"User: b{n}" for n in range(8_000)) + "\nUser: " + "a " * 70_000
+MANY_FACTS = "User: " + " ".join(f"I like fig{n} and I live in Town{n}." for n in range(5_000))
+MANY_FACTS = MANY_FACTS[:TEXT_CHARS]
 UNKNOWN = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(90_000)) + b"}"
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 CITIES = "User: " + " ".join(f"I live in Town{chr(65 + n % 26)}{n}." for n in range(200))
@@ -156,6 +158,12 @@ INPUTS: dict[str, Input] = {
         (200,),
         before=(_stored(LINES[:40_000]), Post("/v1/memories", method="GET")),
     ),
+    "correcting a memory of a long text": Input(
+        Post("/v1/memories/{id}", _json(text="The user likes plums."), method="PATCH"),
+        (200,),
+        before=(_stored(MANY_FACTS), Post("/v1/memories", method="GET")),
+    ),
+    "a text of many turns": Input(_stored(MANY_TURNS), (202,)),
     "one attribute of many values": Input(
         _stored("User: " + " ".join(f"I like fig{n}." for n in range(12))),
         (202,),
