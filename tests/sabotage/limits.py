@@ -13,7 +13,6 @@ from tests.sabotage.changes import (
     Value,
     Without,
 )
-from tests.sabotage.queries import Rewrite
 
 ANSWERS_NOTHING = """
 async def _answer(self, asked):
@@ -36,8 +35,8 @@ BREAKAGES = (
     Breakage(
         "receipts-wait-for-others",
         "that receipts do not wait for thousands of another tenant",
-        "query:unpurged_erasures",
-        Rewrite("place <= :most", "place <= :most + 1000"),
+        "recall_server.services.erasure.purge:Purge.at_once",
+        Argument("unpurged", 0, "10**6"),
         (
             "tests/security/test_purge.py::test_the_receipts_of_one_tenant_do_not_wait_for_thousands_of_anothers[sqlite]",
         ),
