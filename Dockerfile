@@ -7,6 +7,11 @@ COPY recall_server recall_server
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
  && python -m venv /opt/recall \
  && /opt/recall/bin/pip install --no-cache-dir "$(ls /wheels/*.whl)[anthropic,openai,postgres,tracing]"
+# A model of sentence-transformers to take along, such as BAAI/bge-small-en-v1.5; without it no torch.
+ARG MODEL=
+RUN mkdir -p /opt/recall/models && if [ -n "$MODEL" ]; then \
+  /opt/recall/bin/pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu "$(ls /wheels/*.whl)[embeddings]" \
+  && /opt/recall/bin/python -c "import sys; from sentence_transformers import SentenceTransformer as Model; Model(sys.argv[1]).save('/opt/recall/models/' + sys.argv[1])" "$MODEL"; fi
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin recall \

@@ -41,7 +41,7 @@ ALONE_MIN, TOGETHER_MIN, WEAK_MIN, CAUGHT_MIN, CHARS_MAX = 97, 93, 50, 60, 900
 FIRST_MIN = {"6k": 95, "32k": 92}
 AMONG_TEN_MIN = 98
 ANSWERS_NOTES = (
-    "In percent. Shown: the pattern of the question stands in a text or quote of a hit. Flagged "
+    "In percent. Shown: the pattern of the question stands in what is shown of a hit. Flagged "
     "weak: of the questions whose answer is not shown, those with weak evidence. Caught: questions "
     "whose pattern stands in a memory of their text. Lines: the lines of the texts, by .3 BM25 and "
     ".7 of the vectors of the product's embedder."
@@ -89,7 +89,7 @@ class Tally:
     missed: list[str] = field(default_factory=list)
 
     def add(self, asked: Question, found: Found, lines: Sequence[str]) -> None:
-        texts = [text for hit in found.hits for text in (hit.text, hit.quote)]
+        texts = [text for hit in found.hits for text in hit.texts]
         self.questions += 1
         self.chars += sum(map(len, texts))
         self.lines_chars += sum(map(len, lines))

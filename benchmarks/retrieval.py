@@ -53,7 +53,7 @@ ELSEWHERE = "asked of another corpus"
 NOTES = (
     "In percent, with the 95 % interval (bootstrap over questions). A doc is one turn; R@k "
     "(recall) is the share of a question's evidence among the first k hits, hit@10 whether any of "
-    "it is among 10; shown@10: the share of which a sentence stands in the text or quote of the "
+    "it is among 10; shown@10: the share of which a sentence stands in what is shown of the "
     "first 10. Questions that name no evidence do not count, and "
     f"{', '.join(sorted(UNANSWERABLE))} ones not among the {ALL}. Weak: evidence below "
     f"{WEAK_BELOW:g}; AUC: how often an answerable question has more evidence than one without an "
@@ -372,7 +372,7 @@ class _Conversations:
             answer = await self._search(question, query)
             degraded = degraded or answer.degraded
             found = tuple(map(self._found, answer.hits))
-            texts = [text for hit in answer.hits[:DELIVERED_HITS] for text in (hit.text, hit.quote)]
+            texts = [text for hit in answer.hits[:DELIVERED_HITS] for text in hit.texts]
             answers.append(
                 Answer(
                     question,

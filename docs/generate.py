@@ -38,8 +38,12 @@ END = "<!-- end of what is generated -->\n"
 
 
 def settings() -> Iterator[tuple[str, str, str]]:
-    """Yield variable, default and description of each setting, in the order of the class."""
-    for name, field in config.Settings.model_fields.items():
+    """Yield variable, default and description of each setting, in the order of the class; those of
+    its groups come last.
+    """
+    fields = config.Settings.model_fields
+    for name in sorted(fields, key=lambda one: one not in config.Settings.__annotations__):
+        field = fields[name]
         alias = field.validation_alias
         variable = alias.choices[0] if alias else f"RECALL_{name.upper()}"  # type: ignore[union-attr]
         default = field.default

@@ -173,6 +173,7 @@ async def open_application(
             redaction,
             budget,
             judging.judgements,
+            settings.thresholds,
         )
         embedding = Embedding(store, runtime, vectors)
         receipts = Receipts(key)
@@ -215,6 +216,7 @@ async def open_application(
             digests,
             redaction,
             settings.task_questions_max,
+            settings.doubted_max,
         )
         tasks = Tasks(
             store,

@@ -16,10 +16,10 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from recall_server.config_thresholds import ThresholdSettings
 from recall_server.domain.errors import Invalid
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
 ENV_FILE = Path(".env")
 """Only the command line reads this file, from the folder that it is run in."""
 
@@ -42,7 +42,7 @@ class Access(BaseSettings):
     token_file: Path | None = None
 
 
-class Settings(BaseSettings):
+class Settings(ThresholdSettings):
     """All settings and limits, with their units. The environment variable of a setting is `RECALL_`
     and its name in capitals, unless it has an alias.
     """

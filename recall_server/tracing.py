@@ -1,14 +1,185 @@
-"""Spans of OpenTelemetry: request, operation, extract, merge, embed, rank, commit and job. Without
-the extra [tracing] and an address to send them to, they cost next to nothing. None holds a text.
+"""Spans: of a request, its operation, extract, merge, judge, embed, rank and commit, and of a job.
+None holds a text, nor the message of an error. Without an address to send them to, they cost next
+to nothing.
+
+A span is plain values until it has ended, and only then one of the SDK of OpenTelemetry. The SDK's
+own tracer takes several times as long, and would record the spans of libraries too, which quote
+errors.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
-from opentelemetry import trace
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from functools import partial
+from time import time_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from opentelemetry import context, propagate, trace
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from recall_server.domain.errors import Invalid
 
-tracer = trace.get_tracer("recall_server")
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+FAILED = Status(StatusCode.ERROR)
+
+# The span that this task is in, if it is recorded.
+_current: ContextVar[SpanContext | None] = ContextVar("recall_span", default=None)
+
+
+class Span:
+    """A span that is not recorded."""
+
+    def set(self, attributes: Mapping[str, str | int]) -> None:
+        """Add attributes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        pass
+
+
+NOT_RECORDED = Span()
+
+
+@dataclass(slots=True)
+class _Recorded(Span):
+    end: Callable[..., None]
+    name: str
+    context: SpanContext
+    parent: SpanContext | None
+    attributes: dict[str, str | int]
+    kind: SpanKind = SpanKind.INTERNAL
+    begun: int = 0
+    token: Token[SpanContext | None] | None = None
+
+    def set(self, attributes: Mapping[str, str | int]) -> None:
+        self.attributes.update(attributes)
+
+    def __enter__(self) -> Self:
+        self.token = _current.set(self.context)
+        self.begun = time_ns()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        ended = time_ns()
+        assert self.token is not None
+        _current.reset(self.token)
+        given: dict[str, Any] = {}
+        if kind is not None and issubclass(kind, Exception):
+            self.attributes["error.type"] = kind.__qualname__
+            given["status"] = FAILED
+        self.end(
+            self.name,
+            self.context,
+            self.parent,
+            attributes=self.attributes,
+            kind=self.kind,
+            start_time=self.begun,
+            end_time=ended,
+            **given,
+        )
+
+
+@dataclass
+class Tracer:
+    """Makes the spans of a process, for `with` blocks: none is recorded before `record_to`."""
+
+    provider: TracerProvider | None = None
+    end: Callable[..., None] = field(default=lambda: None)
+
+    def record_to(self, provider: TracerProvider, processor: SpanProcessor) -> None:
+        """Give `processor` the spans of all traces that the sampler of `provider` takes."""
+        from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+
+        readable = partial(
+            ReadableSpan,
+            resource=provider.resource,
+            instrumentation_scope=InstrumentationScope("recall_server"),
+        )
+        self.end = lambda *values, **named: processor.on_end(readable(*values, **named))
+        self.provider = provider
+
+    def trace(
+        self,
+        name: str,
+        attributes: dict[str, str | int],
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        headers: Mapping[str, str] | None = None,
+    ) -> Span:
+        """Return the first span of a trace in this process. It continues the trace that W3C trace
+        context in `headers` names.
+        """
+        if self.provider is None:
+            return NOT_RECORDED
+        return self._sampled(name, attributes, kind, propagate.extract(headers or {}))
+
+    def operation(self, name: str, attributes: dict[str, str | int]) -> Span:
+        """Return a part of the request or, if the `_meta` of an MCP message names a trace, the next
+        span of that. The SDK of MCP has made it the current one of OpenTelemetry.
+        """
+        if self.provider is None or not trace.get_current_span().get_span_context().is_valid:
+            return self.part(name, attributes)
+        return self._sampled(name, attributes, SpanKind.INTERNAL, context.get_current())
+
+    def part(self, name: str, attributes: dict[str, str | int] | None = None) -> Span:
+        """Return a span within the open one. Outside of any, it is not recorded."""
+        parent = _current.get()
+        if parent is None or self.provider is None:
+            return NOT_RECORDED
+        own = SpanContext(
+            parent.trace_id,
+            self.provider.id_generator.generate_span_id(),
+            is_remote=False,
+            trace_flags=SAMPLED,
+            trace_state=parent.trace_state,
+        )
+        return _Recorded(self.end, name, own, parent, attributes or {})
+
+    def _sampled(
+        self,
+        name: str,
+        attributes: dict[str, str | int],
+        kind: SpanKind,
+        caller: context.Context,
+    ) -> Span:
+        assert self.provider is not None
+        remote = trace.get_current_span(caller).get_span_context()
+        parent = remote if remote.is_valid else None
+        ids = self.provider.id_generator
+        trace_id = parent.trace_id if parent else ids.generate_trace_id()
+        chosen = self.provider.sampler.should_sample(caller, trace_id, name, kind, attributes)
+        if chosen.decision.name != "RECORD_AND_SAMPLE":
+            return NOT_RECORDED
+        own = SpanContext(
+            trace_id,
+            ids.generate_span_id(),
+            is_remote=False,
+            trace_flags=SAMPLED,
+            trace_state=chosen.trace_state,
+        )
+        return _Recorded(self.end, name, own, parent, attributes, kind)
+
+
+tracer = Tracer()
 
 
 def send_spans(endpoint: str, version: str) -> Callable[[], None]:
@@ -28,7 +199,9 @@ def send_spans(endpoint: str, version: str) -> Callable[[], None]:
             "pip install 'recall-server[tracing]'."
         ) from None
     resource = Resource.create({"service.name": "recall-server", "service.version": version})
-    provider = TracerProvider(resource=resource)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint}/v1/traces")))
-    trace.set_tracer_provider(provider)
-    return provider.shutdown
+    processor = BatchSpanProcessor(OTLPSpanExporter(f"{endpoint}/v1/traces"))
+    # Reads from the environment which traces are sampled, and whether any are.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    if not isinstance(provider.get_tracer("recall_server"), trace.NoOpTracer):
+        tracer.record_to(provider, processor)
+    return processor.shutdown

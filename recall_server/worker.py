@@ -230,7 +230,7 @@ class Worker:
             bound_contextvars(
                 job=job.id, namespace=self.log_name(job.namespace), attempt=job.attempt
             ),
-            tracer.start_as_current_span(f"job {job.kind}", attributes={"recall.job": job.id}),
+            tracer.trace(f"job {job.kind}", {"recall.job": job.id}),
         ):
             if await self._is_done(job):
                 ms = round((perf_counter() - begun) * 1_000, 2)

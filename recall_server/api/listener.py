@@ -8,13 +8,16 @@ from itertools import chain
 from typing import Any
 
 import h11
+import structlog
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from recall_server.api.problems import problem
-from recall_server.domain.errors import Busy, LimitReached, RecallError
+from recall_server.domain.errors import Busy, Invalid, LimitReached, RecallError
 from recall_server.services.limits.rates import network_of
+
+log = structlog.get_logger()
 
 # The bytes read from one connection before others get their turn. A client that sends one byte in
 # each chunk costs the parser the most work, 6 us a byte.
@@ -92,6 +95,7 @@ class TimedProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._timeouts = timeouts
         self._places = places
+        self._client: str | None = None
         self._address = ""
         self._awaited: object = None
         self._slow: asyncio.TimerHandle | None = None
@@ -99,7 +103,8 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = transport.get_extra_info("peername")
-        self._address = network_of(peer[0] if peer else "")
+        self._client = peer[0] if peer else None
+        self._address = network_of(self._client or "")
         if not self._places.add(self, self._address):
             self.transport = transport
             self._refuse(Busy("There are too many connections. Try again in a few seconds."))
@@ -181,7 +186,16 @@ class TimedProtocol(H11Protocol):
                 return
         self._refuse(error)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, which is never a request."""
+        self._log_refusal(Invalid.code)
+        super().send_400_response(msg)
+
+    def _log_refusal(self, code: str) -> None:
+        log.info("refused", code=code, client=self._client)
+
     def _refuse(self, error: RecallError) -> None:
+        self._log_refusal(error.code)
         answer = problem(error)
         self.transport.write(
             f"HTTP/1.1 {answer.status_code} \r\nContent-Type: {answer.media_type}\r\n"

@@ -97,12 +97,12 @@ class Calls:
         )
         with (
             bound_contextvars(request_id=entry.request_id),
-            tracer.start_as_current_span(operation.name, attributes=_attributes(entry)) as span,
+            tracer.operation(operation.name, _attributes(entry)) as span,
         ):
             try:
                 return await self._performed(caller, operation, entry, work)
             finally:
-                span.set_attribute("recall.outcome", entry.code or "ok")
+                span.set({"recall.outcome": entry.code or "ok"})
 
     async def _performed(
         self,
@@ -193,9 +193,9 @@ def _empty(entry: AuditEntry) -> None:
         noted.clear()
 
 
-def _attributes(entry: AuditEntry) -> dict[str, str]:
+def _attributes(entry: AuditEntry) -> dict[str, str | int]:
     """Return the attributes of the semantic conventions for tools of MCP, and our own."""
-    named = {"recall.protocol": entry.protocol, "recall.request_id": entry.request_id}
+    named: dict[str, str | int] = {"recall.protocol": entry.protocol}
     if entry.protocol == "mcp":
         named |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": entry.operation}
     return named

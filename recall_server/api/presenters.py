@@ -7,7 +7,7 @@ from typing import Any
 
 from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation, Episode
-from recall_server.domain.memory import Memory
+from recall_server.domain.memory import Memory, Place
 from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
 from recall_server.domain.plan import (
@@ -15,7 +15,7 @@ from recall_server.domain.plan import (
     Question,
     Resolution,
 )
-from recall_server.domain.query import Hit
+from recall_server.domain.query import Hit, ItemKind
 from recall_server.domain.relations import Relation
 from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
@@ -66,8 +66,10 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "score": round(one.scores.score, 6),
     }
     if one.quote:
+        shown["quote"] = one.quote
+    if item.kind is ItemKind.MEMORY:
         said = item.citation
-        shown |= {"quote": one.quote, "speaker": said.speaker, "said_at": moment(said.said_at)}
+        shown |= {"speaker": said.speaker, "said_at": moment(said.said_at)}
     if item.superseded_by:
         shown |= {"superseded_by": item.superseded_by, "valid_until": moment(item.valid_until)}
     if one.gave_way_to:
@@ -180,9 +182,14 @@ def page(one: Page) -> Json:
     return {
         "memories": [memory(m) | disputed(m, one.disputed) for m in one.memories],
         "total": one.total,
-        "has_more": one.next_offset is not None,
+        "has_more": one.has_more,
         "next_offset": one.next_offset,
+        "next_cursor": cursor(one.next_place) if one.next_place else None,
     }
+
+
+def cursor(place: Place) -> str:
+    return f"{place.recorded_at.isoformat()}~{place.id}"
 
 
 def disputed(one: Memory, others: Mapping[str, Sequence[str]]) -> Json:
@@ -242,6 +249,7 @@ def history(found: History) -> Json:
         "total": len(found.chain),
         "has_more": False,
         "next_offset": None,
+        "next_cursor": None,
     }
 
 
@@ -335,7 +343,8 @@ def job(one: JobProgress, memory_ids: Sequence[str] = ()) -> Json:
 
 
 def counts(one: Counts) -> Json:
-    states = {"by_status": {str(k): n for k, n in one.by_status.items()}} if one.by_status else {}
+    statuses = one.by_status
+    states = {} if statuses is None else {"by_status": {str(k): n for k, n in statuses.items()}}
     return {
         **states,
         "by_type": {str(kind): number for kind, number in one.by_type.items()},

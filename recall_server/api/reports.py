@@ -64,6 +64,7 @@ def report(one: Report) -> Json:
             {"memory_id": near.memory.id, "text": near.memory.text, "score": near.score}
             for near in one.considered
         ],
+        "thresholds": vars(one.thresholds),
     }
     if one.unclear:
         shown["unclear"] = list(one.unclear)

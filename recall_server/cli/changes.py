@@ -24,6 +24,7 @@ from recall_server.cli.shared import (
 )
 from recall_server.cli.target import asks
 from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.derivation import NAMED_MAX
 
 
 @asks(operations.changes.LIST_CHANGES)
@@ -99,7 +100,8 @@ async def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Derive memories and the index again from the texts and the events, compare them with what
-    is read, and mend what differs. No model is called.
+    is read, and mend what differs; after an interruption, run it again to continue. No model is
+    called.
     """
     ns = await existing(built, name)
     rebuilding = built.services.rebuild
@@ -110,7 +112,7 @@ async def rebuild(
             done = await rebuilding.reextract(ns, lambda: begin(built, ns, operation), on_progress)
         shown["reextracted"] = asdict(done)
     context = begin(built, ns, operation, read_only=diff)
-    with progress("memories") as on_progress:
+    with progress("memories and texts derived") as on_progress:
         act = rebuilding.compare if diff else rebuilding.mend
         compared = await act(context, on_progress)
     if diff:
@@ -131,14 +133,19 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
             f"{done['texts']} texts were read again: {done['added']} memories added, "
             f"{done['superseded']} superseded, {done['deprecated']} deprecated."
         )
-        echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
+        if done["added"] or done["superseded"] or done["deprecated"]:
+            echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
     one = shown["compared"]
+    if one["resumed"]:
+        echo(f"Continued: {one['resumed']} memories and texts were derived before.")
     echo(f"read     {one['digest']}\nderived  {one['rebuilt']}")
     if one["same"]:
         echo(f"{one['memories']} memories and the index are as the texts and events say.")
         return
+    named = len(one["different"])
+    memories = f"{named} or more" if named == NAMED_MAX else str(named)
     echo(
-        f"{'Different' if diff else 'Mended'}: {len(one['different'])} memories, {one['items']} "
+        f"{'Different' if diff else 'Mended'}: {memories} memories, {one['items']} "
         f"items and {one['words']} words of the index."
     )
     for memory_id in one["different"]:

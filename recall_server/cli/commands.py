@@ -28,7 +28,18 @@ from recall_server.cli.erase import (
 )
 from recall_server.cli.install import install
 from recall_server.cli.maintenance import reembed
-from recall_server.cli.memory import add, ask, edit, forget, list_, restore, search, show, texts
+from recall_server.cli.memory import (
+    add,
+    ask,
+    edit,
+    forget,
+    list_,
+    restore,
+    search,
+    show,
+    stats,
+    texts,
+)
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.shared import (
@@ -275,6 +286,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "search": search,
         "list": list_,
         "texts": texts,
+        "stats": stats,
         "show": show,
         "edit": edit,
         "forget": forget,

@@ -102,4 +102,4 @@ def _tell(client: Client, changes: list[installing.Change], *, dry_run: bool, re
             kept = f" What was there is in {backup}." if backup else ""
             echo(f"{done} {change.what} in {change.path}.{kept}")
     if not dry_run and not all(change.nothing for change in changes):
-        echo(f"{client.title}: {client.after}")
+        echo(f"{client.title}: {'Restart it.' if remove else client.after}")

@@ -144,6 +144,8 @@ def backup(
 ) -> None:
     """Copy a SQLite database while it is in use; for PostgreSQL, show what to run and as whom."""
     chosen = existing_settings(db)
+    if str(target) == "-":
+        fail("A backup is a file of its own. Name one.")
     unused(target)
     if isinstance(chosen.database, str):
         command = run(_dump(chosen, target))

@@ -115,7 +115,7 @@ async def add(
         print_json(job)
         return
     if job["state"] == JobState.COMPLETE and not job["memory_ids"]:
-        echo("Stored. It states nothing that is kept as a memory; search finds its words.")
+        echo("Stored. It states nothing new that is kept as a memory; search finds its words.")
     elif job["memory_ids"]:
         echo("Stored.")
     else:
@@ -139,6 +139,7 @@ def ask(
         echo("The answer is likely not among what is remembered. The nearest is:")
     for hit in found["results"]:
         paragraph(hit["text"], "- ")
+        _print_around(hit)
         paragraph(_standing(hit) + _source(hit))
 
 
@@ -179,6 +180,7 @@ def search(
     for hit in found["results"]:
         echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
         paragraph(hit["text"])
+        _print_around(hit)
         paragraph(f"{_standing(hit)}from {_source(hit)}")
     if not found["results"]:
         echo("Nothing is found.")
@@ -221,6 +223,17 @@ def list_(
         echo("There are no memories here.")
     elif page["has_more"]:
         echo(f"{page['total']} in all; more with --offset {page['next_offset']}.", err=True)
+
+
+@asks(operations.contents.GET_MEMORY_STATS, by_status=True)
+def stats(found: Json, *, as_of: AsOf = "", known_at: KnownAt = "") -> None:
+    """Count the memories of each type and in each state."""
+    for title, counts in (("type", found["by_type"]), ("state", found["by_status"])):
+        shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        echo(f"{title:6}{shown or 'none'}")
+    waiting = found["pending_extractions"]
+    if waiting:
+        echo(f"{waiting} texts wait for extraction.")
 
 
 @asks(operations.texts.LIST_TEXTS)
@@ -330,6 +343,11 @@ def _heading(item: Json) -> str:
     mark = "  unreconciled" if item.get("unreconciled") else ""
     mark += "  expired" if item.get("expired") or item.get("status") == "expired" else ""
     return f"{item['id']}  {date[:10]}  {item['type']}  {where}{mark}"
+
+
+def _print_around(hit: Json) -> None:
+    for said in hit.get("around", ()):
+        paragraph(said)
 
 
 def _standing(hit: Json) -> str:

@@ -122,7 +122,9 @@ async def show(target: Target, *, question_id: Listed, as_json: AsJson = False) 
     found = (await target.ask(operations.reviews.LIST_CONFLICTS))["conflicts"]
     one = next((one for one in found if one["id"] == question_id), None)
     if one is None:
-        fail("No open question has this id. `recall conflicts list` shows them.", "TASK_NOT_FOUND")
+        fail(
+            "No open question has this id. `recall conflicts list` shows them.", "REVIEW_NOT_FOUND"
+        )
     if as_json:
         print_json(one)
         return

@@ -71,7 +71,8 @@ async def send_test(target: Target, *, webhook_id: Id, as_json: AsJson = False) 
     answered = (
         f"it answered {tested['status']}"
         if tested["status"]
-        else f"it gave no answer [{tested['code']}]"
+        else f"{'it gave no answer' if tested['code'] == 'PUSH_FAILED' else 'nothing was sent'} "
+        f"[{tested['code']}]"
     )
     said = (
         f"{webhook_id} took it."

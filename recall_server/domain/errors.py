@@ -152,6 +152,12 @@ class ChangeNotFound(NotFound):
     """There is no change with this id. `recall changes` and GET /v1/changes list them."""
 
 
+class ReviewNotFound(NotFound):
+    """Nothing that waits for this answer has this id. GET /v1/reviews and `recall reviews list`
+    show what waits, and the choices of each.
+    """
+
+
 class NotUndoable(Stale):
     """This change cannot be taken back."""
 

@@ -8,9 +8,6 @@ from datetime import datetime
 from recall_server.domain.episode import Span
 from recall_server.domain.memory import Fact, MemoryType
 
-# The highest confidence of a candidate that needs a review.
-DOUBTED_MAX = 0.5
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -33,16 +30,11 @@ class Candidate:
     replaces: str | None = None
     needs_review: bool = False
 
-    @property
-    def doubted(self) -> bool:
-        """True if it needs a review, or its confidence is no higher than if it did."""
-        return self.needs_review or self.confidence <= DOUBTED_MAX
-
-    def capped(self) -> Candidate:
-        """Return the candidate, its confidence capped at `DOUBTED_MAX` if it needs a review."""
+    def capped(self, doubted_max: float) -> Candidate:
+        """Return the candidate, its confidence capped if it needs a review."""
         if not self.needs_review:
             return self
-        return replace(self, confidence=min(self.confidence, DOUBTED_MAX))
+        return replace(self, confidence=min(self.confidence, doubted_max))
 
 
 @dataclass(frozen=True)
@@ -76,3 +68,8 @@ class Extraction:
     usage: Usage = field(default_factory=Usage)
     language: str | None = None
     fault: str | None = None
+
+    def capped(self, doubted_max: float) -> Extraction:
+        """Return the extraction with its candidates capped."""
+        capped = tuple(one.capped(doubted_max) for one in self.candidates)
+        return replace(self, candidates=capped)

@@ -10,6 +10,7 @@ from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Memory
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.terms import terms
+from recall_server.domain.thresholds import Thresholds
 
 # Opening words that say that the rest is to be forgotten, or is a correction: a table for each
 # language that extraction reads.
@@ -111,12 +112,8 @@ def statement(intent: Intent, text: str) -> str:
     return rest or said
 
 
-# A memory is meant if its score is at least this. A correction shares less, as its value differs.
-MATCH_MIN = 0.7
-CORRECTED_MIN = 0.6
 # Two memories match equally well if their scores are at most this far apart.
 MARGIN = 0.05
-COVERAGE = 0.8
 # Memories say "the user" when somebody said "I".
 _NOBODY = frozenset({"user", "user's"})
 
@@ -130,10 +127,15 @@ class Match:
 
 
 def matches(
-    intent: Intent, said: str, candidates: Sequence[Candidate], memories: Sequence[Memory]
+    intent: Intent,
+    said: str,
+    candidates: Sequence[Candidate],
+    memories: Sequence[Memory],
+    coverage: float,
 ) -> list[Match]:
     """Score memories against a statement, the best and newest first: 1 for the same fact, or for
-    the fact that a correction contradicts; else by the share of common words.
+    the fact that a correction contradicts; else by the share of common words, of which that of the
+    statement counts `coverage`.
     """
     sought = Verdict.CLASHES if intent is Intent.CORRECT else Verdict.SAME
     words = frozenset(terms(said)) - _NOBODY
@@ -142,7 +144,7 @@ def matches(
             memory,
             1.0
             if any(compare(one, memory) is sought and _of_one(one, memory) for one in candidates)
-            else _share(words, frozenset(terms(memory.text)) - _NOBODY),
+            else _share(words, frozenset(terms(memory.text)) - _NOBODY, coverage),
         )
         for memory in memories
     ]
@@ -157,15 +159,16 @@ def _of_one(candidate: Candidate, memory: Memory) -> bool:
     return normal_entity(candidate.fact.entity) == normal_entity(memory.fact.entity)
 
 
-def _share(said: frozenset[str], known: frozenset[str]) -> float:
+def _share(said: frozenset[str], known: frozenset[str], coverage: float) -> float:
     both = len(said & known)
     if not both:
         return 0.0
-    return round(COVERAGE * both / len(said) + (1 - COVERAGE) * both / len(known), 4)
+    return round(coverage * both / len(said) + (1 - coverage) * both / len(known), 4)
 
 
-def meant(intent: Intent, found: Sequence[Match]) -> list[Match]:
+def meant(intent: Intent, found: Sequence[Match], thresholds: Thresholds) -> list[Match]:
     """Return the memories that may be meant: none, the best one, or all that match equally well."""
-    least = CORRECTED_MIN if intent is Intent.CORRECT else MATCH_MIN
+    corrects = intent is Intent.CORRECT
+    least = thresholds.correct_match_min if corrects else thresholds.match_min
     best = [one for one in found if one.score >= least]
     return [one for one in best if one.score >= best[0].score - MARGIN]

@@ -212,3 +212,11 @@ def importance(text: str) -> float:
     """
     found = sum(bonus for bonus, words in _RULES if words.search(text))
     return round(min(1.0, BASE + found + (0.05 if len(text) > LONG_CHARS else 0.0)), 4)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a memory in a list, which stays the same while others are stored."""
+
+    recorded_at: datetime
+    id: str

@@ -99,7 +99,7 @@ class Query:
     `without`: the signals and steps to leave out (`signals.PARTS`).
     `past`: the moment that the question is about.
     `reinforce`: the hits count as accessed, if the question is about the present.
-    `include_expired`: add memories that have expired, as far as `limit` goes.
+    `include_expired`: add memories and passages that have expired, as far as `limit` goes.
     """
 
     text: str
@@ -163,6 +163,11 @@ class Hit(NamedTuple):
     around: tuple[Said, ...] = ()
     disputed_with: tuple[str, ...] = ()
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts that a caller reads."""
+        return (self.text, self.quote, *(said.text for said in self.around))
+
 
 # Separates passages of one message that are not adjacent.
 GAP = " … "
@@ -182,9 +187,10 @@ def hit_of(items: Sequence[Item], scores: Scores, gave_way_to: str | None = None
     return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)), gave_way_to)
 
 
-def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
+def said_once(hits: Sequence[Hit]) -> list[Hit]:
     """Return the hits with each passage quoted in full only once: further memories from the same
-    passage quote just the words that they cite.
+    passage quote just the words that they cite. Headings that the hit's text or an earlier passage
+    of it has are left out.
     """
     seen: set[tuple[str, str]] = set()
     found = []
@@ -192,10 +198,29 @@ def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
         cited, quote = hit.item.citation, hit.quote
         passage = (cited.episode_id, hit.item.quote)
         if quote and passage in seen:
-            hit = hit._replace(quote=quote.replace(hit.item.quote, cited.quote, 1))  # noqa: PLW2901
+            quote = quote.replace(hit.item.quote, cited.quote, 1)
         seen.add(passage)
-        found.append(hit)
+        text = hit.text
+        if hit.item.kind is ItemKind.MEMORY:
+            quote = _with_new_headings(quote, text)
+        else:
+            text = _with_new_headings(text, "")
+        found.append(hit._replace(text=text, quote=quote))
     return found
+
+
+def _with_new_headings(said: str, shown: str) -> str:
+    """Return passages without those first lines that were shown above them."""
+    passages = []
+    for one in said.split(GAP):
+        while True:
+            first, line_break, rest = one.partition("\n")
+            if not line_break or first.strip("#*_: \t") not in shown:
+                break
+            one = rest.lstrip("\n")  # noqa: PLW2901
+        passages.append(one)
+        shown += f"\n{one}"
+    return GAP.join(passages)
 
 
 def exchanged(hits: Sequence[Hit]) -> list[Hit]:

@@ -21,6 +21,10 @@ BACKUP = ".before-recall"
 Document = MutableMapping[str, Any]
 
 
+class _WrongForm(Exception):
+    """A part of a file is of another kind than the client writes there."""
+
+
 @dataclass(frozen=True)
 class Change:
     """A change of a client's file: its text before and after. None: there is no file; `after` is
@@ -138,7 +142,7 @@ def _add_hooks(document: Document, of: Hooks, command: Command, options: Command
         wanted = of.entry(command, event, options)
         entries = hooks.setdefault(event, [])
         if not isinstance(entries, list):
-            raise Invalid(f"hooks.{event} is no list. Correct the file, then run this again.")
+            raise _WrongForm(f"hooks.{event} is no list")
         if wanted not in entries:
             entries[:] = [*(one for one in entries if not clients.our_hook(one)), wanted]
 
@@ -160,7 +164,7 @@ def _table(document: Document, keys: tuple[str, ...]) -> Document:
     for key in keys:
         inner = document.setdefault(key, {})
         if not isinstance(inner, MutableMapping):
-            raise Invalid(f"{key} is no object there. Correct the file, then run this again.")
+            raise _WrongForm(f"{key} is no object")
         document = inner
     return document
 
@@ -184,7 +188,10 @@ def _change(
     before = _text(path)
     document = _read(path, before or "", toml=toml)
     was = json.dumps(document, default=str)
-    act(document)
+    try:
+        act(document)
+    except _WrongForm as error:
+        raise Invalid(f"{error} in {path}. Nothing was written. Correct it first.") from None
     if json.dumps(document, default=str) == was:
         return Change(path, before, before, what)
     if not document:
@@ -196,8 +203,10 @@ def _text(path: Path) -> str | None:
     """Return the text of a file; None if there is none."""
     try:
         return path.read_text(encoding="utf-8") if path.exists() else None
-    except (OSError, UnicodeDecodeError):
-        raise Invalid(f"{path} cannot be read. Check its owner and mode.") from None
+    except UnicodeDecodeError:
+        raise Invalid(f"{path} is not UTF-8. Nothing was written. Correct it first.") from None
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read ({error.strerror}). Nothing was written.") from None
 
 
 def _read(path: Path, text: str, *, toml: bool) -> Document:
@@ -206,8 +215,8 @@ def _read(path: Path, text: str, *, toml: bool) -> Document:
     except (TOMLKitError, ValueError, RecursionError):
         kind = "TOML" if toml else "JSON; comments and trailing commas would be lost"
         raise Invalid(
-            f"{path} is no plain {kind}. Nothing was written. Add the entry by hand: `recall "
-            "install` with --print shows it."
+            f"{path} is no plain {kind}. Nothing was written. Change it by hand: `recall "
+            "install` with --print shows the entry."
         ) from None
     if not isinstance(document, MutableMapping):
         raise Invalid(f"{path} holds no object. Nothing was written. Correct it first.")

@@ -47,7 +47,10 @@ class RemoteServer:
         if not is_address(url):
             raise Invalid("--url must be an address such as https://memory.example.com/mcp.")
         if token_file is None and not given:
-            raise Invalid("A server elsewhere asks for a token. Name a file with --token-file.")
+            raise Invalid(
+                "A server elsewhere asks for a token. Name a file with --token-file, or set "
+                "RECALL_TOKEN."
+            )
         found = httpx2.URL(url)
         return cls(found.copy_with(path="/mcp") if found.path == "/" else found, token_file, given)
 

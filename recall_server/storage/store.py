@@ -30,6 +30,7 @@ from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents
+from recall_server.storage.tables.rebuilt import Rebuilt
 from recall_server.storage.tables.sources import Sources
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks
@@ -56,6 +57,7 @@ class Transaction:
     pushes = cached_property(lambda tx: Pushes(tx.bound))
     quarantine = cached_property(lambda tx: Quarantine(tx.bound))
     rates = cached_property(lambda tx: Rates(tx.bound))
+    rebuilt = cached_property(lambda tx: Rebuilt(tx.bound))
     tasks = cached_property(lambda tx: TaskTable(tx.bound))
     relations = cached_property(lambda tx: Relations(tx.bound))
     server = cached_property(lambda tx: Server(tx.bound))
@@ -155,7 +157,7 @@ class Store:
             yield transaction
             await transaction.events.write(entry)
             if write:
-                ended.callback(tracer.start_span("commit").end)
+                ended.enter_context(tracer.part("commit"))
             if entry is not None:
                 await transaction.audit.record(entry)
             await transaction.jobs.write_due()

@@ -64,7 +64,7 @@ async def test_what_cannot_be_answered_says_why(running: Running, binding: str) 
     ):
         unknown = {**REVIEW, "id": "prop_" + "0" * 26, "choice": "accept"}
         for asking, given, why in (
-            (client, unknown, "No open question has this id"),
+            (client, unknown, "Nothing that waits for this answer has this id"),
             (client, {**unknown, "choice": "burn"}, "choice"),
             (client, {**REVIEW, "canary": 1}, "review"),
             (other, REVIEW, "403"),

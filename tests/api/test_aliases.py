@@ -10,6 +10,7 @@ from recall_server.api.mcp import aliases_of
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import TokenRequest
+from tests.support.a2a_clients import at_work
 from tests.support.limited_tokens import Json, data, told
 from tests.support.mcp_clients import request
 from tests.support.server import Running, Serve
@@ -290,6 +291,24 @@ async def test_patterns_are_searched_by_their_own_name(
     assert (await data(http, "memory_insights", query="Where does Ann live?"))["results"] == []
 
 
+async def test_a_merge_of_three_memories_is_found_as_a_pattern(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    for who, ends in (("Bob", ("", " at work")), ("Ann", ("", " at work", " at home"))):
+        for end in ends:
+            said = {"text": f"{who}: I prefer green tea{end}.", "topic": who}
+            await http.post("/v1/memories", json=said)
+    await running.extract()
+    async with at_work(running):
+        for topic in ("Bob", "Ann"):
+            await data(http, "consolidate_memories", topic=topic, similarity_threshold=0.1)
+
+    found = await data(http, "memory_insights", query="Who prefers green tea?")
+
+    assert (await http.get("/v1/memories")).json()["total"] == 2
+    assert {one["topic"] for one in found["results"]} == {"Ann"}
+
+
 async def test_engram_bounds_a_search_by_its_own_names(
     running: Running, http: httpx2.AsyncClient
 ) -> None:
@@ -368,6 +387,7 @@ async def test_engram_lists_labels_and_searches_episodes_by_its_own_names(
     await running.extract()
     everything = (await data(http, "get_episodes"))["texts"]
     by_source = (await data(http, "get_episodes", source="editor", group_id="default"))["texts"]
+    by_group = (await data(http, "get_episodes", group_id="default"))["texts"]
     by_time = (await data(http, "get_episodes", start_time="2025-01-01"))["texts"]
     changed = await data(http, "update_episode", episode_id=by_source[0]["id"], tags=["blue"])
     refused = await told(http, "update_episode", episode_id=by_source[0]["id"], content="x")
@@ -376,6 +396,7 @@ async def test_engram_lists_labels_and_searches_episodes_by_its_own_names(
 
     assert len(everything) == 2
     assert [one["text"] for one in by_source] == [ADD["content"]]
+    assert by_group == everything
     assert [one["text"] for one in by_time] == ["Bob: I like tea."]
     assert (changed["tags"], changed["text"]) == (["blue"], ADD["content"])
     assert "content" in refused["message"]
@@ -437,7 +458,7 @@ async def test_camillo_counts_by_state_too(running: Running, http: httpx2.AsyncC
 async def test_toolsets_are_listed_only_where_they_are_set(serve: Serve) -> None:
     engram = {"list_texts", "update_text", "get_status", "get_episodes", "update_episode"}
     engram |= {"conversation_search_date"}  # another name of list_texts
-    reviews = {"list_reviews", "answer_review"}
+    reviews = {"list_reviews", "answer_review", "relate_memories"}
     listed = []
     for toolsets in ((), ("engram",), ("engram", "reviews")):
         async with (

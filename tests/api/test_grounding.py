@@ -1,6 +1,7 @@
 """aCMF's reads: a context block before a turn, a grounded answer, and a snapshot of a user."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from xml.etree import ElementTree as ET
 
 import httpx2
@@ -9,6 +10,7 @@ import pytest
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.search.ranking import text_tokens
 from recall_server.services.auth.access import TokenRequest
+from tests.support.runtime import Clock
 from tests.support.server import Json, Running
 
 PYTEST = "Ana: I prefer pytest over unittest."
@@ -251,3 +253,33 @@ async def test_a_token_for_a_container_gets_context_from_it_alone(
     assert "red" in named["context_enhancement"]
     assert named["diagnostics"]["missing_containers"] == ["blue"]
     assert snapshot["snapshot"]["memory_refs"] == []
+
+
+@pytest.mark.parametrize("path", ["/v1/context", "/v1/deep-memory"])
+async def test_a_host_gets_what_was_true_or_known_at_a_moment(
+    running: Running, http: httpx2.AsyncClient, clock: Clock, path: str
+) -> None:
+    block = path == "/v1/context"
+    shown = "context_enhancement" if block else "answer"
+    question = {"message" if block else "query": "Where does Ana live?"}
+    for day, place in (("2025-01-10", "Porto"), ("2025-03-01", "Lisbon")):
+        given = {"text": f"Ana: I live in {place} now.", "occurred_at": day}
+        assert (await http.post("/v1/memories", json=given)).status_code == 202
+        await running.extract()
+        clock.pass_(timedelta(hours=1))
+    known_at = (clock.time - timedelta(minutes=90)).isoformat()
+
+    now = await asked(http, path, **question)
+    true_then = await asked(http, path, **question, as_of="2025-02-01")
+    known_then = await asked(http, path, **question, known_at=known_at)
+    before = await asked(http, path, **question, as_of="2024-01-01")
+    unread = await http.post(path, json=question | {"as_of": "soon"})
+
+    assert "Lisbon" in now[shown]
+    assert "Porto" not in now[shown]
+    for found in (true_then, known_then):
+        assert "Porto" in found[shown]
+        assert "Lisbon" not in found[shown]
+    assert before["abstained_reason"] == "no_relevant_memory"
+    assert now["diagnostics"]["thresholds"] == {"relevance": 0.1, "evidence": 0.25}
+    assert (unread.status_code, unread.json()["code"]) == (400, "INVALID_ARGUMENT")

@@ -256,3 +256,47 @@ async def test_mcp_for_a_client_that_takes_no_json_is_refused_with_a_code_of_our
         answer = await http.post("/mcp", json=body, headers={"Accept": "text/html"})
 
     assert (answer.status_code, answer.json()["code"]) == (406, "NOT_ACCEPTABLE")
+
+
+@pytest.mark.parametrize("query", [{}, {"status": "active"}], ids=["all", "active"])
+async def test_a_list_goes_on_where_it_was_although_memories_come_and_go(
+    running: Running, query: Json
+) -> None:
+    async with running.http(await running.token()) as http:
+        for name in ("Ann", "Bob", "Cas", "Dan", "Eve"):
+            await stored(http, f"{name}: I live in Lisbon.")
+        await running.extract()
+        whole = [one["id"] for one in await listed(http)]
+        page = (await http.get("/v1/memories", params={"limit": 2, **query})).json()
+        seen = [page]
+        await stored(http, "Fay: I live in Porto.")
+        await running.extract()
+        await http.delete(f"/v1/memories/{page['memories'][1]['id']}")
+        while cursor := page["next_cursor"]:
+            given = {"limit": 2, "cursor": cursor, **query}
+            page = (await http.get("/v1/memories", params=given)).json()
+            seen.append(page)
+
+    shown = [one["id"] for page in seen for one in page["memories"]]
+    assert [one for one in shown if one in whole] == whole
+    assert len(set(shown)) == len(shown)
+    assert [page["next_offset"] for page in seen] == [2, *[None] * (len(seen) - 1)]
+    assert [page["has_more"] for page in seen] == [*[True] * (len(seen) - 1), False]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"cursor": "x"},
+        {"cursor": "~mem_1"},
+        {"cursor": "2026-01-01"},
+        {"cursor": "2026-01-01~" + "x" * 129},
+        {"cursor": "2026-01-01~mem_1", "include_expired": True},
+    ],
+)
+async def test_a_cursor_that_is_none_is_refused(running: Running, query: Json) -> None:
+    async with running.http(await running.token()) as http:
+        answer = await http.get("/v1/memories", params=query)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_ARGUMENT")
+    assert "cursor" in answer.json()["detail"]

@@ -91,3 +91,68 @@ async def test_a_model_may_ask_for_it_too(running: Running, clock: Clock) -> Non
         found = await client.call_tool("search_memories", ASKED)
 
     assert "Ana lives in Porto now." in str(found)
+
+
+def passages(found: Json) -> list[tuple[str, bool]]:
+    return [
+        (one["text"], one.get("expired", False))
+        for one in found["results"]
+        if one["type"] == "episode"
+    ]
+
+
+async def test_a_text_that_expired_is_found_below_what_holds(
+    running: Running, clock: Clock
+) -> None:
+    token = await said(running, clock)
+    async with running.http(token) as http:
+        shown = (await http.post("/v1/search", json=ASKED)).json()
+        without = (await http.post("/v1/search", json=ASKED | {"include_expired": False})).json()
+        other = (await http.post("/v1/search", json=ASKED | {"topic": "work"})).json()
+
+    porto = ("Ana: I live in Porto now.", True)
+    assert porto in passages(shown)
+    marks = [one["expired"] for one in shown["results"] if "expired" in one]
+    assert marks == sorted(marks)
+    assert porto not in passages(without)
+    assert porto not in passages(other)
+
+
+async def test_a_text_is_found_from_its_end_on_though_its_job_has_not_run(
+    running: Running, clock: Clock
+) -> None:
+    async with running.http(await running.token()) as http:
+        ends = (clock.time + timedelta(days=1)).isoformat()
+        await http.post("/v1/memories", json={"text": "Ana lives in Porto.", "expires_at": ends})
+        await running.extract()
+        clock.pass_(timedelta(days=2))
+        shown = (await http.post("/v1/search", json=ASKED)).json()
+
+    assert passages(shown) == [("Ana lives in Porto.", True)]
+
+
+async def test_words_that_were_forgotten_before_their_text_expired_stay_hidden(
+    running: Running, clock: Clock
+) -> None:
+    async with running.http(await running.token()) as http:
+        ends = (clock.time + timedelta(days=1)).isoformat()
+        both = {"text": "Ana lives in Porto. Ana lives with Rui.", "expires_at": ends}
+        await http.post("/v1/memories", json=both)
+        whole = {"text": "Ana lives on a boat.", "expires_at": ends}
+        taken_back = (await http.post("/v1/memories", json=whole)).json()
+        await running.extract()
+        known = (await http.get("/v1/memories")).json()["memories"]
+        rui = next(one["id"] for one in known if "Rui" in one["text"])
+        assert (await http.delete(f"/v1/memories/{rui}")).status_code == 200
+        undo = f"/v1/changes/{taken_back['job_id']}/undo"
+        assert (await http.post(undo, json={})).status_code == 200
+        clock.pass_(timedelta(days=2))
+        await running.extract()
+        shown = (await http.post("/v1/search", json=ASKED)).json()
+        narrow = {"query": "Who lives with Rui?", "include_expired": True}
+        asked = (await http.post("/v1/search", json=narrow)).json()
+
+    assert "Ana lives in Porto." in str(shown)
+    for answer in (shown, asked):
+        assert "Rui" not in str(answer["results"])
+        assert "boat" not in str(answer["results"])

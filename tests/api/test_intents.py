@@ -9,7 +9,7 @@ from mcp import Client
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.mcp_clients import data
-from tests.support.server import Running
+from tests.support.server import Running, Serve
 
 Json = dict[str, Any]
 PATH = "/v1/memories:submit"
@@ -378,3 +378,26 @@ async def test_what_was_said_earlier_is_true_from_then_and_is_history_where_it_c
     ]
     assert now == ["Ana lives in Porto."]
     assert ahead[:2] == (400, "INVALID_ARGUMENT")
+
+
+async def test_the_thresholds_are_settings_and_the_report_tells_them(serve: Serve) -> None:
+    wish = {"intent": "forget", "text": "the red boat"}
+    told = {"match_min": 0.7, "correct_match_min": 0.6, "match_coverage": 0.8, "doubted_max": 0.5}
+    async with serve() as running, running.http(await running.token()) as http:
+        await submit(http, "The red boat leaks badly.", confidence=0.9)
+        shown = await submit(http, **wish, dry_run=True)
+    async with (
+        serve(match_min=0.95, doubted_max=0.2) as running,
+        running.http(await running.token()) as http,
+    ):
+        strict = await refused(http, **wish)
+        preview = await submit(http, **wish, dry_run=True)
+        doubted = await submit(http, "Ana likes figs.", needs_review=True)
+        kept = await memory(http, doubted["changes"][0]["memory_id"])
+
+    assert (shown["outcome"], shown["thresholds"]) == ("forgotten", told)
+    assert strict[1] == "MATCH_NOT_FOUND"
+    assert preview["outcome"] == "nothing"
+    assert preview["thresholds"] == told | {"match_min": 0.95, "doubted_max": 0.2}
+    assert preview["considered"] == shown["considered"]
+    assert kept["confidence"] == 0.2

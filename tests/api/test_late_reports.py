@@ -131,6 +131,24 @@ async def test_a_value_that_returns_makes_the_same_timeline_in_any_order(
         await check(running, f"back{number}", order)
 
 
+async def test_a_value_that_returns_within_one_text_has_both_of_its_times(
+    running: Running,
+) -> None:
+    said = (("2024-01-01", "Porto"), ("2024-06-01", "Lisbon"), ("2025-01-01", "Porto"))
+    text = "\n".join(f"[{day} 10:00] Ana: I live in {place}." for day, place in said)
+    async with running.http(await running.token()) as http:
+        answer = await http.post("/v1/memories", json={"text": text})
+        assert answer.status_code == 202, answer.text
+        await running.extract()
+        found = await timeline(http)
+
+    assert intervals(found) == [
+        ("Porto", "2024-01-01", "2024-06-01"),
+        ("Lisbon", "2024-06-01", "2025-01-01"),
+        ("Porto", "2025-01-01", None),
+    ]
+
+
 async def test_any_chain_of_values_makes_the_same_timeline_in_any_order(running: Running) -> None:
     for seed in range(12):
         chosen = Random(seed)

@@ -4,20 +4,25 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
-from opentelemetry import trace
+from mcp_types import RequestParamsMeta
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from prometheus_client.parser import text_string_to_metric_families
 
 from recall_server.api.probes import with_metrics
+from recall_server.tracing import NOT_RECORDED, send_spans, tracer
 from tests.support.engines import on_sqlite
 from tests.support.logs import real_logs
 from tests.support.paths import ROOT
 from tests.support.server import Running, Serve
+from tests.support.sockets import answered
 
 CANARY = "zr5kq2wn7vhx4mtb3yfojlep"
 MONITORING = ROOT / "docs" / "operate" / "monitoring"
@@ -34,20 +39,25 @@ NAMES = {
     "recall_erasures_open",
 }
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-_EXPORTER = InMemorySpanExporter()
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+CALLED = {"store_memory", "search_memories", "embed", "rank", "commit"}
+
+
+@contextmanager
+def recording(provider: TracerProvider) -> Iterator[InMemorySpanExporter]:
+    """Record the spans of the block that the provider's sampler takes."""
+    exporter = InMemorySpanExporter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracer, "provider", None)
+        patch.setattr(tracer, "end", None)
+        tracer.record_to(provider, SimpleSpanProcessor(exporter))
+        yield exporter
 
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """Yield the exporter of spans. A process has one provider until it ends."""
-    provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(_EXPORTER))
-        trace.set_tracer_provider(provider)
-    _EXPORTER.clear()
-    yield _EXPORTER
-    _EXPORTER.clear()
+    with recording(TracerProvider()) as exporter:
+        yield exporter
 
 
 async def scraped(running: Running) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -161,6 +171,20 @@ async def test_every_answer_has_an_id_that_the_log_and_the_audit_log_have_too(
 
 
 @on_sqlite
+async def test_a_refusal_before_there_is_a_request_is_logged_with_the_address(
+    serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serve(header_s=0.1) as running:
+        with real_logs("info"):
+            await answered(running, b"what?\r\n\r\n")
+            await answered(running, b"GET /health HTTP/1.1\r\n")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    refused = [(one["code"], one["client"]) for one in lines if one["event"] == "refused"]
+
+    assert refused == [("INVALID_ARGUMENT", "127.0.0.1"), ("REQUEST_TOO_SLOW", "127.0.0.1")]
+
+
+@on_sqlite
 async def test_a_job_leaves_one_line(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
     async with running.http(await running.token()) as http:
         await http.post("/v1/memories", json={"text": f"User: I live in {CANARY}."})
@@ -182,25 +206,94 @@ async def test_spans_go_on_with_the_trace_of_the_caller_and_hold_no_text(
 ) -> None:
     async with serve() as running:
         token = await running.token()
-        headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+        headers = {"traceparent": PARENT}
         async with running.http(token) as http:
             said = {"text": f"User: My favourite tea is {CANARY}."}
             await http.post("/v1/memories", json=said, headers=headers)
             await running.extract()
             await http.post("/v1/search", json={"query": CANARY}, headers=headers)
+            await http.get(f"/v1/memories/{CANARY}")
         async with running.client(token, "auto") as client:
             await client.call_tool("search_memories", {"query": CANARY})
     sent: list[ReadableSpan] = list(spans.get_finished_spans())
-    named = {one.name for one in sent}
+    by_id = {one.context.span_id: one for one in sent if one.context}
+    lines = {tuple(reversed([above.name for above in _upwards(one, by_id)])) for one in sent}
     traced = {one.name for one in sent if one.context and f"{one.context.trace_id:032x}" == TRACE}
     of_tools = [one for one in sent if dict(one.attributes or {}).get("gen_ai.tool.name")]
 
-    assert traced >= {"HTTP POST", "store_memory", "search_memories", "rank", "embed", "commit"}
-    assert named >= {"job extract", "job embed", "extract"}
-    assert "search_memories" in {one.name for one in of_tools}
+    assert traced == {"HTTP POST", *CALLED}
+    assert lines >= {
+        ("HTTP POST", "store_memory", "commit"),
+        ("HTTP POST", "search_memories", "embed"),
+        ("HTTP POST", "search_memories", "rank"),
+        ("job extract", "extract"),
+        ("job extract", "commit"),
+        ("job embed", "embed"),
+    }
+    assert [one.name for one in of_tools] == ["search_memories"]
+    assert all(one.end_time and one.start_time and one.end_time > one.start_time for one in sent)
+    (missed,) = (one for one in sent if not one.status.is_unset)
+    assert dict(missed.attributes or {})["recall.outcome"] == "MEMORY_NOT_FOUND"
     everything = "".join(one.to_json() for one in sent)
     assert CANARY not in everything
     assert "alice" not in everything
+
+
+@on_sqlite
+async def test_an_operation_goes_on_with_the_trace_that_an_mcp_message_names(
+    running: Running, spans: InMemorySpanExporter
+) -> None:
+    named = cast("RequestParamsMeta", {"traceparent": PARENT})
+    async with running.client(await running.token(), "auto") as client:
+        await client.call_tool("search_memories", {"query": "tea"}, meta=named)
+    of_call = [
+        one
+        for one in spans.get_finished_spans()
+        if one.context and f"{one.context.trace_id:032x}" == TRACE
+    ]
+
+    assert {one.name for one in of_call} == {"search_memories", "embed", "rank"}
+    (first,) = (one for one in of_call if one.name == "search_memories")
+    assert first.parent
+    assert f"{first.parent.span_id:016x}" == PARENT.split("-")[2]
+
+
+@on_sqlite
+async def test_a_trace_that_is_not_sampled_has_no_spans(running: Running) -> None:
+    """What the caller says of its trace holds; otherwise the sampler decides once for a trace."""
+    none = TracerProvider(sampler=ParentBased(TraceIdRatioBased(0.0)))
+    with recording(none) as exporter:
+        async with running.http(await running.token()) as http:
+            await http.post("/v1/search", json={"query": "tea"})
+            await running.extract()
+            nothing = exporter.get_finished_spans()
+            await http.post("/v1/search", json={"query": "x"}, headers={"traceparent": PARENT})
+
+    assert nothing == ()
+    assert {one.name for one in exporter.get_finished_spans()} >= {"HTTP POST", "rank"}
+
+
+def test_the_variables_of_opentelemetry_choose_the_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "provider", None)
+    monkeypatch.setattr(tracer, "end", None)
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    send_spans("http://127.0.0.1:1", "1")()
+    assert tracer.provider is None
+
+    monkeypatch.delenv("OTEL_SDK_DISABLED")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    rest = send_spans("http://127.0.0.1:1", "1")
+    with tracer.trace("HTTP GET", {}), tracer.part("rank") as span:
+        assert span is NOT_RECORDED
+    rest()
+
+
+def _upwards(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> Iterator[ReadableSpan]:
+    """Yield a span, the one that it is a part of, and so on."""
+    above: ReadableSpan | None = span
+    while above is not None:
+        yield above
+        above = by_id.get(above.parent.span_id) if above.parent else None
 
 
 @pytest.mark.parametrize("name", ["grafana.json", "alerts.yaml"])

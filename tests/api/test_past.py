@@ -39,6 +39,11 @@ async def test_search_list_get_history_and_counts_tell_what_was_known_and_true_t
             listed = (await http.get("/v1/memories", params=given)).json()
             assert ["Porto" in one["text"] for one in listed["memories"]] == [True]
             assert (await http.get("/v1/stats", params=given)).json()["total"] == 1
+        states = {"by_status": "true"}
+        of_known = (await http.get("/v1/stats", params={"known_at": between, **states})).json()
+        of_true = (await http.get("/v1/stats", params={"as_of": between, **states})).json()
+        assert of_known["by_status"] == {"active": 1}
+        assert of_true["by_status"] == {"superseded": 1}  # as it is known to have been since
         (porto,) = listed["memories"]
         known = {"known_at": between}
         then = (await http.get(f"/v1/memories/{porto['id']}", params=known)).json()

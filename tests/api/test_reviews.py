@@ -90,6 +90,15 @@ async def test_a_stored_text_opens_a_dispute_in_the_background_too(running: Runn
         assert await states(http) == {"Ana lives in Porto.": "active"}
 
 
+@pytest.mark.parametrize("choice", ["keep_new", "release"])
+async def test_an_id_of_nothing_that_waits_is_told_as_such(running: Running, choice: str) -> None:
+    async with running.http(await running.token()) as http:
+        for id_ in (f"q_{'0' * 26}", f"ep_{'0' * 26}.0"):
+            answer = await http.post(f"/v1/reviews/{id_}", json={"choice": choice})
+
+            assert (answer.status_code, answer.json()["code"]) == (404, "REVIEW_NOT_FOUND"), id_
+
+
 @pytest.mark.parametrize(
     ("choice", "after"),
     [
@@ -116,7 +125,7 @@ async def test_an_answer_settles_it_once(
 
         assert unclear.json()["code"] == "ANSWER_UNCLEAR"
         assert unclear.json()["detail"].startswith("The answer: text goes with merge")
-        assert unknown.json()["code"] == "NOT_FOUND"
+        assert unknown.json()["code"] == "REVIEW_NOT_FOUND"
         answer = done.json()
         assert answer == {**answer, "id": review["id"], "kind": "dispute"}
         assert (again.status_code, again.json()["code"]) == (409, "NOT_WAITING")

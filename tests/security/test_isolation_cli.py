@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "ask": None,
     "list": None,
     "texts": None,
+    "stats": None,
     "timeline": None,
     "changes": None,
     "rebuild": None,

@@ -57,6 +57,7 @@ def test_a_backup_is_one_file_of_one_moment_for_its_owner_alone(database: Path) 
     assert counted(Path("copy.db")) == 1
     refused(recall("backup", "copy.db", "--db", str(database)), "INVALID_ARGUMENT", "copy.db")
     refused(recall("backup", "x.db", "--db", "nowhere.db"), "DATABASE_UNUSABLE")
+    refused(recall("backup", "-", "--db", str(database)), "INVALID_ARGUMENT", "Name one")
 
 
 @on_sqlite

@@ -138,6 +138,14 @@ async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice
     assert again.out == listed.out
 
 
+async def test_a_question_that_was_asked_is_printed_with_its_answer(alice: Any) -> None:
+    await alice("add", "Ana: When is the fair in Graz?\nBen: On the ninth, they moved it.")
+
+    found = await alice("search", "alice", "When is the fair in Graz?", "--limit", "1")
+
+    assert "Ana: When is the fair in Graz?\n    Ben: On the ninth, they moved it.\n" in found.out
+
+
 def test_adding_finishes_what_a_search_needs_and_says_nothing_of_its_jobs(tmp_path: Path) -> None:
     database = tmp_path / "recall.db"
     recall("create-token", "alice", "--db", database, "--create")
@@ -248,6 +256,21 @@ async def test_texts_are_listed_by_where_they_came_from(alice: Any, tmp_path: Pa
     assert [one["text"] for one in inside.json()["texts"]] == ["Ana: I live in Porto."]
     assert elsewhere.out == nothing.out
     assert found.out == "Nothing is found.\n"
+    refused(wrong, "INVALID_ARGUMENT")
+
+
+async def test_memories_are_counted_now_and_then(alice: Any) -> None:
+    await alice("add", "Ana: I live in Porto.", "--said-at", "2025-03-01")
+    await alice("add", "Ana: I live in Lisbon.", "--said-at", "2025-06-01")
+
+    now = await alice("stats")
+    then = await alice("stats", "alice", "--as-of", "2025-04-01", "--json")
+    before = await alice("stats", "alice", "--known-at", "2020-01-01")
+    wrong = await alice("stats", "--as-of", "noon")
+
+    assert now.out == "type  1 fact\nstate 1 active, 1 superseded\n"
+    assert then.json()["total"] == 1
+    assert before.out == "type  none\nstate none\n"
     refused(wrong, "INVALID_ARGUMENT")
 
 

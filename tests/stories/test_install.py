@@ -5,6 +5,7 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,30 @@ def test_a_dry_run_writes_nothing(client: Client, home: Path) -> None:
     assert f"in {client.file(home)}." in said.out
     assert list(home.rglob("*")) == []
     assert "stdio" in install(client, "--print").out
+
+
+@pytest.mark.parametrize(
+    ("hold", "why"),
+    [
+        (lambda path: path.mkdir(), "cannot be read (Is a directory)"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "is not UTF-8"),
+        (lambda path: path.write_text('{"mcpServers": []}'), "mcpServers is no object in"),
+        (lambda path: path.write_text("[]"), "holds no object"),
+    ],
+    ids=["folder", "bytes", "list", "whole"],
+)
+@pytest.mark.parametrize("options", [(), ("--remove",)], ids=["added", "removed"])
+def test_what_is_wrong_with_a_file_is_said(
+    home: Path, hold: Callable[[Path], object], why: str, options: tuple[str, ...]
+) -> None:
+    path = CLIENTS["cursor"].file(home)
+    path.parent.mkdir()
+    hold(path)
+    if options and "no object in" in why:
+        assert "is not in" in recall("install", "cursor", *options).out
+        return
+
+    refused(recall("install", "cursor", *options), "INVALID_ARGUMENT", why, str(path))
 
 
 @pytest.mark.parametrize(

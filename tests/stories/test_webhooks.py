@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from cryptography.fernet import Fernet
 
 from tests.support.cli import Said, recall
 from tests.support.models import Manner, Reply
@@ -104,14 +105,16 @@ def test_an_operator_adds_lists_tests_and_removes_a_webhook(tmp_path: Path) -> N
     url = f"http://127.0.0.1:{free_port()}/hook"
 
     def said(*command: str, **settings: object) -> Said:
-        return recall(*command, **place, **settings)
+        return recall(*command, **(place | settings))
 
     assert said("create-token", "alice", "--create").code == 0
     refused = said("webhooks", "add", "alice", url)
     allowed = {"recall_push_allowed_hosts": "127.0.0.1"}
+    another_key = {"recall_secret_key": Fernet.generate_key().decode()}
     added = said("webhooks", "add", "alice", url, "--kind", "memory.added", **allowed)
     listed = json.loads(said("webhooks", "list", "alice", "--json").out)
     tested = said("webhooks", "test", "alice", listed[0]["id"], **allowed)
+    unopened = said("webhooks", "test", "alice", listed[0]["id"], **allowed, **another_key)
     removed = said("webhooks", "remove", "alice", listed[0]["id"])
     left = said("webhooks", "list", "alice")
 
@@ -121,5 +124,6 @@ def test_an_operator_adds_lists_tests_and_removes_a_webhook(tmp_path: Path) -> N
     assert [(one["url"], one["kinds"], one["state"]) for one in listed] == [
         (url, ["memory.added"], "active")
     ]
-    assert (tested.code, "PUSH_FAILED" in tested.out) == (1, True)
+    assert (tested.code, "no answer [PUSH_FAILED]" in tested.out) == (1, True)
+    assert (unopened.code, "nothing was sent [SECRET_UNREADABLE]" in unopened.out) == (1, True)
     assert (removed.code, left.out) == (0, "No webhooks yet.\n")

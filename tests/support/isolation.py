@@ -113,6 +113,10 @@ def _related(one: str, other: str) -> Operation:
     return Operation("POST /v1/relations", "POST", "/v1/relations", body)
 
 
+def _related_by_tool(one: str, other: str) -> Operation:
+    return _tool("relate_memories", "from_id", modern=True, to_id=other, relation="extends")(one)
+
+
 _PUSH: Json = {"taskId": ..., "url": HOOK, "id": CONFIG}
 _INSIDE: Json = {"scope_level": "user_global_container", "containers": [{"id": ...}]}
 _NAMED: Json = {"taskId": ..., "id": CONFIG}
@@ -233,6 +237,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("proposal to accept", _tool("answer_review", "id", modern=True, choice="accept")),
     ),
     "mcp submit_memory": _tools("submit_memory", "memory", intent="forget", dry_run=True),
+    "mcp relate_memories": (Case("two memories", lambda ids: _related_by_tool(*ids.split("/"))),),
     "POST /v1/relations": (Case("two memories", lambda ids: _related(*ids.split("/"))),),
     "POST /v1/reviews/{id}": (
         _route("disputed", "POST", "/v1/reviews/{}", {"choice": "keep_both"}),

@@ -4,6 +4,7 @@ measurement.
 
 from datetime import UTC, datetime
 
+import pytest
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
@@ -15,6 +16,7 @@ from recall_server.integrations.extraction.rules import RulesExtractor
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
+@pytest.mark.slow
 async def test_each_fact_is_one_memory_of_somebody_of_its_own() -> None:
     texts = Texts(1)
     about: list[str] = []

@@ -29,6 +29,7 @@ def silent(_: str) -> None:
     pass
 
 
+@pytest.mark.slow
 async def test_answers_are_counted_alone_and_together_beside_the_plain_lines(
     tmp_path: Path,
 ) -> None:
@@ -47,6 +48,7 @@ async def test_answers_are_counted_alone_and_together_beside_the_plain_lines(
     assert report.missed
 
 
+@pytest.mark.slow
 async def test_of_statements_that_overwrite_each_other_the_newest_counts(tmp_path: Path) -> None:
     told = [f"Ruben Holm is associated with the sport of {one}." for one in ("chess", "judo")]
     write(tmp_path / "facts-2.jsonl", [{"n": n, "text": text} for n, text in enumerate(told)])

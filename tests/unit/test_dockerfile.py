@@ -46,6 +46,15 @@ def test_the_image_serves_from_its_volume_unless_told_otherwise() -> None:
     assert environment()["RECALL_HOST"] == "0.0.0.0"
 
 
+def test_a_model_is_fetched_while_building_and_only_if_one_is_named() -> None:
+    (fetching,) = (line for line in instruction("RUN") if "SentenceTransformer" in line)
+
+    assert instruction("ARG") == ["MODEL="]
+    assert 'if [ -n "$MODEL" ]; then' in fetching
+    assert "/opt/recall/models/" in (ROOT / "docs" / "operate" / "install.md").read_text("utf-8")
+    assert "RECALL_ALLOW_DOWNLOADS" not in environment()
+
+
 def test_every_setting_of_the_image_is_one() -> None:
     known = {f"RECALL_{name.upper()}" for name in Settings.model_fields}
 

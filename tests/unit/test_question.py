@@ -183,6 +183,12 @@ def test_a_name_that_is_a_word_too_is_told_by_its_capital_letter() -> None:
     assert said("Please mark the date for Mark.", "Mark") == "Please mark the date for I."
 
 
+def test_a_name_after_an_elided_article_is_a_name() -> None:
+    question = Question.parse("Où travaille la mère d'Inès ?")
+    assert "@ines" in question.names
+    assert question.in_first_person(["@ines"]) == "Où travaille la mère d'I ?"
+
+
 def test_a_name_in_another_script_gives_way_too() -> None:
     assert said("Где живёт Аня?", "Аня") == "Где живёт I?"
     assert said("What did प्रिया say?", "प्रिया") == "What did I say?"

@@ -141,6 +141,7 @@ def checked() -> Iterator[Path]:
     yield from ROOT.glob("*.md")
 
 
+@pytest.mark.slow
 def test_no_replaced_word_is_used() -> None:
     old = replaced(GLOSSARY.read_text("utf-8"))
     found = [fault for path in sorted(checked()) for fault in faults(path, old)]

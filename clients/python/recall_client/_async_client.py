@@ -291,6 +291,7 @@ class AsyncRecallClient:
         *,
         limit: int | None = None,
         offset: int | None = None,
+        cursor: str | None = None,
         container: str | None = None,
         topic: str | None = None,
         type: str | None = None,
@@ -320,6 +321,7 @@ class AsyncRecallClient:
             "status": status,
             "limit": limit,
             "offset": offset,
+            "cursor": cursor,
             "container": container,
             "topic": topic,
             "type": type,
@@ -377,6 +379,8 @@ class AsyncRecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> ContextBlock:
         """Return a block for the prompt of what is known about a message, or why there is none."""
         given = {
@@ -387,6 +391,8 @@ class AsyncRecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return await self._ask(ContextBlock, "get_context", **given)
 
@@ -400,6 +406,8 @@ class AsyncRecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> GroundedAnswer:
         """Answer a question with what is known, and name the memories that support the answer."""
         given = {
@@ -410,6 +418,8 @@ class AsyncRecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return await self._ask(GroundedAnswer, "answer_question", **given)
 
@@ -699,7 +709,7 @@ class AsyncRecallClient:
         similarity_threshold: float | None = None,
         dry_run: bool | None = None,
         plan_id: str | None = None,
-        expires_in: float | None = None,
+        expires_in_s: float | None = None,
         on_expiry: str | None = None,
         session_id: str | None = None,
         agent_id: str | None = None,
@@ -724,7 +734,7 @@ class AsyncRecallClient:
             "similarity_threshold": similarity_threshold,
             "dry_run": dry_run,
             "plan_id": plan_id,
-            "expires_in": expires_in,
+            "expires_in_s": expires_in_s,
             "on_expiry": on_expiry,
             "session_id": session_id,
             "agent_id": agent_id,

@@ -290,6 +290,7 @@ class RecallClient:
         *,
         limit: int | None = None,
         offset: int | None = None,
+        cursor: str | None = None,
         container: str | None = None,
         topic: str | None = None,
         type: str | None = None,
@@ -319,6 +320,7 @@ class RecallClient:
             "status": status,
             "limit": limit,
             "offset": offset,
+            "cursor": cursor,
             "container": container,
             "topic": topic,
             "type": type,
@@ -374,6 +376,8 @@ class RecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> ContextBlock:
         """Return a block for the prompt of what is known about a message, or why there is none."""
         given = {
@@ -384,6 +388,8 @@ class RecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return self._ask(ContextBlock, "get_context", **given)
 
@@ -397,6 +403,8 @@ class RecallClient:
         read_mode: str | None = None,
         budgets: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        as_of: Moment | None = None,
+        known_at: Moment | None = None,
     ) -> GroundedAnswer:
         """Answer a question with what is known, and name the memories that support the answer."""
         given = {
@@ -407,6 +415,8 @@ class RecallClient:
             "read_mode": read_mode,
             "budgets": budgets,
             "metadata": metadata,
+            "as_of": as_of,
+            "known_at": known_at,
         }
         return self._ask(GroundedAnswer, "answer_question", **given)
 
@@ -694,7 +704,7 @@ class RecallClient:
         similarity_threshold: float | None = None,
         dry_run: bool | None = None,
         plan_id: str | None = None,
-        expires_in: float | None = None,
+        expires_in_s: float | None = None,
         on_expiry: str | None = None,
         session_id: str | None = None,
         agent_id: str | None = None,
@@ -719,7 +729,7 @@ class RecallClient:
             "similarity_threshold": similarity_threshold,
             "dry_run": dry_run,
             "plan_id": plan_id,
-            "expires_in": expires_in,
+            "expires_in_s": expires_in_s,
             "on_expiry": on_expiry,
             "session_id": session_id,
             "agent_id": agent_id,

@@ -252,6 +252,10 @@ class ChangeNotFound(NotFound):
     code = "CHANGE_NOT_FOUND"
 
 
+class ReviewNotFound(NotFound):
+    code = "REVIEW_NOT_FOUND"
+
+
 class NotUndoable(Stale):
     code = "NOT_UNDOABLE"
 

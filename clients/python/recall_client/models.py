@@ -66,6 +66,7 @@ class MemoryPage(Answer):
     total: int
     has_more: bool
     next_offset: int | None = None
+    next_cursor: str | None = None
 
 
 class Hit(Answer):
@@ -350,7 +351,9 @@ class Question(Answer):
 
 
 class Submitted(Answer):
-    """The outcome of a submission, with the rules and the other memories considered."""
+    """The outcome of a submission, with the rules, the other memories considered, and the
+    thresholds that decided which one was meant.
+    """
 
     outcome: str
     intent: str
@@ -359,6 +362,7 @@ class Submitted(Answer):
     changes: list[dict[str, Any]]
     rules: list[Any]
     considered: list[Any]
+    thresholds: dict[str, float] = {}
 
 
 class Relation(Answer):

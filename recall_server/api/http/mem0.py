@@ -97,6 +97,7 @@ class List(Filters):
     limit: int = Field(LIMIT_MAX, ge=1, le=LIMIT_MAX)
     # In the form that the handler of the operation reads.
     offset: ClassVar[int] = 0
+    cursor: ClassVar[str] = ""
     type: ClassVar[str] = ""
     topic: ClassVar[str] = ""
     status: ClassVar[None] = None

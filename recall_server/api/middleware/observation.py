@@ -5,7 +5,6 @@ middleware.
 
 from collections.abc import Callable, Iterable
 
-from opentelemetry.propagate import extract
 from opentelemetry.trace import SpanKind
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,21 +40,18 @@ class Observation:
         path = asked if asked in self._paths else next(begun, UNKNOWN_PATH)
         with (
             bound_contextvars(request_id=request_id, client=client, path=path),
-            tracer.start_as_current_span(
+            tracer.trace(
                 f"HTTP {scope['method']}",
-                context=extract(Headers(scope=scope)),
+                {"http.request.method": scope["method"], "recall.request_id": request_id},
                 kind=SpanKind.SERVER,
-                attributes={
-                    "http.request.method": scope["method"],
-                    "recall.request_id": request_id,
-                },
+                headers=Headers(scope=scope),
             ) as span,
         ):
 
             async def named(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     MutableHeaders(scope=message)[HEADER] = request_id
-                    span.set_attribute("http.response.status_code", message["status"])
+                    span.set({"http.response.status_code": message["status"]})
                 await send(message)
 
             await self.app(scope, receive, named)

@@ -18,6 +18,7 @@ from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import Scope
 from recall_server.domain.query import Hit
+from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.search.ranking import text_tokens
 from recall_server.services.auth.access import CONTAINERS_MAX
 from recall_server.services.search import grounding
@@ -40,7 +41,7 @@ class Budgets(Arguments):
     max_candidate_memories: int | None = Field(None, ge=1)
 
 
-class Grounded(Arguments):
+class Grounded(InTime):
     """The arguments of both reads. `metadata` is for the host's own use and is not read."""
 
     user_id: str = ""
@@ -92,6 +93,7 @@ async def _ground(
         candidates=given.candidates(),
         budget=budget,
         price=price,
+        past=given.past(call),
     )
     if found.degraded is not None:
         call.services.metrics.degraded()
@@ -170,6 +172,7 @@ def _diagnostics(found: Grounding, given: Grounded) -> Json:
             "graph": 0,
         },
         "evidence_strength": round(found.evidence, 4),
+        "thresholds": {"relevance": grounding.RELEVANT_FROM, "evidence": WEAK_BELOW},
         "warnings": [*given.warnings(), *([found.degraded] if found.degraded else [])],
     }
 

@@ -219,7 +219,8 @@ class AddMemory(Arguments):
     source: str = ""
     source_model: str = ""
     source_description: str = ""
-    group_id: str = ""
+    # As in Engram: a text without a group is in this one.
+    group_id: str = "default"
     tags: list[str] = Field([])
     valid_at: str = ""
     metadata: dict[str, Any] = Field({})
@@ -239,7 +240,7 @@ class AddMemory(Arguments):
             "infer": self.infer,
         }
         made = StoreMemory.parse(given, "add_memory").submission(call)
-        source = replace(made.source, name=self.name or None, group_id=self.group_id or None)
+        source = replace(made.source, name=self.name or None, group_id=self.group_id)
         return replace(made, source=source, occurred_at=said_at)
 
 

@@ -10,7 +10,7 @@ from recall_server.api import presenters, reports
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.intake import Origin, check_own, moment_given, source_of
 from recall_server.api.operations.memories import DELETE_MEMORY
-from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import REVIEWS, Call, Http, Json, Mcp, Operation
 from recall_server.domain.errors import Invalid
 from recall_server.domain.intents import Intent, intended
 from recall_server.domain.memory import MemoryType
@@ -160,7 +160,10 @@ def _report(report: Report, _: Arguments) -> Json:
     return reports.report(report)
 
 
-_RETURNS = ("outcome", "intent", "dry_run", "message", "changes", "rules", "considered")
+_RETURNS = (
+    *("outcome", "intent", "dry_run", "message", "changes", "rules", "considered"),
+    "thresholds",
+)
 SUBMIT_MEMORY = Operation(
     "submit_memory",
     Scope.WRITE,
@@ -232,6 +235,12 @@ RELATE_MEMORIES = Operation(
     lambda made, _: presenters.related(made),
     ("from_id", "relation", "to_id", "question_id"),
     http=(Http("POST", "/v1/relations"),),
+    mcp=Mcp(
+        "Relate memories",
+        "State what one memory is to another; contradicts opens a dispute.",
+        toolset=REVIEWS,
+        idempotent=True,
+    ),
 )
 
 OPERATIONS = (SUBMIT_MEMORY, UPDATE_MEMORY, PROPOSE_CHANGE, RELATE_MEMORIES)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import INT64_MAX, Arguments
+from recall_server.api.arguments import INT64_MAX, Arguments, checked_id
 from recall_server.api.operations.erasure import ERASE_MEMORY
 from recall_server.api.operations.intake import (
     AddMemory,
@@ -19,8 +19,8 @@ from recall_server.api.operations.intake import (
 )
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
-from recall_server.domain.errors import MemoryNotFound
-from recall_server.domain.memory import Layer, Listed, MemoryType
+from recall_server.domain.errors import Invalid, MemoryNotFound
+from recall_server.domain.memory import Layer, Listed, MemoryType, Place
 from recall_server.domain.moments import Past, parse_moment, past
 from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
 from recall_server.domain.timeline import Timeline
@@ -110,6 +110,7 @@ class Filtered(Selection, InTime):
 class ListMemories(Filtered):
     limit: int = Field(20, ge=1, le=50)
     offset: int = Field(0, ge=0, le=INT64_MAX)
+    cursor: str = Field("", description="the next_cursor of a page: goes on there")
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     topic: str = ""
     status: Annotated[Listed | None, Field(strict=False)] = None
@@ -169,11 +170,25 @@ def _processed(stored: Stored, _: Arguments) -> Json:
     }
 
 
+def _place(given: ListMemories) -> Place | None:
+    """Return where the list goes on. Raises `Invalid`."""
+    if not given.cursor:
+        return None
+    if given.include_expired:
+        raise Invalid("A list with expired memories has no cursor. Use offset.")
+    recorded_at, _, memory_id = given.cursor.partition("~")
+    place = Place(parse_moment(recorded_at, "cursor"), checked_id(memory_id, "cursor"))
+    if not memory_id:
+        raise Invalid("cursor must be the next_cursor of a page.")
+    return place
+
+
 async def list_page(call: Call, given: ListMemories) -> Page:
     return await call.services.recall.inspect(
         given.context(call),
         limit=given.limit,
         offset=given.offset,
+        after=_place(given),
         type_=given.type or "",
         topic=given.topic,
         status=given.status.status if given.status else None,
@@ -271,13 +286,13 @@ INSPECT_MEMORIES = Operation(
     ListMemories,
     inspect,
     _inspected,
-    ("memories", "total", "has_more", "next_offset"),
+    ("memories", "total", "has_more", "next_offset", "next_cursor"),
     http=(Http("GET", "/v1/memories"), Http("GET", "/api/memory/archival")),
     mcp=Mcp(
         "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
-        unlisted=UNLISTED | {"status", *AFTER, *BEFORE},
+        unlisted=UNLISTED | {"cursor", "status", *AFTER, *BEFORE},
         idempotent=True,
     ),
     cli="recall list",
@@ -301,7 +316,7 @@ GET_MEMORY_HISTORY = Operation(
     OneMemoryInTime,
     history,
     lambda found, _: presenters.history(found),
-    ("memories", "total", "has_more", "next_offset"),
+    ("memories", "total", "has_more", "next_offset", "next_cursor"),
     http=(Http("GET", "/v1/memories/{memory_id}/history"),),
     cli="recall show",
     read_only=True,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, checked_id
@@ -68,7 +68,10 @@ class Consolidation(Arguments):
     similarity_threshold: float = Field(0.85, ge=0, le=1)
     dry_run: bool = False
     plan_id: str = ""
-    expires_in: float | None = None
+    # It was called expires_in.
+    expires_in_s: float | None = Field(
+        None, validation_alias=AliasChoices("expires_in_s", "expires_in")
+    )
     on_expiry: Annotated[Expiry, Field(strict=False)] = Expiry.KEEP_EXISTING
     session_id: str = ""
     agent_id: str = ""
@@ -104,7 +107,7 @@ class Consolidation(Arguments):
             similarity_threshold=self.similarity_threshold,
             dry_run=self.dry_run,
             plan_id=checked_id(self.plan_id, "plan_id"),
-            expires_in_s=self.expires_in,
+            expires_in_s=self.expires_in_s,
             on_expiry=self.on_expiry,
             source=source_of(self, client).checked(),
             container=self.container,

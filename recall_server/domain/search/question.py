@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from recall_server.domain.text.function_words import asked_terms
+from recall_server.domain.text.function_words import asked_terms, other_forms
 from recall_server.domain.text.terms import SPEAKER, speaker_terms, written
 from recall_server.domain.text.values import asked_values
 
@@ -20,19 +20,22 @@ ROLES = frozenset({*_SELF, *(f"{SPEAKER}{role}" for role in ("assistant", "ai", 
 _FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
 # Endings that are no part of a name: "Ana's", "Ana'll"; and "Chris' son".
 _JOINED = re.compile(r"'(?:s|d|ll|re|ve|m)$", re.IGNORECASE)
+# In French: "d'Inès".
+_ELIDED = re.compile(r"(?:[djlmnst]|qu)'(?=[A-ZÀ-Þ])")
 _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Question:
     """A question: `asked` are its terms, `names` the terms of speakers that it may name, `values`
-    those of the kinds of value that it asks for.
+    those of the kinds of value that it asks for, `forms` those of other forms of its words.
     """
 
     text: str
     asked: tuple[str, ...]
     names: tuple[str, ...]
     values: frozenset[str] = frozenset()
+    forms: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @staticmethod
     def parse(text: str) -> Question:
@@ -42,7 +45,24 @@ class Question:
             names |= dict.fromkeys(name.terms)
             if len(names) >= NAMES_MAX:
                 break
-        return Question(text, asked, tuple(names)[:NAMES_MAX], asked_values(text))
+        forms = {term: some for term, some in other_forms(text).items() if term in asked}
+        return Question(text, asked, tuple(names)[:NAMES_MAX], asked_values(text), forms)
+
+    @property
+    def terms(self) -> list[str]:
+        """All terms that have a say, or would have in another form of the word."""
+        others = sorted(term for some in self.forms.values() for term in some)
+        return [*self.asked, *others, *self.names, *sorted(self.values)]
+
+    def as_written(self, frequencies: Mapping[str, int]) -> Question:
+        """Return the question with each word that no text has in the form that most texts have."""
+        asked = dict.fromkeys(
+            max((term, *sorted(self.forms.get(term, ()))), key=lambda one: frequencies.get(one, 0))
+            if term not in frequencies
+            else term
+            for term in self.asked
+        )
+        return replace(self, asked=tuple(asked))
 
     def in_first_person(self, speakers: Collection[str]) -> str:
         """Return the question as one of these speakers would ask it about themselves: "What did
@@ -85,9 +105,12 @@ def _names(text: str) -> Iterator[_Name]:
     text = text.replace("’", "'")
     for word in written(text):
         name = _JOINED.sub("", word[0])
+        start = word.start()
+        if elided := _ELIDED.match(name):
+            name, start = name[elided.end() :], start + elided.end()
         ordinary = name[0].islower() and name.isalpha()
         if name[0].isalpha() and (lower or not ordinary):
-            end = word.start() + len(name)
+            end = start + len(name)
             genitive = _GENITIVE.match(text, end)
             end = genitive.end() if genitive else end
-            yield _Name(speaker_terms(name), word.start(), end, genitive is not None)
+            yield _Name(speaker_terms(name), start, end, genitive is not None)

@@ -1,4 +1,5 @@
-"""The terms that a question asks for, without the function words of its language.
+"""The terms that a question asks for, without the function words of its language, and the other
+forms of its words.
 
 The index has all words but the function words of English. Those of other languages are left out of
 the question only, so a change of these lists needs no new index.
@@ -40,6 +41,14 @@ _FUNCTION_WORDS = {
         toi ton tu un une va vers vos votre vous y
     """,
 }
+# Endings of words, without those that make another word: "Feier" is also asked for as "feiern". The
+# index has stems of English words only.
+_ENDINGS = {
+    "de": "e en em er es n s st t te ten et ung ungen",
+    "es": "a o as os e es s ar er ir ando ado ada ados adas",
+    "fr": "e s es er ez ent ee ees ie ique iques ion ions ant ons",
+}
+_ENDED_MIN = 4
 # Pairs of characters that ask, in Chinese and Japanese; and characters of which a pair says little:
 # particles, endings and what asks.
 _ASKING = frozenset(
@@ -60,6 +69,24 @@ def asked_terms(text: str) -> list[str]:
     asked = list(dict.fromkeys(terms(text)))
     dropped = _ASKING | _function_terms(language)
     return [term for term in asked if not (term in dropped or _PARTICLES.search(term))] or asked
+
+
+def other_forms(text: str) -> dict[str, frozenset[str]]:
+    """Return, for the terms of a question in German, Spanish or French, the terms of other forms of
+    the same word.
+    """
+    endings = sorted(_ENDINGS.get(_language(text), "").split(), key=len, reverse=True)
+    found: dict[str, frozenset[str]] = {}
+    for word in written(_ELIDED.sub("", text)) if endings else ():
+        ended = folded(word[0])
+        if not ended.isalpha() or len(ended) < _ENDED_MIN:
+            continue
+        cut = next((end for end in endings if ended.endswith(end)), "")
+        stems = {stem for stem in (ended, ended.removesuffix(cut)) if len(stem) >= _ENDED_MIN}
+        forms = {stem + ending for stem in stems for ending in ("", *endings)}
+        for term in terms(ended):
+            found[term] = frozenset(terms(" ".join(forms))) - {term}
+    return found
 
 
 def _language(text: str) -> str:

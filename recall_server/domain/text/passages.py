@@ -248,6 +248,14 @@ def visible_passages(episode: Episode) -> dict[str, VisiblePassage]:
     return found
 
 
+def started(said: str, chars_max: int) -> str:
+    """Return the first sentences of what was said, as many as fit; of a longer one, the words."""
+    if len(said) <= chars_max:
+        return said
+    ends = [match.end() for match in _SENTENCE.finditer(said[: chars_max + 1])]
+    return f"{said[: ends[-1] if ends else said.rfind(' ', 0, chars_max)].rstrip()} …"
+
+
 def visible(said: str, start: int, forgotten: Iterable[Span]) -> str:
     """Return `said`, which begins at `start`, without forgotten and erased words."""
     here = [one for one in forgotten if one.start < start + len(said) and one.end > start]

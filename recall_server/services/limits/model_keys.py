@@ -97,9 +97,9 @@ class KeyedExtractor(Extractor):
 
     async def extract(self, passage: Passage) -> Extraction:
         try:
-            with tracer.start_as_current_span("extract") as span:
+            with tracer.part("extract") as span:
                 found = await self.extractor.extract(passage)
-                span.set_attributes(_attributes(found.usage))
+                span.set(_attributes(found.usage))
         except ModelKeyRejected as error:
             await self.keys.reject(Role.EXTRACT, error)
             if self.instead is None:
@@ -130,7 +130,7 @@ class KeyedMerger(Merger):
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
         try:
-            with tracer.start_as_current_span("merge"):
+            with tracer.part("merge"):
                 merged = await self.merger.merge(memories)
         except ModelKeyRejected as error:
             await self.keys.reject(Role.MERGE, error)
@@ -169,9 +169,9 @@ class KeyedJudge(Judge):
 
     async def judge(self, question: Question) -> Judgement:
         try:
-            with tracer.start_as_current_span("judge") as span:
+            with tracer.part("judge") as span:
                 found = await self.by.judge(question)
-                span.set_attributes(_attributes(found.usage))
+                span.set(_attributes(found.usage))
         except ModelKeyRejected as error:
             await self.keys.reject(Role.JUDGE, error)
             if self.waits:

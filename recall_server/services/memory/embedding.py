@@ -68,7 +68,7 @@ class ItemEmbedder:
         await self._embedder.close()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        with tracer.start_as_current_span("embed", attributes={"recall.texts": len(texts)}):
+        with tracer.part("embed", {"recall.texts": len(texts)}):
             return await self._embedder.embed(texts)
 
     async def vectors_of(self, items: Sequence[Texts]) -> Vectors:

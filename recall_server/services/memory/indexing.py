@@ -135,6 +135,17 @@ async def reread(
     await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
 
 
+async def replace(tx: Transaction, ids: Collection[str]) -> None:
+    """Make the entries of these items anew, with the moments since which they were found. The
+    counts of entries stay as they are.
+    """
+    found = await read(tx, ids)
+    kept = len(await tx.findables.found(ids))
+    await tx.words.replace(ids, kept, await _postings(found))
+    await tx.words.take_places(found)
+    await tx.vectors.move(list(found))
+
+
 async def forget_words(
     tx: Transaction,
     item_id: str,

@@ -34,6 +34,7 @@ from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
+from recall_server.domain.thresholds import Thresholds
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits.budget import Budget
@@ -139,6 +140,7 @@ class Ingest:
     redaction: Redaction
     budget: Budget
     judgements: Judgements
+    thresholds: Thresholds
 
     async def remember(
         self,
@@ -353,7 +355,7 @@ class Ingest:
                 said = verbatim(passage, type_)
             else:
                 said = await self.budget.extract(job.namespace, self.extractor, passage)
-            found = validate_candidates(said, passage)
+            found = validate_candidates(said, passage).capped(self.thresholds.doubted_max)
             fault = {"fault": found.fault} if found.fault else {}
             payload = {**payload, "next": number, **fault}
             last = number == left[-1][0]
@@ -410,7 +412,7 @@ class Ingest:
                 await tx.jobs.advance(job, payload, now + self.runtime.lease)
             candidates = await without_forgotten(tx, episode, found.candidates)
             settling = await reconcile.settling(tx)
-            waiting = _to_accept(candidates, found.extractor, settling)
+            waiting = self._to_accept(candidates, found.extractor, settling)
             plan = await reconcile.plan(
                 tx,
                 episode,
@@ -467,6 +469,15 @@ class Ingest:
                 await self._embed(tx, job)
         self.runtime.wake()
 
+    def _to_accept(
+        self, candidates: Sequence[Candidate], extractor: str, settling: Settling
+    ) -> list[Candidate]:
+        """Return the candidates that a model doubts, if the policy is to ask somebody."""
+        asks = settling.policy is Policy.ASK
+        if not asks or extractor == VERBATIM or extractor.startswith("rules/"):
+            return []
+        return [one for one in candidates if one.confidence <= self.thresholds.doubted_max]
+
     async def _embed(self, tx: Transaction, job: Job) -> None:
         """Add the job that makes the vectors of the text of this job."""
         if self.embeds:
@@ -476,15 +487,6 @@ class Ingest:
 def _verbatim(episode: Episode) -> MemoryType | None:
     """Return the type of the memory that keeps the text itself; None if memories are extracted."""
     return MemoryType(episode.kept_as) if episode.kept_as else None
-
-
-def _to_accept(
-    candidates: Sequence[Candidate], extractor: str, settling: Settling
-) -> list[Candidate]:
-    """Return the candidates that a model doubts, if the policy is to ask somebody."""
-    if settling.policy is not Policy.ASK or extractor == VERBATIM or extractor.startswith("rules/"):
-        return []
-    return [one for one in candidates if one.doubted]
 
 
 def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:

@@ -28,6 +28,7 @@ from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKi
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
+from recall_server.domain.thresholds import Thresholds
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
@@ -92,6 +93,7 @@ class Report:
 
     intent: Intent
     plan: Plan
+    thresholds: Thresholds
     considered: tuple[Match, ...] = ()
     unclear: tuple[str, ...] = ()
     episode_id: str | None = None
@@ -154,7 +156,14 @@ class Intents:
             intent = Intent.REMEMBER
         if intent is not Intent.REMEMBER and target.memory is None:
             if wish.dry_run:
-                return Report(intent, Plan(), target.considered, target.unclear, dry_run=True)
+                return Report(
+                    intent,
+                    Plan(),
+                    self.ingest.thresholds,
+                    target.considered,
+                    target.unclear,
+                    dry_run=True,
+                )
             raise _no_match(target.unclear)
         if intent is Intent.FORGET:
             return await self._forget(context, wish, target)
@@ -220,8 +229,9 @@ class Intents:
             text,
             (await self._said(draft, wish)).candidates,
             await tx.memories.with_terms(await tx.words.shared(terms(text)), SCORED_MAX),
+            self.ingest.thresholds.match_coverage,
         )
-        best = meant(intent, found)
+        best = meant(intent, found, self.ingest.thresholds)
         return Target(
             best[0].memory if len(best) == 1 else None,
             tuple(one for one in found[:CONSIDERED_MAX] if one.score),
@@ -234,7 +244,9 @@ class Intents:
         plan = Plan((Forget(memory.id),))
         if wish.review and not wish.dry_run:
             plan = self._proposed(context, ProposalKind.FORGET, (), memory)
-        report = Report(Intent.FORGET, plan, target.considered, dry_run=wish.dry_run)
+        report = Report(
+            Intent.FORGET, plan, self.ingest.thresholds, target.considered, dry_run=wish.dry_run
+        )
         if wish.dry_run:
             return report
         async with self.store.change(context) as tx:
@@ -313,6 +325,7 @@ class Intents:
         return Report(
             wish.intent,
             plan,
+            self.ingest.thresholds,
             target.considered,
             episode_id=None if wish.dry_run else episode.id,
             change_id=None if wish.dry_run else context.entry.change,
@@ -376,7 +389,8 @@ class Intents:
         if wish.confidence is not None:
             found = [replace(one, confidence=wish.confidence) for one in found]
         if wish.needs_review:
-            found = [replace(one, needs_review=True).capped() for one in found]
+            most = self.ingest.thresholds.doubted_max
+            found = [replace(one, needs_review=True).capped(most) for one in found]
         return Said(tuple(found), extractor)
 
     async def _embed(self, tx: Transaction, episode_ids: set[str]) -> None:

@@ -82,11 +82,11 @@ def visible_text(episode: Episode) -> str:
 
 
 def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
-    """Return the candidates that cite visible words, can be stored and give no orders to a model,
-    with confidence capped where they need review; count the rest as rejected. A model's proposal
-    has no authority, least of all over models that read it later.
+    """Return the candidates that cite visible words, can be stored and give no orders to a model;
+    count the rest as rejected. A model's proposal has no authority, least of all over models that
+    read it later.
     """
-    kept = [one.capped() for one in extraction.candidates if _valid(one, passage)]
+    kept = [one for one in extraction.candidates if _valid(one, passage)]
     kept = kept[: max(CANDIDATES_MIN, candidates_max(passage))]
     rejected = extraction.rejected + len(extraction.candidates) - len(kept)
     return replace(extraction, candidates=tuple(kept), rejected=rejected)

@@ -6,7 +6,7 @@ from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.errors import NotFound, Stale
+from recall_server.domain.errors import ReviewNotFound, Stale
 from recall_server.domain.security.screening import Held, Place, Suspect
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
@@ -54,8 +54,8 @@ class Quarantine:
         context: Context,
         item_id: str,
     ) -> None:
-        """Index the turn and enqueue its extraction. Idempotent. Raises `NotFound`; `Stale` if it
-        was rejected.
+        """Index the turn and enqueue its extraction. Idempotent. Raises `ReviewNotFound`; `Stale`
+        if it was rejected.
         """
         job_id, now = self.runtime.new_id("job"), self.runtime.now()
         # Releasing the turn and extracting its memories are one change.
@@ -75,8 +75,8 @@ class Quarantine:
         context: Context,
         item_id: str,
     ) -> None:
-        """Keep the turn hidden. Idempotent. Raises `NotFound`; `Stale` if it was released: undo the
-        release instead.
+        """Keep the turn hidden. Idempotent. Raises `ReviewNotFound`; `Stale` if it was
+        released: undo the release instead.
         """
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
@@ -91,7 +91,7 @@ class Quarantine:
         decided = await tx.quarantine.decide(item_id, state, by, now)
         place = await tx.quarantine.place(item_id)
         if place is None:
-            raise NotFound("Nothing in quarantine has this id. List what is held there.")
+            raise ReviewNotFound
         before = place.decided
         if before.state is not state:
             raise Stale(

@@ -2,68 +2,31 @@
 with what search reads. No model is called.
 """
 
-import hashlib
-import json
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, replace
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Memory, Status
-from recall_server.domain.memory_event import MemoryState
 from recall_server.domain.moments import passed
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Plan, Settling, Supersede
 from recall_server.domain.task import JobState
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory import commit, derivation, indexing, reconcile
+from recall_server.services.memory.derivation import Compared, Progress
 from recall_server.services.memory.embedding import promise_vectors
-from recall_server.services.memory.passages import passages, validate_candidates, without_forgotten
-from recall_server.storage.index.words import postings
-from recall_server.storage.store import Store, Transaction
+from recall_server.services.memory.passages import (
+    VERBATIM,
+    passages,
+    validate_candidates,
+    without_forgotten,
+)
+from recall_server.storage.store import Store
 
-NAMED_MAX = 100
 REEXTRACTED = "reextracted"
-
-Progress = Callable[[int], object]
-
-
-class _Digest:
-    """A SHA-256 over values in the order in which they are added."""
-
-    def __init__(self) -> None:
-        self._sum = hashlib.sha256()
-
-    def add(self, value: object) -> None:
-        self._sum.update(json.dumps(value, default=str).encode() + b"\n")
-
-    def __str__(self) -> str:
-        return self._sum.hexdigest()
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The comparison of what search reads with what texts and events say.
-
-    `memories`: the number of memories.
-    `different`: the ids of those whose state differs, `NAMED_MAX` at most.
-    `items`, `words`: how many items and words of the index differ.
-    `digest`, `rebuilt`: the digests of what is read, and of what is derived.
-    """
-
-    memories: int
-    different: tuple[str, ...]
-    items: int
-    words: int
-    digest: str
-    rebuilt: str
-
-    @property
-    def same(self) -> bool:
-        return self.digest == self.rebuilt
+_REPLACED = frozenset({Status.SUPERSEDED, Status.CONSOLIDATED})
 
 
 @dataclass
@@ -77,16 +40,6 @@ class Reextracted:
     change_id: str = ""
 
 
-@dataclass
-class _Sides:
-    """The comparison so far."""
-
-    live: _Digest = field(default_factory=_Digest)
-    derived: _Digest = field(default_factory=_Digest)
-    different: dict[str, MemoryState] = field(default_factory=dict)
-    memories: int = 0
-
-
 @dataclass(frozen=True)
 class Rebuild:
     """Compares what search reads with what it derives from, repairs it, and extracts again."""
@@ -97,25 +50,31 @@ class Rebuild:
     embeds: bool
 
     async def compare(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
-        """Compare all of a namespace in one snapshot."""
+        """Compare all of a namespace, as of one moment, with what it is derived to."""
+        resumed = await derivation.derive(self.store, context.namespace, on_progress)
         async with self.store.snapshot(context.namespace) as tx:
-            return (await _compared(tx, on_progress))[0]
+            compared, _ = await derivation.compare(tx)
+        async with self.store.transaction(context.namespace) as tx:
+            await tx.rebuilt.discard()
+        return replace(compared, resumed=resumed)
 
     async def mend(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
-        """Give memories the state of their last event, and rebuild the index if anything differs,
-        in one transaction. Return the comparison from before. Readers see the old state until the
-        commit.
+        """Replace what differs, in one transaction that only writes: it compares again if what
+        differs has changed meanwhile. Return the comparison from before. Readers see the old rows
+        until the commit.
         """
+        resumed = await derivation.derive(self.store, context.namespace, on_progress)
+        async with self.store.snapshot(context.namespace) as tx:
+            compared, differences = await derivation.compare(tx)
         async with self.store.change(context) as tx:
             await tx.lock()
-            compared, different = await _compared(tx, on_progress)
             if not compared.same:
-                for memory_id, state in different.items():
-                    await tx.memories.mend(memory_id, state)
-                await tx.words.spoil()
-                await indexing.renew_within(tx)
-            context.entry.counts["mended"] = len(different)
-        return compared
+                if not await derivation.still(tx, differences):
+                    compared, differences = await derivation.compare(tx)
+                await derivation.mend(tx, differences)
+            await tx.rebuilt.discard()
+            context.entry.counts["mended"] = len(differences.states)
+        return replace(compared, resumed=resumed)
 
     async def reextract(
         self, namespace: Namespace, begin: Callable[[], Context], on_progress: Progress
@@ -153,12 +112,16 @@ class Rebuild:
             await tx.lock()
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
-            left = await without_forgotten(tx, episode, candidates)
+            every = await tx.memories.get(await tx.findables.memories_of_episode(episode.id))
+            if any(one.extractor == VERBATIM for one in every.values()):
+                return  # somebody chose these words
+            known = [one for one in every.values() if one.retired_at is None]
+            left = _without_replaced(
+                await without_forgotten(tx, episode, candidates), every.values(), known
+            )
             made = reconcile.ids_of(episode, left)
             old = [
-                one
-                for one in await tx.memories.of_episode(episode.id)
-                if one.extractor.startswith("rules/") and one.id not in made
+                one for one in known if one.extractor.startswith("rules/") and one.id not in made
             ]
             plan = await reconcile.plan(
                 tx, episode, left, extractor=extractor, now=now, settling=Settling(), without=old
@@ -190,6 +153,21 @@ class Rebuild:
         return found, extractor
 
 
+def _without_replaced(
+    candidates: Iterable[Candidate], memories: Iterable[Memory], active: Iterable[Memory]
+) -> list[Candidate]:
+    """Return the candidates without those of words whose memory has given way to another: they
+    would hold again. Words that an active memory cites too are read.
+    """
+    gone = [one.citation.span for one in memories if one.status in _REPLACED]
+    held = [one.citation.span for one in active]
+    return [
+        one
+        for one in candidates
+        if any(map(one.span.overlaps, held)) or not any(map(one.span.overlaps, gone))
+    ]
+
+
 def _replacing(plan: Plan, old: Iterable[Memory]) -> tuple[Plan, list[Memory]]:
     """Return the plan in which each old memory is superseded by a new one of overlapping words, and
     the old memories without such a one.
@@ -204,59 +182,3 @@ def _replacing(plan: Plan, old: Iterable[Memory]) -> tuple[Plan, list[Memory]]:
         else:
             changes.append(Supersede(one.id, by.id, one.valid_from, REEXTRACTED))
     return Plan(tuple(changes), plan.questions, plan.decisions), ended
-
-
-async def _compared(
-    tx: Transaction, on_progress: Progress
-) -> tuple[Compared, dict[str, MemoryState]]:
-    sides = _Sides()
-    async for memory_id, live, derived in tx.memories.states():
-        sides.memories += 1
-        sides.live.add([memory_id, vars(live)])
-        sides.derived.add([memory_id, vars(derived)])
-        if live != derived:
-            sides.different[memory_id] = derived
-        on_progress(sides.memories)
-    items, terms = await _indexed(tx)
-    expected_items, expected_terms = await _to_index(tx, partial(on_progress, sides.memories))
-    for digest, found, words in (
-        (sides.live, items, terms),
-        (sides.derived, expected_items, expected_terms),
-    ):
-        digest.add(sorted(found))
-        digest.add(sorted(words.items()))
-    compared = Compared(
-        sides.memories,
-        tuple(sides.different)[:NAMED_MAX],
-        len(items ^ expected_items),
-        len(set((terms - expected_terms) | (expected_terms - terms))),
-        str(sides.live),
-        str(sides.derived),
-    )
-    return compared, sides.different
-
-
-async def _indexed(tx: Transaction) -> tuple[set[str], Counter[str]]:
-    """Return the items that search finds, and how many of them contain each word."""
-    items: set[str] = set()
-    ids, after = await tx.findables.page(0)
-    while ids:
-        items.update(ids)
-        ids, after = await tx.findables.page(after)
-    return items, Counter(await tx.words.frequencies())
-
-
-async def _to_index(
-    tx: Transaction, on_page: Callable[[], object]
-) -> tuple[set[str], Counter[str]]:
-    """Return the same as `_indexed`, derived from texts and memories."""
-    items: set[str] = set()
-    terms: Counter[str] = Counter()
-    async for memories, episodes in tx.findables.to_index():
-        found = await tx.findables.memories(memories)
-        found |= await indexing.of_episodes(tx, episodes)
-        made = postings(found)
-        items.update(made.ids)
-        terms.update(term for term, *_ in made.rows)
-        on_page()
-    return items, terms

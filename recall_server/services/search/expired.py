@@ -1,5 +1,5 @@
-"""Memories that have expired, for a search that asks for them. They are not in the index any more:
-the newest are read and compared with the question by their words.
+"""Memories and passages that have expired, for a search that asks for them, compared with the
+question by their words. The index keeps the words of passages; of memories the newest are read.
 """
 
 from dataclasses import replace
@@ -11,22 +11,23 @@ from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
 
 READ_MAX = 1_000
+# Entries with the most words of the question; most of them have not expired.
+SLOTS_MAX = 20_000
 
 
 async def matching(tx: Transaction, query: Query) -> list[Hit]:
-    """Return the expired memories that share words with a question, best first. Their score is 0,
-    as none of them is an answer now.
+    """Return the expired memories and passages that share words with a question, best first. Their
+    score is 0, as none of them is an answer now.
     """
-    newest = await tx.memories.expired(READ_MAX)
-    pool = [terms(one.searchable) for one in newest]
-    scores = ranking.bm25plus(terms(query.text), pool)
+    asked = terms(query.text)
+    shared = await tx.words.shared(asked)
+    slots = sorted(shared, key=lambda slot: (-shared[slot], -slot))[:SLOTS_MAX]
+    newest = [_item(one) for one in await tx.memories.expired(READ_MAX)]
+    newest += await tx.episodes.expired(slots, READ_MAX)
+    scores = ranking.bm25plus(asked, [terms(one.searchable) for one in newest])
     found = [(score, one) for score, one in zip(scores, newest, strict=True) if score > 0]
     found.sort(key=lambda one: (-one[0], one[1].id))
-    return [_hit(memory, score) for score, memory in found]
-
-
-def _hit(memory: Memory, final: float) -> Hit:
-    return Hit(_item(memory), Scores(0.0, final), memory.text)
+    return [Hit(one, Scores(0.0, score), one.text) for score, one in found]
 
 
 def _item(memory: Memory) -> Item:

@@ -68,16 +68,17 @@ async def ground(
     candidates: int,
     budget: int,
     price: Callable[[Hit], int],
+    past: Past = PRESENT,
 ) -> Grounding:
     """Return what is known about a message in these containers, of at most `candidates` hits. Those
     are used whose `price` fits into the `budget` of tokens, the best first.
 
     Superseded memories are left out. There is no answer if the evidence is weak, or if the best
-    memory is disputed.
+    memory is disputed. A `past` moment selects what was known or true then.
     """
     inside = context.narrowed(context.scope.inside(containers))
     missing = await _missing(recall, context, containers)
-    query = Query(message, limit=candidates, score_threshold=RELEVANT_FROM)
+    query = Query(message, limit=candidates, score_threshold=RELEVANT_FROM, past=past)
     found = await recall.search(inside, query, cite=True)
     grounding = Grounding(found.evidence, degraded=found.degraded, missing=missing)
     relevant = tuple(hit for hit in found.hits if not hit.item.superseded_by)
@@ -91,7 +92,7 @@ async def ground(
     if not used:
         return replace(grounding, relevant=relevant, abstained=Abstained.BUDGET)
     ids = [hit.item.id for hit in used if hit.item.kind is ItemKind.MEMORY]
-    async with recall.store.view(context) as tx:
+    async with recall.store.view(context, past) as tx:
         memories = await tx.memories.get(ids) if ids else {}
         relations = await relations_of(tx, tuple(memories.values())) if memories else ()
     return replace(grounding, relevant=relevant, used=used, memories=memories, relations=relations)

@@ -9,11 +9,11 @@ from typing import Any
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
-from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Status
+from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Resolution
-from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, quoted_once
+from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, said_once
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
@@ -27,6 +27,7 @@ from recall_server.services.search import expired, search
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
+from recall_server.tracing import tracer
 
 # How many values of one attribute are shown.
 TIMELINE_MAX = 200
@@ -67,6 +68,8 @@ class Page:
     memories: tuple[Memory, ...]
     total: int
     next_offset: int | None
+    has_more: bool
+    next_place: Place | None
     disputed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -138,7 +141,8 @@ class Recall:
         degraded = prepared.degraded
         await self.store.turns.yield_to_others(context.namespace)
         least = RERANKED_MIN if reranking else 0
-        found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
+        with tracer.part("rank"):
+            found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
         if reranking is not None:
             # Only these can be shown: the scores of the others are on another scale.
             best = found.best[: max(RERANKED_MIN, query.limit)]
@@ -209,33 +213,48 @@ class Recall:
         offset: int,
         type_: str,
         topic: str,
+        after: Place | None = None,
         status: Status | None = None,
         unreconciled: bool = False,
         include_expired: bool = False,
         past: Past = PRESENT,
     ) -> Page:
         """Return one page of the memories with a status, newest first: without a status the active
-        ones, with `unreconciled` only those of them. With `include_expired` the expired ones follow
-        these. A `past` moment selects what was known or true then.
+        ones, with `unreconciled` only those of them; `after` a place, those that follow it. With
+        `include_expired` the expired ones follow these. A `past` moment selects what was known or
+        true then.
         """
         storable(topic)
         only: dict[str, Any] = {"type_": type_, "topic": topic}
         async with self.store.view(context, past) as tx:
             if past == PRESENT and not (status or unreconciled or include_expired):
-                memories = await tx.memories.page(limit=limit, offset=offset, **only)
+                memories = await tx.memories.page(
+                    limit=limit + 1, offset=offset, after=after, **only
+                )
                 total = sum((await tx.memories.counts(**only)).values())
             else:
                 only |= {"status": status, "unreconciled": unreconciled}
                 only |= {"include_expired": include_expired}
-                memories = await tx.memories.page_then(limit=limit, offset=offset, **only)
+                memories = await tx.memories.page_then(
+                    limit=limit + 1, offset=offset, after=after, **only
+                )
                 total = sum((await tx.memories.counts_then(**only)).values())
+            has_more, memories = len(memories) > limit, memories[:limit]
             disputed = await _disputes(tx, _disputed_ids(memories))
             context.entry.counts["memories"] = len(memories)
         if not context.caller_scope.everything:
             visible = await self._visible_ids(context, (one.superseded_by for one in memories))
             memories = _without_hidden_successors(memories, visible)
-        reached = offset + len(memories)
-        return Page(tuple(memories), total, reached if reached < total else None, disputed)
+        last = Place(memories[-1].recorded_at, memories[-1].id) if has_more else None
+        # Expired memories follow the others, whatever their place.
+        return Page(
+            tuple(memories),
+            total,
+            has_more=has_more,
+            next_offset=offset + limit if has_more and after is None else None,
+            next_place=None if include_expired else last,
+            disputed=disputed,
+        )
 
     async def history(
         self,
@@ -314,8 +333,7 @@ class Recall:
         self, context: Context, past: Past = PRESENT, *, by_status: bool = False
     ) -> Counts:
         """Count the active memories by type, in the `past` those known or true then, and the jobs
-        that wait. `by_status` also counts the memories of each status, as of now, by reading them
-        all.
+        that wait. `by_status` also counts the memories of each status then, by reading them all.
         """
         async with self.store.view(context, past) as tx:
             counting = tx.memories.counts if past == PRESENT else tx.memories.counts_then
@@ -418,7 +436,7 @@ async def _finalized(
     candidates = await search.finalize(tx, candidates, query)
     ranked = candidates.hits(explain=cite)
     hits = falling(await search.current_first(tx, ranked, query), query.mode)
-    hits = ranking.fit_budget(quoted_once(hits), query.max_tokens)
+    hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
         candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}
@@ -426,8 +444,7 @@ async def _finalized(
     evidence = calibration.evidence(
         [one for one, hit in best if hit.item.id in shown], candidates.weights.evidence
     )
-    if query.neighbours:
-        hits = await search.with_neighbours(tx, candidates, hits, query)
+    hits = await search.with_turns(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
 

@@ -17,6 +17,7 @@ from recall_server.domain.query import (
     DEFAULT_ORDER,
     Hit,
     Item,
+    ItemKind,
     Query,
     Scores,
     SearchMode,
@@ -30,6 +31,7 @@ from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
 from recall_server.domain.search.signals import Evidence, Fused, fuse
 from recall_server.domain.text.dates import periods
+from recall_server.domain.text.passages import started
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.rerankers import Passage, Reranker, RerankQuery
@@ -38,7 +40,6 @@ from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.store import Transaction
-from recall_server.tracing import tracer
 
 # How many candidates each list has, by words and by vectors. On LoCoMo the recall@10 is 76.3 with
 # 20, 77.7 with 60, 78.7 with 100 and 79.1 with 200; the mode `recall` needs few.
@@ -52,6 +53,8 @@ RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # How many of the best candidates, per wanted hit, a diverse answer is chosen from.
 DIVERSE_PER_HIT = 2
+# How much of the turn after a question is shown.
+ANSWER_CHARS_MAX = 120
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -148,10 +151,10 @@ async def prepare(
     If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
     question = Question.parse(query.text)
-    labels = [*question.names, *sorted(question.values)]
-    statistics = await tx.words.statistics([*question.asked, *labels])
+    statistics = await tx.words.statistics(question.terms)
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
+    question = question.as_written(statistics.frequencies)
     prepared = PreparedQuery(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:
         return prepared
@@ -171,7 +174,6 @@ async def prepare(
     return replace(prepared, query=query, degraded=degraded)
 
 
-@tracer.start_as_current_span("rank")
 async def retrieve(
     tx: Transaction,
     embedder: Embedder | None,
@@ -376,11 +378,8 @@ def _worth_showing(found: Candidates, query: Query) -> Candidates:
         return replace(found, best=[one for one in found.best if one.score >= least])
     if not found.weights.tells_noise or query.mode not in DEFAULT_ORDER:
         return found
-    kept = [
-        one
-        for one in found.best
-        if one.rerank is not None or one.score >= found.weights.noise_below
-    ]
+    least = found.weights.noise_below * max((one.score for one in found.best), default=0.0)
+    kept = [one for one in found.best if one.rerank is not None or one.score >= least]
     noise = max(0, min(query.limit, len(found.best)) - max(1, len(kept)))
     return replace(found, best=kept or found.best[:1], left_out=noise)
 
@@ -436,22 +435,31 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
     return best
 
 
-async def with_neighbours(
+async def with_turns(
     tx: Transaction, found: Candidates, hits: Sequence[Hit], query: Query
 ) -> list[Hit]:
-    """Return each hit with the turns around it; a memory also gets the turn that it rests on. Each
-    turn appears once. The best hits come first, as far as the token budget goes.
+    """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
+    rests on. If not, a passage that ends with a question gets the start of the next turn, which
+    often answers it. Each turn appears once. The best hits come first, as far as the token budget
+    goes.
     """
+
+    def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
+        slot = found.slots.get(hit.item.id)
+        return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
+
+    asking = [] if query.neighbours else [hit for hit in hits if _asks(hit)]
     steps = range(-query.neighbours, query.neighbours + 1)
-    wanted = {
-        hit.item.id: [
-            turn_id(episode, position)
-            for episode, position in found.documents.turns(found.slots[hit.item.id], steps)
-        ]
-        for hit in hits
-        if hit.item.id in found.slots
-    }
-    said = await tx.episodes.said([turn for ids in wanted.values() for turn in ids])
+    wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
+    shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
+    wanted |= {hit.item.id: [i for i in turns(hit, (1,)) if i not in shown] for hit in asking}
+    ids = [turn for of_hit in wanted.values() for turn in of_hit]
+    said = await tx.episodes.said(ids) if ids else {}
+    if asking:
+        said = {
+            one: turn._replace(text=started(turn.text, ANSWER_CHARS_MAX))
+            for one, turn in said.items()
+        }
     left = None
     if query.max_tokens is not None:
         left = query.max_tokens - sum(map(ranking.tokens, hits))
@@ -467,6 +475,11 @@ async def with_neighbours(
             del said[one.turn_id]
         with_turns.append(hit._replace(around=tuple(around)))
     return with_turns
+
+
+def _asks(hit: Hit) -> bool:
+    """True if a hit is a passage that ends with a question."""
+    return hit.item.kind is ItemKind.PASSAGE and hit.text.rstrip().endswith(("?", "？"))
 
 
 async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:

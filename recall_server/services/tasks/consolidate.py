@@ -116,6 +116,7 @@ class Consolidate:
     digests: Digests
     redaction: Redaction
     questions_max: int
+    doubted_max: float
 
     async def start(
         self,
@@ -190,7 +191,7 @@ class Consolidate:
         if request.text_expires_at is not None:
             ahead(request.text_expires_at, "expires_at", now)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
-            raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
+            raise Invalid(f"expires_in_s must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, utterances=said, source=request.source.checked())
 
     async def _redacted(self, request: Request, entry: AuditEntry) -> Request:
@@ -270,7 +271,7 @@ class Consolidate:
             if passage is None or number <= work.next:
                 continue
             said = await self.merging.budget.extract(ns, self.extractor, passage)
-            found = validate_candidates(said, passage)
+            found = validate_candidates(said, passage).capped(self.doubted_max)
             work = replace(
                 work,
                 next=number,

@@ -15,7 +15,7 @@ from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import derived_id
-from recall_server.domain.memory import Fact, Memory, MemoryType, Status
+from recall_server.domain.memory import Fact, Layer, Memory, MemoryType, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Change, Plan, Supersede
 from recall_server.domain.relations import Reason, Relation, RelationKind
@@ -31,6 +31,8 @@ from recall_server.storage.store import Store, Transaction
 # Clustering is quadratic: in a larger topic, only the oldest memories are merged.
 MEMORIES_MAX = 5_000
 PAGE = 250
+# As many statements that are alike make a pattern: the layer `schema`.
+PATTERN_MIN = 3
 # The rule that is named in memory events.
 MERGED = "merged"
 
@@ -227,12 +229,21 @@ def _canonical(
         valid_from=min(source.valid_from for source in sources),
         recorded_at=now,
         fact=_leading_fact(sources),
+        layer=_layer(sources),
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
         reinforcements=corroborated,
         source=replace(newest.source, tags=tuple(sorted(tags)), metadata=_shared(sources)),
         extractor=proposal.by,
     )
+
+
+def _layer(sources: Sequence[Memory]) -> Layer:
+    """Three statements that are alike make a pattern, and a pattern stays one."""
+    layers = [source.layer for source in sources]
+    if Layer.SCHEMA in layers or layers.count(Layer.SEMANTIC) >= PATTERN_MIN:
+        return Layer.SCHEMA
+    return layers[0] if len(set(layers)) == 1 else Layer.SEMANTIC
 
 
 def _shared(sources: Sequence[Memory]) -> dict[str, Any]:

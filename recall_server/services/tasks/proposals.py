@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.errors import Invalid, NotFound, NotWaiting
+from recall_server.domain.errors import Invalid, NotWaiting, ReviewNotFound
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import BELIEVED, FINDABLE, Memory, Status
 from recall_server.domain.permissions import Rights
@@ -22,7 +22,6 @@ from recall_server.storage.store import Store, Transaction
 # How many proposals are read at once; some of them may be outside of the access scope.
 PAGE = 100
 _WAITING = frozenset({Status.FORGOTTEN, Status.QUARANTINED})
-_UNKNOWN = "No open question has this id. List those that wait."
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ class Proposals:
         return found
 
     async def accept(self, context: Context, rights: Rights, proposal_id: str) -> None:
-        """Make the change that is proposed. Raises `NotFound` if this caller can see no proposal
-        with this id, `NotWaiting` if it was answered before or its target is gone, and
+        """Make the change that is proposed. Raises `ReviewNotFound` if this caller can see no
+        proposal with this id, `NotWaiting` if it was answered before or its target is gone, and
         `InsufficientScope`.
         """
         async with self.store.change(context) as tx:
@@ -145,14 +144,14 @@ async def _plans(tx: Transaction, proposed: Proposed, now: datetime) -> Sequence
 
 
 async def _read(tx: Transaction, proposal_id: str) -> Proposed:
-    """Return the proposal, if it is wholly in the access scope. Raises `NotFound`."""
+    """Return the proposal, if it is wholly in the access scope. Raises `ReviewNotFound`."""
     proposal = await tx.proposals.get(proposal_id)
     known = {}
     if proposal is not None:
         known = await tx.memories.get([*proposal.new, *proposal.targets])
     proposed = _proposed(proposal, known) if proposal else None
     if proposed is None:
-        raise NotFound(_UNKNOWN)
+        raise ReviewNotFound
     return proposed
 
 

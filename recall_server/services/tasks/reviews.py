@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.errors import NotFound, NotWaiting
+from recall_server.domain.errors import NotWaiting, ReviewNotFound
 from recall_server.domain.permissions import OPERATOR, Rights
 from recall_server.domain.plan import Add, Choice, Question
 from recall_server.domain.proposal import is_proposal
@@ -153,15 +153,15 @@ class Reviews:
         rights: Rights = OPERATOR,
     ) -> Answered:
         """Answer one review by its id; `text` goes with merge and edit. An answer to a proposal
-        needs the `rights` to make its change. Raises `NotFound` if nothing with this id waits for
-        this caller, `NotWaiting` if it was answered before, and `AnswerUnclear` if the answer is
-        not acceptable.
+        needs the `rights` to make its change. Raises `ReviewNotFound` if nothing with this id waits
+        for this caller, `NotWaiting` if it was answered before, and `AnswerUnclear` if the answer
+        is not acceptable.
         """
         storable(review_id)
         if is_proposal(review_id):
             return await self._decide(context, review_id, choice, text, rights)
         if choice in (Verdict.ACCEPT, Verdict.EDIT):
-            raise NotFound("No proposal has this id. List those that wait.")
+            raise ReviewNotFound
         if isinstance(choice, Verdict):
             decide = (
                 self.quarantine.release if choice is Verdict.RELEASE else self.quarantine.reject

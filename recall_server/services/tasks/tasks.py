@@ -14,6 +14,7 @@ from recall_server.domain.errors import (
     NamespaceNotFound,
     NotWaiting,
     OnHold,
+    ReviewNotFound,
     TaskEnded,
     TaskNotFound,
 )
@@ -174,14 +175,14 @@ class Tasks:
     async def resolve(
         self, context: Context, question_id: str, choice: Choice, text: str | None
     ) -> Task:
-        """Answer one question by its id, in any task. Raises `TaskNotFound` if no task asks it, and
-        `AnswerUnclear` if the answer is not acceptable.
+        """Answer one question by its id, in any task. Raises `ReviewNotFound` if no task asks it,
+        and `AnswerUnclear` if the answer is not acceptable.
         """
         storable(question_id)
         tables = self.store.autocommit(context.namespace, access_scope=context.scope)
         task_id = await tables.tasks.asking(question_id)
         if task_id is None:
-            raise TaskNotFound("No open question has this id. List those that wait.")
+            raise ReviewNotFound
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
         task = await self.answer(context, task_id, [given])
         if context.entry.code and task.status.note:

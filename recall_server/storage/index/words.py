@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
@@ -34,6 +35,8 @@ TERMS = 500
 ITEMS_PER_HIT = 4
 # Greater than any slot.
 LAST = 2**62
+# A prime, so that occurrences and length stay apart in a digest.
+MULTIPLIER = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -240,10 +243,6 @@ class WordIndex:
         """The namespaces whose index was made by an older recipe."""
         return [Namespace(r["namespace"]) for r in await self._bound.fetch("stale_word_indexes")]
 
-    async def spoil(self) -> None:
-        """Mark the index as stale."""
-        await self._bound.send("spoil_word_index")
-
     async def frequencies(self) -> dict[str, int]:
         """Return for every word the number of findable items with it. Reads page by page."""
         found: dict[str, int] = {}
@@ -287,6 +286,36 @@ class WordIndex:
     async def take_places(self, ids: Collection[str]) -> None:
         """Give entries that were made anew the moment since which their predecessors were found."""
         await self._bound.send("backdate_documents", ids=sorted(ids))
+
+    async def digests(self) -> NDArray[np.uint64]:
+        """Return for each slot the sum of the `posting_digest` of its postings. Reads all lists."""
+        found = np.zeros(1, np.uint64)
+        after = ""
+        while rows := await self._bound.fetch("terms_behind", after=after, limit=TERMS):
+            after = rows[-1]["term"]
+            lists = await self._lists(row["term"] for row in rows)
+            found = await asyncio.to_thread(_add_digests, found, lists)
+        return found
+
+    async def replace(self, ids: Collection[str], kept: int, made: Postings) -> None:
+        """Replace the entries of these items, of which `kept` are findable. The counts of entries
+        stay as they are.
+        """
+        await self._count(-made.documents, -made.words, hidden=kept)
+        await self._bound.send("withdraw_documents", ids=sorted(ids))
+        await self.add(made)
+        await self._bound.send("uncount_terms", counts=made.counts)
+
+    async def hide_entries(self, ids: Collection[str]) -> None:
+        """Hide the entries of these items from now on. The counts of entries stay as they are."""
+        if ids:
+            await self._count(0, 0, hidden=len(ids))
+            await self._bound.send("hide_documents", ids=sorted(ids), now=self._bound.now())
+
+    async def correct(self, terms: Mapping[str, int], documents: int, words: int) -> None:
+        """Subtract from the counts what they have too many."""
+        await self._count(-documents, -words)
+        await self._bound.send("uncount_terms", counts=Document(dict(terms)))
 
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
         rows = await self._bound.fetch("statistics", terms=sorted(set(terms)))
@@ -479,6 +508,26 @@ class WordIndex:
         for found in (await self._lists(terms)).values():
             counts.update(numbers_of(found)[:, 0].tolist())
         return counts
+
+
+@lru_cache(maxsize=PAGE)
+def _number(term: str) -> int:
+    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest())
+
+
+def posting_digest(term: str, often: int, length: int) -> int:
+    """Return a digest of one posting: sums of them, modulo 2**64, tell whether postings differ."""
+    return _number(term) * (MULTIPLIER * often + length)
+
+
+def _add_digests(found: NDArray[np.uint64], lists: Mapping[str, str]) -> NDArray[np.uint64]:
+    for term, one in lists.items():
+        slots, times, lengths = numbers_of(one).T
+        if len(slots) and (last := int(slots.max())) >= len(found):
+            found = np.concatenate([found, np.zeros(last + 1, np.uint64)])
+        numbers = (MULTIPLIER * times + lengths).astype(np.uint64)
+        np.add.at(found, slots, np.uint64(_number(term)) * numbers)
+    return found
 
 
 def _without(found: str, slots: Collection[int], *, only: bool = False) -> str:

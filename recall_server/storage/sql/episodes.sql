@@ -4,6 +4,18 @@ m.at <= :as_of AND c.position < m.citations AND m.seq = (
     SELECT max(l.seq) FROM memory_events l
     WHERE l.namespace = :namespace AND l.item_id = c.memory_id AND l.at <= :as_of)
 
+-- fragment: passage
+SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id, t.speaker,
+  t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.metadata,
+  e.recorded_at, e.occurred_at, e.expired_at, e.agent_id,
+  substr(e.text, d.span_start + 1, d.span_end - d.span_start) AS text,
+  substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
+  (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
+    LIMIT 1) AS has_forgotten
+FROM documents d
+JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
+JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+
 -- fragment: superseded
 SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
   COALESCE(m.valid_until, m.retired_at) AS until
@@ -122,16 +134,7 @@ WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 
 -- query: passage_items
 -- Passages, each with the heading above it.
-SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id, t.speaker,
-  t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.metadata,
-  e.recorded_at, e.occurred_at, e.expired_at, e.agent_id,
-  substr(e.text, d.span_start + 1, d.span_end - d.span_start) AS text,
-  substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
-  (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
-    LIMIT 1) AS has_forgotten
-FROM documents d
-JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
-JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+{{passage}}
 -- By the ids directly, SQLite would scan all documents: it assumes that a namespace has ten.
 WHERE d.namespace = :namespace AND d.slot IN (
     SELECT slot FROM documents
@@ -139,6 +142,25 @@ WHERE d.namespace = :namespace AND d.slot IN (
   AND (NOT :past OR (d.added_at <= :as_of AND (d.hidden_at IS NULL OR d.hidden_at > :as_of)))
   AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND {{turn_scope:e}}
+
+-- query: expired_passages
+-- The passages at these slots whose text has expired, in the form of passage_items. A text that was
+-- forgotten or taken back besides is left out.
+{{passage}}
+WHERE d.namespace = :namespace AND d.slot IN (:slots...)
+  AND d.slot = (SELECT max(l.slot) FROM documents l
+    WHERE l.namespace = :namespace AND l.item_id = d.item_id)
+  AND e.expired_at <= :as_of AND t.state <> 'hidden'
+  AND NOT EXISTS (SELECT 1 FROM memory_events x
+    WHERE x.namespace = :namespace AND x.item_id = e.id AND x.kind IN ('forgotten', 'undone'))
+  AND {{turn_scope:e}}
+LIMIT :limit
+
+-- query: forgotten_besides
+-- any scope: of texts that were read by their access scope before
+-- The words that are hidden not only because their text has expired.
+SELECT episode_id, span_start, span_end FROM forgotten
+WHERE namespace = :namespace AND episode_id IN (:ids...) AND item_id <> episode_id
 
 -- query: superseded_words
 -- any scope: of texts that were read by their access scope before

@@ -39,9 +39,6 @@ WHERE namespace = :namespace AND episode_id = :episode_id AND position = 0
 -- across namespaces: each is made anew when the server starts
 SELECT namespace FROM namespaces WHERE words_stale ORDER BY namespace
 
--- query: spoil_word_index
-UPDATE namespaces SET words_stale = TRUE WHERE namespace = :namespace
-
 -- query: renew_word_index
 -- Returns no row if another server has done it meanwhile.
 UPDATE namespaces SET words_stale = FALSE, documents = 0, words = 0,

@@ -78,21 +78,6 @@ UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = 
   reinforcements = :reinforcements
 WHERE namespace = :namespace AND id = :id
 
--- query: page_of_states
--- any scope: a rebuild is of the whole namespace
--- Each memory with the state that its last event left.
-SELECT m.id, m.status, m.superseded_by, m.valid_until, m.retired_at, m.expires_at, m.confidence,
-  m.reinforcements, (SELECT max(c.position) + 1 FROM citations c
-    WHERE c.namespace = :namespace AND c.memory_id = m.id) AS citations,
-  e.status AS last_status, e.superseded_by AS last_superseded_by,
-  e.valid_until AS last_valid_until, e.retired_at AS last_retired_at,
-  e.expires_at AS last_expires_at, e.confidence AS last_confidence,
-  e.reinforcements AS last_reinforcements, e.citations AS last_citations
-FROM memories m JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id
-WHERE m.namespace = :namespace AND m.id > :after AND e.seq = (
-  SELECT max(l.seq) FROM memory_events l WHERE l.namespace = :namespace AND l.item_id = m.id)
-ORDER BY m.id LIMIT :limit
-
 -- query: undo_added_memories
 UPDATE memories SET status = 'forgotten', retired_at = :now
 WHERE namespace = :namespace AND id IN (:ids...)
@@ -235,6 +220,7 @@ WITH page AS (
   WHERE namespace = :namespace AND retired_at IS NULL
     AND (expires_at IS NULL OR expires_at > :as_of)
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+    AND (:after_id = '' OR (recorded_at, id) < (:after_at, :after_id))
     AND {{scope:memories}}
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
@@ -265,6 +251,7 @@ WHERE namespace = :namespace AND {{scope:memories}} GROUP BY status
 -- query: page_then
 SELECT m.id
 {{then}}
+  AND (:after_id = '' OR (m.recorded_at, m.id) < (:after_at, :after_id))
 ORDER BY e.status = 'expired', m.recorded_at DESC, m.id DESC
 LIMIT :limit OFFSET :offset
 
@@ -280,6 +267,11 @@ ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 SELECT m.type, count(*) AS memories
 {{then}}
 GROUP BY m.type
+
+-- query: count_by_status_then
+SELECT e.status, count(*) AS memories
+{{then}}
+GROUP BY e.status
 
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id

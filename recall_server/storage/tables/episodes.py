@@ -251,6 +251,18 @@ class Episodes(BoundTable):
         ]
         return true_at(found, self._bound.past.as_of)
 
+    async def expired(self, slots: Sequence[int], limit: int) -> list[Item]:
+        """Return passages with entries at these slots whose text has expired, at most `limit`, with
+        the words that could be read before.
+        """
+        rows = await self._bound.fetch("expired_passages", slots=list(slots), limit=limit)
+        ids = sorted({row["episode_id"] for row in rows})
+        forgotten: dict[str, list[Span]] = {}
+        for row in await self._bound.fetch("forgotten_besides", ids=ids) if ids else ():
+            forgotten.setdefault(row["episode_id"], []).append(span(row))
+        found = [_item(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
+        return [one._replace(expired=True) for one in found if one.quote]
+
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
         """Return the readable words of those of these turns that have any, by id."""
         rows = await self._bound.fetch("turns_said", ids=sorted(set(ids))) if ids else []

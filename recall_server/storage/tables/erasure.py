@@ -277,8 +277,11 @@ class Erasures(BoundTable):
         )
 
     async def next_epoch(self) -> None:
-        """Make all caches of this namespace's index drop what they hold."""
+        """Make all caches of this namespace's index drop what they hold, and discard what a rebuild
+        has derived.
+        """
         await self._bound.fetch("next_erase_epoch")
+        await self._bound.send("discard_rebuilt")
 
     async def fence(self, now: datetime) -> None:
         """Take the namespace's jobs, except purges, from their workers, to begin again."""

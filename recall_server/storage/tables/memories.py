@@ -1,7 +1,7 @@
 """The tables of memories and of their citations."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -18,11 +18,12 @@ from recall_server.domain.memory import (
     Layer,
     Memory,
     MemoryType,
+    Place,
     Status,
     before,
 )
 from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
-from recall_server.domain.moments import passed
+from recall_server.domain.moments import PRESENT, passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Repetition, Witness, least_trusted
@@ -33,7 +34,6 @@ from recall_server.storage.tables.episodes import Episodes, metadata, tags, true
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
-PAGE = 500
 LINEAGE_DEPTH = 100
 
 
@@ -228,14 +228,6 @@ class Memories(BoundTable):
                 memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost.get(memory_id)
             )
 
-    async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
-        """Yield each memory with its state, and the state that its last event left."""
-        after = ""
-        while rows := await self._bound.fetch("page_of_states", after=after, limit=PAGE):
-            for row in rows:
-                yield row["id"], state_of(row), state_of(row, "last_")
-            after = rows[-1]["id"]
-
     async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
         """Return the states of those of these memories that existed at the requested moment."""
         rows = await self._bound.fetch("states_at", ids=list(ids)) if ids else []
@@ -344,10 +336,14 @@ class Memories(BoundTable):
             ]
         return true_at(found, past.as_of)
 
-    async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
-        """Return a page of the active memories, newest first; "" stands for any type or topic."""
+    async def page(
+        self, *, limit: int, offset: int, type_: str, topic: str, after: Place | None = None
+    ) -> list[Memory]:
+        """Return a page of the active memories, newest first, or those that follow `after`; ""
+        stands for any type or topic.
+        """
         rows = await self._bound.fetch(
-            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic
+            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic, **_after(after)
         )
         return [_memory(row) for row in rows]
 
@@ -357,16 +353,24 @@ class Memories(BoundTable):
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
     async def by_status(self) -> Mapping[Status, int]:
-        """Return the number of memories in each state. This reads all of them."""
-        rows = await self._bound.fetch("count_by_status")
+        """Return the number of memories in each state, as of the requested moment. This reads all
+        of them.
+        """
+        if self._bound.past == PRESENT:
+            rows = await self._bound.fetch("count_by_status")
+        else:
+            given = self._then() | {"statuses": sorted(Status)}
+            rows = await self._bound.fetch("count_by_status_then", **given)
         return {Status(row["status"]): int(row["memories"]) for row in rows}
 
-    async def page_then(self, *, limit: int, offset: int, **only: Any) -> list[Memory]:
+    async def page_then(
+        self, *, limit: int, offset: int, after: Place | None, **only: Any
+    ) -> list[Memory]:
         """Return a page of the memories in a state, or of the believed ones, as of the requested
         moment. `only`: as for `counts_then`.
         """
         rows = await self._bound.fetch(
-            "page_then", limit=limit, offset=offset, **self._then(**only)
+            "page_then", limit=limit, offset=offset, **_after(after), **self._then(**only)
         )
         ids = [row["id"] for row in rows]
         found = await self._as_then(await self.get(ids))
@@ -465,17 +469,17 @@ def _findable(state: MemoryState | None, at: datetime) -> bool:
     return not passed(state.expires_at, at)
 
 
-def state_of(row: Row, prefix: str = "") -> MemoryState:
-    """Return the state in the columns with this prefix."""
+def state_of(row: Row) -> MemoryState:
+    """Return the state in the columns of a memory or an event."""
     return MemoryState(
-        status=Status(row[f"{prefix}status"]),
-        superseded_by=row[f"{prefix}superseded_by"],
-        valid_until=moment_or_none(row[f"{prefix}valid_until"]),
-        retired_at=moment_or_none(row[f"{prefix}retired_at"]),
-        expires_at=moment_or_none(row[f"{prefix}expires_at"]),
-        confidence=row[f"{prefix}confidence"],
-        reinforcements=row[f"{prefix}reinforcements"],
-        citations=row[f"{prefix}citations"] or 0,
+        status=Status(row["status"]),
+        superseded_by=row["superseded_by"],
+        valid_until=moment_or_none(row["valid_until"]),
+        retired_at=moment_or_none(row["retired_at"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        confidence=row["confidence"],
+        reinforcements=row["reinforcements"],
+        citations=row["citations"] or 0,
     )
 
 
@@ -587,3 +591,7 @@ def _memory(row: Row) -> Memory:
         layer=Layer(row["layer"]),
         unreconciled=quoted and bool(row["unreconciled"]),
     )
+
+
+def _after(place: Place | None) -> dict[str, Any]:
+    return {"after_at": place and place.recorded_at, "after_id": place.id if place else ""}

@@ -122,7 +122,7 @@ OURS = frozenset(
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
         " vector ids counts content_hash request_digest change_id reason dropped side from_id to_id"
-        " made_by kinds cut_statement inputs_hash found"
+        " made_by kinds cut_statement inputs_hash found release"
     )
 )
 
@@ -358,6 +358,16 @@ TABLES = (
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
         inner=_words("vector version slot code"),
+    ),
+    Table(
+        "rebuilt",
+        "what a rebuild has derived so far: states, entries and the words of the index",
+        key=("number",),
+        rest="every erasure deletes all of it",
+        said=("derived",),
+        named=Named.DELETED,
+        not_exported="made again of the texts",
+        inner=_words("release last_event index_version memory_id episode_id derived"),
     ),
     Table(
         "documents",

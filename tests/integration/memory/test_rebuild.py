@@ -2,18 +2,28 @@
 extracted again.
 """
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+
+import pytest
 
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.permissions import OPERATOR
+from recall_server.services.memory import derivation
+from recall_server.services.memory.derivation import Compared, Differences
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.rebuild import Reextracted
+from recall_server.storage.store import Transaction
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.erasure import found, select
 from tests.support.extractors import Scripted
 from tests.support.index_walk import Walk
 from tests.support.runtime import Clock
@@ -89,6 +99,222 @@ async def test_what_differs_is_named_and_mended(open_app: Open, clock: Clock) ->
         assert await memories(application) == before
 
 
+class Interrupted(Exception):
+    """The rebuild was ended from outside."""
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch has one memory, or one text."""
+    monkeypatch.setattr(derivation, "MEMORIES", 1)
+    monkeypatch.setattr(derivation, "TEXTS", 1)
+
+
+def ends_at(number: int) -> Callable[[int], None]:
+    def on_progress(count: int) -> None:
+        if count >= number:
+            raise Interrupted
+
+    return on_progress
+
+
+async def run(application: Application, sql: str) -> None:
+    """Change rows behind the back of the server."""
+    async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
+        await raw.fetch(sql, {})
+
+
+async def interrupted(application: Application, number: int) -> None:
+    with pytest.raises(Interrupted):
+        await application.services.rebuild.mend(context(application), ends_at(number))
+
+
+async def rows_kept(application: Application) -> int:
+    return len(await select(application.store, "SELECT number FROM rebuilt"))
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_an_interrupted_rebuild_goes_on_where_it_was(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        rebuild = application.services.rebuild
+        for text in ("User: I live in Porto.", "User: I like figs.", "User: I have a boat."):
+            await remember(application, text)
+        await drained(application)
+        whole = await rebuild.compare(context(application))
+        assert whole.resumed == 0
+        await run(application, "UPDATE memories SET reinforcements = 7")
+
+        await interrupted(application, 2)
+        assert await rows_kept(application) == 2
+        counted: list[int] = []
+        mended = await rebuild.mend(context(application), counted.append)
+
+        assert (mended.resumed, len(mended.different)) == (2, whole.memories)
+        assert counted == list(range(2, whole.memories + 4))  # and three texts
+        assert await rows_kept(application) == 0
+        assert await rebuild.compare(context(application)) == whole
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_what_another_release_has_derived_is_not_used(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        await interrupted(application, 3)
+        await run(application, "UPDATE rebuilt SET release = '0.0.1', derived = 'unreadable'")
+
+        compared = await application.services.rebuild.mend(context(application))
+
+        assert (compared.same, compared.resumed) == (True, 0)
+        assert await rows_kept(application) == 0
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_what_changes_after_it_was_derived_is_derived_again(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        await interrupted(application, 3)
+        figs = next(one for one in await memories(application) if "figs" in one.text)
+        await application.services.recall.forget(context(application), figs.id)
+        await remember(application, "User: I live in Lisbon now.")
+        await drained(application)
+
+        compared = await application.services.rebuild.mend(context(application))
+
+        assert (compared.same, compared.resumed) == (True, 3)
+        assert compared == await application.services.rebuild.compare(context(application))
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_an_erasure_leaves_nothing_of_an_interrupted_rebuild(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        await interrupted(application, 3)
+        assert await rows_kept(application) == 3
+        figs = next(one for one in await memories(application) if "figs" in one.text)
+
+        await application.services.erase.memory(context(application), figs.id)
+
+        assert await rows_kept(application) == 0
+        compared = await application.services.rebuild.compare(context(application))
+        assert (compared.same, compared.resumed) == (True, 0)
+
+
+async def test_a_list_that_lost_an_entry_is_made_whole(open_app: Open, clock: Clock) -> None:
+    """The counts are as before, so only the postings tell."""
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        hits = await found(application, "figs")
+        await run(application, "UPDATE terms SET found = '' WHERE term = 'fig'")
+
+        compared = await rebuild.mend(context(application))
+
+        assert (compared.same, compared.words) == (False, 0)
+        assert compared.items == len(hits) == 2
+        assert await rebuild.compare(context(application)) == whole
+        assert await found(application, "figs") == hits
+
+
+async def test_an_index_of_which_nothing_is_left_is_made_whole(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        walk = Walk(application, 7)
+        for _ in range(12):
+            clock.pass_(HOUR)
+            await walk.step()
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        for table in ("terms", "postings", "documents"):
+            await run(application, f"DELETE FROM {table}")
+        await run(application, "UPDATE namespaces SET documents = 3, words = 99")
+
+        compared = await rebuild.mend(context(application))
+
+        assert not compared.same
+        assert compared.digest != whole.digest
+        assert compared.rebuilt == whole.rebuilt
+        assert await rebuild.compare(context(application)) == whole
+
+
+async def test_an_entry_that_should_not_be_is_hidden(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        figs = next(one for one in await memories(application) if "figs" in one.text)
+        shown = "UPDATE documents SET findable = TRUE, hidden_at = NULL WHERE item_id = "
+        await application.services.recall.forget(context(application), figs.id)
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        await run(application, f"{shown}'{figs.id}'")
+
+        compared = await rebuild.mend(context(application))
+
+        assert (compared.same, compared.items) == (False, 1)
+        assert await rebuild.compare(context(application)) == whole
+
+
+async def test_what_changes_between_the_comparison_and_the_switch_is_compared_again(
+    open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        figs = next(one for one in await memories(application) if "figs" in one.text)
+        await run(application, f"UPDATE memories SET reinforcements = 7 WHERE id = '{figs.id}'")
+        compare, calls = derivation.compare, 0
+
+        async def meanwhile(tx: Transaction) -> tuple[Compared, Differences]:
+            nonlocal calls
+            calls += 1
+            found = await compare(tx)
+            if calls == 1:
+                await application.services.recall.forget(context(application), figs.id)
+            return found
+
+        monkeypatch.setattr(derivation, "compare", meanwhile)
+        await application.services.rebuild.mend(context(application))
+
+        assert calls == 2
+        assert figs.id not in {one.id for one in await memories(application)}
+        assert (await application.services.rebuild.compare(context(application))).same
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_two_rebuilds_at_a_time_mend_once(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto. I like figs.")
+        await drained(application)
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        await run(application, "UPDATE memories SET reinforcements = 7")
+        for table in ("terms", "postings"):
+            await run(application, f"DELETE FROM {table}")
+
+        await asyncio.gather(*(rebuild.mend(context(application)) for _ in range(2)))
+
+        assert await rows_kept(application) == 0
+        assert await rebuild.compare(context(application)) == whole
+
+
 async def test_texts_are_extracted_anew_as_one_change_that_can_be_undone(
     open_app: Open, clock: Clock
 ) -> None:
@@ -128,3 +354,47 @@ async def test_what_a_person_forgot_is_not_extracted_anew(open_app: Open, clock:
     async with open_app() as application:
         await reextracted(application)
         assert await memories(application) == []
+
+
+async def test_what_was_entered_by_hand_is_not_extracted_anew(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: We deploy on Fridays.")
+        await drained(application)
+        (deploys,) = await memories(application)
+        clock.pass_(HOUR)
+        await application.services.intents.update(
+            context(application),
+            deploys.id,
+            text="We deploy on Thursdays.",
+            type_=None,
+            confidence=None,
+            dry_run=False,
+        )
+        await drained(application)
+        before = [one.text for one in await memories(application)]
+
+        done = await reextracted(application)
+
+        assert before == ["We deploy on Thursdays."]
+        assert (done.added, done.superseded, done.deprecated) == (0, 0, 0)
+        assert [one.text for one in await memories(application)] == before
+
+
+async def test_what_was_corrected_does_not_return_in_other_words(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=old_rules()) as application:
+        await enter(application)
+        await remember(application, TEXT)
+        await drained(application)
+        place = next(one for one in await memories(application) if "Porto" in one.text)
+        clock.pass_(HOUR)
+        wish = Wish(
+            Intent.CORRECT, Submission("The house is in Lisbon.", "life"), memory_id=place.id
+        )
+        await application.services.intents.submit(context(application), wish)
+    async with open_app() as application:
+        await reextracted(application)
+
+        assert [one.text for one in await memories(application)] == ["The house is in Lisbon."]

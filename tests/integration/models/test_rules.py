@@ -153,7 +153,7 @@ moved the image resizing from Pillow to libvips, four times faster now\\ndecided
   preference | Noor hates the user's split keyboard.
 # What leans on what was said just before.
 The new code for the front door is 7719#. Don't share it with delivery people.
-  preference | The new code for the front door is 7719#. The user asks: Don't share it with delivery people.
+  fact | The new code for the front door is 7719#.
 No boat trip, we both found it too sad last time.
   preference | The user asks: No boat trip, we both found it too sad last time.
 Sam: When is it due?\\nAnn: The 5th of each month, to Henrik Lund. He's only in until noon on Fridays.
@@ -265,7 +265,19 @@ My email is a@b.example, no sorry, dana@b.example.
   fact | The user's email is dana@b.example. | user, email, dana@b.example
 # Rules for an assistant, lists, pairs, minutes.
 User: Please don't use emojis.
-  preference | The user asks: Please don't use emojis.
+  preference | The user asks: Please don't use emojis. | user, wants, emojis | NOT
+Emojis are fine now.
+  preference | Emojis are fine now. | user, wants, Emojis
+Tabellen sind wieder erlaubt.
+  preference | Tabellen sind wieder erlaubt. | user, wants, Tabellen
+My locker code word is zanzibar.
+  fact | The user's locker code word is zanzibar.
+User: We move in May, my partner and I, plus the cat (Mabel, 14, hates her basket).
+  fact | The user: We move in May, my partner and I.
+  preference | The cat (Mabel, 14, hates her basket).
+Plan of the week:\\n- Laptop: the grey one from Dell. Arrives around the 20th.\\n- The Rust course starts on 3 May. Not urgent.
+  fact | Plan of the week: Laptop: the grey one from Dell. Arrives around the 20th.
+  fact | Plan of the week: The Rust course starts on 3 May. Not urgent. | Rust course, schedule, 3 May
 Never push directly to main.
   preference | The user asks: Never push directly to main.
 Ground rules:\\n- no emojis\\n- British spelling\\n- ask before deleting files

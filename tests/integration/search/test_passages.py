@@ -11,7 +11,7 @@ from recall_server.domain.episode import Span
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, MemoryType, Status
-from recall_server.domain.query import Hit, ItemKind, Query
+from recall_server.domain.query import Hit, ItemKind, Query, SearchMode
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
@@ -120,6 +120,52 @@ async def test_several_passages_of_one_message_are_one_hit(open_app: Open) -> No
     assert len(turns) == len(set(turns))
     both = next(hit.text for hit in hits if "Vet" in hit.text)
     assert "Plumber" in both
+
+
+async def test_a_question_that_was_asked_is_shown_with_what_was_answered(open_app: Open) -> None:
+    talk = "Ana: When is the fair in Graz?\nBen: On the ninth, they moved it. Bring the red banner."
+    async with open_app(extractor=Scripted()) as application:
+        await enter(application)
+        await remember(application, talk)
+        await drained(application)
+
+        [hit] = await asked(application, "When is the fair in Graz?", limit=1)
+        assert [said.text for said in hit.around] == [
+            "Ben: On the ninth, they moved it. Bring the red banner."
+        ]
+        context_ = context(application)
+        both = (await application.services.recall.search(context_, Query("fair Graz moved"))).hits
+        assert not any(hit.around for hit in both), "the answer is a hit itself"
+        short = Query("When is the fair in Graz?", limit=1, max_tokens=10)
+        [hit] = (await application.services.recall.search(context(application), short)).hits
+        assert not hit.around
+
+
+async def test_every_memory_is_quoted_without_headings_that_it_has(open_app: Open) -> None:
+    text = "# Harbour\n\nThe crane is green. It was painted in May.\n\nThe gate closes at nine."
+    extractor = Scripted(
+        crane=citing("The crane is green.", text, "Harbour: The crane is green."),
+        gate=citing("The gate closes at nine.", text, "Harbour: The gate closes at nine."),
+    )
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, text)
+        await drained(application)
+        crane, *_ = await asked(application, "Is the crane green?")
+        gate, *_ = await asked(application, "When does the gate close?")
+        assert crane.quote == "The crane is green. It was painted in May."
+        assert gate.quote == "The gate closes at nine."
+
+
+async def test_a_german_question_finds_another_form_of_its_word(open_app: Open) -> None:
+    async with open_app(extractor=Scripted()) as application:
+        await enter(application)
+        for text in ("Wir feiern im Rosengarten.", "Die Treppe ist steil.", "Das Brot ist alt."):
+            await remember(application, text)
+        await drained(application)
+        query = Query("Wo ist denn die Feier?", limit=1, mode=SearchMode.KEYWORD)
+        [hit] = (await application.services.recall.search(context(application), query)).hits
+        assert hit.text == "Wir feiern im Rosengarten."
 
 
 async def test_forgetting_a_memory_hides_its_words_and_nothing_else(open_app: Open) -> None:

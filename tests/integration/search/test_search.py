@@ -461,7 +461,7 @@ async def _index(store: Store) -> list[Sequence[Any]]:
 
 
 async def test_an_older_index_is_made_anew_when_a_server_starts(open_app: Open) -> None:
-    query = Query("Ana quokka", mode=SearchMode.KEYWORD)
+    query = Query("Ana quokka", mode=SearchMode.KEYWORD, score_threshold=0.0)
     async with open_app() as application:
         for namespace in (ALICE, BOB):
             await enter(application, namespace)
@@ -761,7 +761,8 @@ async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_app:
         found = await recall.search(context(application), Query("quokka jam", limit=10))
 
         assert len(found.hits) == 10
-        assert sorted(counted.read) == sorted(hit.item.id for hit in found.hits)
+        answers = [turn.turn_id for hit in found.hits for turn in hit.around]
+        assert sorted(counted.read) == sorted([*(hit.item.id for hit in found.hits), *answers])
 
 
 async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_nothing(
@@ -777,8 +778,9 @@ async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_noth
         first = len(counted.statements)
         await recall.search(context(application), Query("quokka jam", limit=10))
 
-        # These read the statistics, the memories, the passages, and later statements about them.
-        assert first > len(counted.statements) - first == 4
+        # These read the statistics, the memories, the passages, later statements about them, and
+        # the turns after those that ask.
+        assert first > len(counted.statements) - first == 5
         assert not counted.writing
 
 

@@ -92,7 +92,9 @@ async def test_an_index_that_is_made_anew_keeps_the_hidden_entries_of_every_list
     hidden = {"mem_0", f"mem_{BATCH}", f"mem_{BATCH * BATCHES - 1}"}
     async with store.transaction(ALICE) as tx:
         await tx.words.hide(postings(dict.fromkeys(hidden, Findable("heron"))))
-        await tx.words.spoil()
+    async with store.driver.transaction(namespace=ALICE, write=True) as raw:
+        await raw.fetch("UPDATE namespaces SET words_stale = TRUE WHERE namespace = 'alice'", {})
+    async with store.transaction(ALICE) as tx:
         assert await tx.words.begin_anew()
 
     assert {one["item_id"] for one in await listed(store)} == hidden

@@ -65,6 +65,7 @@ _PAIR = re.compile(
 )
 # Shorter sentences after a pair are further values: "Allergies: penicillin. Latex."
 _PROSE_WORDS_MIN = 4
+_ADDED_WORDS_MAX = 2
 _SUBJECTS = ("definite", "first", "we")
 _HEADS = ("senders", "subjects", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
@@ -98,8 +99,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         if found is None:
             continue
         if found.kind is Kind.ITEM:
-            prose_of_item = list(_sentences(text, [(found.start, found.end)], table))
-            for one in prose_of_item:
+            for one in _of_one_line(text, found, table):
                 yield replace(one, kind=Kind.ITEM, number=found.number)
         elif found.kind is Kind.PAIR:
             yield from _with_prose(text, found, table)
@@ -110,7 +110,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
 
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:
     """Yield a `Key: value` pair, and the sentences that follow it on its line."""
-    first, *others = _sentences(text, [(pair.start, pair.end)], table)
+    first, *others = _of_one_line(text, pair, table)
     whole = _PAIR.match(text[pair.start : first.end])  # a key can end a sentence: "I 。: yes"
     long = (size(text[one.start : one.end], table) >= _PROSE_WORDS_MIN for one in others)
     if others and whole and all(long):
@@ -118,6 +118,20 @@ def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:
         yield from others
     else:
         yield pair
+
+
+def _of_one_line(text: str, line: Piece, table: Table) -> list[Piece]:
+    """Return the sentences of a line. One without a subject, or of two words, belongs to the one
+    before: "Learn Rust. Not urgent.", "Laptop: ordered. Arrives on the 20th."
+    """
+    found: list[Piece] = []
+    for one in _sentences(text, [(line.start, line.end)], table):
+        said = text[one.start : one.end]
+        if found and (table.starts("words.elided", said) or size(said, table) <= _ADDED_WORDS_MAX):
+            found[-1] = replace(found[-1], end=one.end)
+        else:
+            found.append(one)
+    return found
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -290,6 +304,14 @@ class Clause:
     found: Found | None = None
 
 
+def outside(cut: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield the cuts of a text that are not within parentheses."""
+    for match in cut.finditer(text):
+        before = text[: match.start()]
+        if before.count("(") <= before.count(")"):
+            yield match
+
+
 def listed(
     start: int, text: str, kind: Kind, speaker: Speaker, language: Table
 ) -> Iterator[Clause]:
@@ -297,7 +319,7 @@ def listed(
     if language.spaced and not language.starts("words.first", text) and kind is not Kind.ITEM:
         return
     at, parts = 0, []
-    for cut in [*_COMMA.finditer(text), None]:
+    for cut in [*outside(_COMMA, text), None]:
         end = cut.start() if cut else len(text)
         parts.append((at, end))
         at = cut.end() if cut else end

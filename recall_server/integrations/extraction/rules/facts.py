@@ -30,6 +30,8 @@ _TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule"
 OF_THINGS = frozenset(
     ("owner", "deadline", "version", "status", "budget", "limit", "schedule", "port")
 )
+# Attributes that an order states: "Call me Max", "No emojis".
+ORDERED = frozenset(("nickname", "wants"))
 _DIGIT = re.compile(r"\d")
 # Attributes that many things in one document have: one value must not replace another.
 OF_PARTS = frozenset(("price", "fee", "limit", "timeout", "port", "target"))

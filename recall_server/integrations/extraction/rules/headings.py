@@ -183,12 +183,3 @@ class Paragraph:
             and not self.language.starts("drop.greeting", line)
         )
         return line if may_be else ""
-
-
-def has_subject(text: str, language: Table) -> bool:
-    """Return whether a sentence of a document begins with a name or the first person."""
-    first = text.split(" ", maxsplit=1)[0]
-    return bool(
-        language.starts("words.first", text)
-        or (language.name == "en" and len(re.findall(r"[A-Z]", first)) > 1 and len(first) > 3)
-    )

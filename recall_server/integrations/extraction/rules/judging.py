@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from recall_server.domain.attributes import (
+    is_single_valued,
+    normal_attribute,
+    normal_entity,
+    normal_value,
+)
+from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
 from recall_server.integrations.extraction.rules.facts import Found
 from recall_server.integrations.extraction.rules.language import Table, times
@@ -126,7 +134,8 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     )
     speaks = first or we
     words, precise = size(text, language), specifics(text, language)
-    imperative = bool(language.starts("keep.order", text)) and not found
+    wanted = found is None or found.fact.attribute == "wants"
+    imperative = bool(language.starts("keep.order", text)) and wanted
     # "No errors here." of somebody in a talk is no rule.
     imperative = imperative and not (setting.named and language.starts("words.none", text))
     custom = speaks and "habit" in cues
@@ -139,7 +148,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     definite = (precise or "must" in cues) and not speaks and _is_definite(text, language)
     points += _FIRST * bool(definite)
     points += _FACT * (imperative and bool(precise or "rule" in cues or setting.item))
-    if language.has("drop.judges", text):
+    if language.has("drop.judges", text) and not (found and wanted):
         points += _EVALUATIVE + min(_FIRST, precise)
     if language.starts("words.pronoun", text):
         points += _FIRST * bool(precise) if setting.antecedent else 2 * _POINTS_AWAY
@@ -207,3 +216,31 @@ def specifics(text: str, language: Table, *, names: bool = True) -> int:
     capitals = [word for word in _CAPITAL.findall(text) if word.lower() not in named]
     capitals = [word for word in capitals if not language.starts("words.first", word)]
     return found + (len(capitals) if language.name != "de" else len(capitals) >= 3)
+
+
+def chosen(candidates: Iterable[Candidate | None], most: int) -> tuple[Candidate, ...]:
+    """Return the candidates in the order of the text, without repetitions; if there are more than
+    `most`, those with the highest confidence.
+    """
+    ranked = sorted(_said_once(candidates), key=lambda one: -one.confidence)[:most]
+    return tuple(sorted(ranked, key=lambda one: one.span.start))
+
+
+def _said_once(candidates: Iterable[Candidate | None]) -> list[Candidate]:
+    """Return the candidates, of the same words the last. Words that say a value again after another
+    value of an attribute with one at a time (Porto, Lisbon, Porto) are no repetition.
+    """
+    found: dict[tuple[str, int], Candidate] = {}
+    values: dict[tuple[str, str], tuple[str, int]] = {}
+    for one in candidates:
+        if one is None:
+            continue
+        number = 0
+        if one.fact and is_single_valued(one.fact.attribute):
+            about = normal_entity(one.fact.entity), normal_attribute(one.fact.attribute)
+            value = normal_value(one.fact.value)
+            last, number = values.get(about, (value, 0))
+            number += value != last
+            values[about] = value, number
+        found[one.text, number] = one
+    return list(found.values())

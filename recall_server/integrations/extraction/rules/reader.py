@@ -22,12 +22,14 @@ from recall_server.integrations.extraction.rules.cutting import (
     entry,
     key_and_value,
     listed,
+    outside,
     pieces,
     with_columns,
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
     OF_THINGS,
+    ORDERED,
     Found,
     Speaker,
     corrected,
@@ -39,11 +41,11 @@ from recall_server.integrations.extraction.rules.headings import (
     Paragraph,
     breaks,
     has_date,
-    has_subject,
 )
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
     Verdict,
+    chosen,
     is_whole,
     judge,
     says_nothing,
@@ -271,7 +273,7 @@ class _Reader:
             return
         cuts = [
             cut
-            for cut in pattern(language.name, "split").finditer(text)
+            for cut in outside(pattern(language.name, "split"), text)
             if not (
                 text[cut.end() : cut.end() + 1].isupper()
                 and _ONE_OF_TWO.search(text, 0, cut.start())
@@ -310,7 +312,7 @@ class _Reader:
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
-        leans = language.starts("words.pronoun", text) is not None or self._orders_of(text)
+        leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
         if before and language.starts("words.pronoun", before.text):
             before = None
@@ -319,7 +321,8 @@ class _Reader:
         if says_nothing(text, language, setting):
             self.before = None
             return
-        if found and found.fact.attribute != "nickname" and language.starts("keep.order", text):
+        ordered = found is not None and language.starts("keep.order", text) is not None
+        if found and ordered and (named or found.fact.attribute not in ORDERED):
             found = None
         if not (listed or self.document) and self._is_task(text):
             return
@@ -328,19 +331,12 @@ class _Reader:
         if verdict.kept and (before or not leans or heading):
             if listed and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
-            elif not listed and (voice.turn.speaker or has_subject(text, language)):
+            elif not listed and voice.turn.speaker:
                 heading = ""
             heading = ", ".join(filter(None, (heading, entry(self.passage.text, clause.start))))
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
         addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
         self.before = None if addressed else _Before(text, clause.start, at, found)
-
-    def _orders_of(self, text: str) -> bool:
-        """Return whether an order refers to the piece kept just before: "Don't share it."."""
-        language = self.language
-        kept = self.before is not None and self.before.at is not None
-        order = kept and language.starts("keep.order", text) and language.has("words.vague", text)
-        return bool(order) and not specifics(text, language)
 
     def _is_task(self, text: str) -> bool:
         """Return whether a text asks for something once, or specifies a thing asked for before."""
@@ -591,10 +587,5 @@ class _Reader:
         return len(self.kept) - 1
 
     def chosen(self) -> tuple[Candidate, ...]:
-        """Return the kept candidates in the order of the text, each text once; if there are too
-        many, those with the highest confidence.
-        """
-        unique = {one.text: one for one in self.kept if one is not None}
-        most = candidates_max(self.passage)
-        ranked = sorted(unique.values(), key=lambda one: -one.confidence)[:most]
-        return tuple(sorted(ranked, key=lambda one: one.span.start))
+        """Return the best of the kept candidates in the order of the text, without repetitions."""
+        return chosen(self.kept, candidates_max(self.passage))

@@ -1,0 +1,360 @@
+"""Derives memories and the index from texts and events, in batches that are kept, and compares the
+rows that searches read with them.
+"""
+
+import asyncio
+import hashlib
+import json
+import operator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server import __version__
+from recall_server.domain.memory import FINDABLE, Status
+from recall_server.domain.memory_event import MemoryState
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory import indexing
+from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.rebuilt import Cursor, Moment
+
+# A batch has this many memories, or texts.
+MEMORIES = 500
+TEXTS = 20
+NAMED_MAX = 100
+
+Progress = Callable[[int], object]
+# Values of JSON. Of a state: its fields in their order. Of an entry: the turn and places, the
+# length, and the digest of its postings.
+Values = list[Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What some memories or some texts are derived to.
+
+    `states`, `entries`: by memory, and by item of the index.
+    `texts`: the texts whose passages are in `entries`.
+    `terms`: the number of entries with each word.
+    """
+
+    states: Mapping[str, Values] = field(default_factory=dict)
+    texts: Collection[str] = ()
+    entries: Mapping[str, Values] = field(default_factory=dict)
+    terms: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> Collection[str]:
+        return [*self.states, *self.texts]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The comparison of what search reads with what texts and events say.
+
+    `memories`: the number of memories.
+    `different`: the ids of those whose state differs, `NAMED_MAX` at most.
+    `items`, `words`: how many items and words of the index differ.
+    `digest`, `rebuilt`: the digests of what is read, and of what is derived.
+    `resumed`: how many memories and texts an interrupted run had derived before.
+    """
+
+    memories: int
+    different: tuple[str, ...]
+    items: int
+    words: int
+    digest: str
+    rebuilt: str
+    resumed: int = field(default=0, compare=False)
+
+    @property
+    def same(self) -> bool:
+        return self.digest == self.rebuilt
+
+
+@dataclass
+class Differences:
+    """What differs as of one moment.
+
+    `states`: what the states of memories should be.
+    `wrong`, `extra`: the items whose entries are missing or wrong, and those that should have none.
+    `terms`, `documents`, `words`: how many entries the counts have too many.
+    `owners`: the memories and texts of these items.
+    """
+
+    moment: Moment
+    erase_epoch: int
+    states: dict[str, MemoryState] = field(default_factory=dict)
+    wrong: set[str] = field(default_factory=set)
+    extra: set[str] = field(default_factory=set)
+    terms: Counter[str] = field(default_factory=Counter)
+    documents: int = 0
+    words: int = 0
+    owners: set[str] = field(default_factory=set)
+
+
+class _Digest:
+    """A digest of values in any order: the sum of their SHA-256."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def add(self, *value: object) -> None:
+        found = hashlib.sha256(json.dumps(value).encode()).digest()
+        self._sum += int.from_bytes(found)
+
+    def __str__(self) -> str:
+        return f"{self._sum % 2**256:064x}"
+
+
+async def derive(store: Store, namespace: Namespace, on_progress: Progress) -> int:
+    """Derive all of a namespace, a batch at a time, and keep each, to be read by `compare`. Goes on
+    where an interrupted run was. Return how many memories and texts that one had derived.
+    """
+    resumed = 0
+    async with store.transaction(namespace, write=False) as tx:
+        cursor = await tx.rebuilt.cursor(__version__)
+        if cursor is not None:
+            async for _, text in tx.rebuilt.batches():
+                resumed += len((await asyncio.to_thread(_batch, text)).ids)
+    if cursor is None:
+        cursor = Cursor()
+        async with store.transaction(namespace) as tx:
+            await tx.rebuilt.discard()
+    count = resumed
+    on_progress(count)
+    while True:
+        async with store.transaction(namespace, write=False) as tx:
+            now = await tx.words.statistics()
+            batch, cursor = await _next(tx, cursor)
+        if not batch.ids:
+            return resumed
+        derived = await asyncio.to_thread(json.dumps, vars(batch))
+        async with store.transaction(namespace) as tx:
+            await tx.lock()
+            stands = await tx.rebuilt.keep(__version__, cursor, derived, now)
+        if stands:
+            count += len(batch.ids)
+        else:  # An erasure has discarded all batches.
+            cursor, count, resumed = Cursor(), 0, 0
+        on_progress(count)
+
+
+async def _next(tx: Transaction, cursor: Cursor) -> tuple[Batch, Cursor]:
+    if not cursor.episode_id:
+        memories = await tx.rebuilt.memories(cursor.memory_id, MEMORIES)
+        if memories:
+            return await _of_memories(tx, memories), Cursor(memories[-1])
+    texts = await tx.rebuilt.texts(cursor.episode_id, TEXTS)
+    after = Cursor(cursor.memory_id, texts[-1] if texts else cursor.episode_id)
+    return await _of_texts(tx, texts), after
+
+
+async def _of_memories(tx: Transaction, ids: Collection[str]) -> Batch:
+    states = {**await tx.rebuilt.states(ids), **await tx.rebuilt.last_states(ids)}
+    findable = [one for one, state in states.items() if state.status in FINDABLE]
+    made = await asyncio.to_thread(postings, await tx.findables.memories(findable))
+    entries = await asyncio.to_thread(_entries, made)
+    return Batch(
+        states={one: _values(state) for one, state in states.items()},
+        entries=entries,
+        terms=made.counts.value,
+    )
+
+
+async def _of_texts(tx: Transaction, ids: Collection[str]) -> Batch:
+    made = await asyncio.to_thread(postings, await indexing.of_episodes(tx, ids))
+    entries = await asyncio.to_thread(_entries, made)
+    return Batch(texts=list(ids), entries=entries, terms=made.counts.value)
+
+
+def _entries(made: Postings) -> dict[str, Values]:
+    digests: Counter[str] = Counter()
+    for term, item_id, often, length in made.rows:
+        digests[item_id] += posting_digest(term, often, length)
+    return {item_id: [*rest, digests[item_id] % 2**64] for item_id, *rest in made.entries.value}
+
+
+async def compare(
+    tx: Transaction, on_progress: Progress = lambda _: None
+) -> tuple[Compared, Differences]:
+    """Compare all of a namespace with the batches that were kept. What has changed since, and what
+    no batch includes, is derived again.
+    """
+    now = await tx.words.statistics()
+    sides = _Sides(tx, Differences(_moment(now), now.erase_epoch), await tx.words.digests())
+    async for batch in _batches(tx):
+        await sides.take(batch)
+        on_progress(sides.memories)
+    await sides.end(now.documents, now.words)
+    return sides.compared, sides.differences
+
+
+async def _batches(tx: Transaction) -> AsyncIterator[Batch]:
+    seen: set[str] = set()
+    changed: dict[str, Moment] | None = None
+    async for moment, text in tx.rebuilt.batches():
+        if changed is None:  # The first batch is the oldest.
+            changed = await tx.rebuilt.changed_after(moment)
+        batch = await asyncio.to_thread(_batch, text)
+        # Two rebuilds at a time may both have derived an item.
+        if seen.isdisjoint(batch.ids) and not any(
+            one in changed and any(map(operator.gt, changed[one], moment)) for one in batch.ids
+        ):
+            seen.update(batch.ids)
+            yield batch
+    cursor = Cursor()
+    while memories := await tx.rebuilt.memories(cursor.memory_id, MEMORIES):
+        cursor = Cursor(memories[-1])
+        if left := [one for one in memories if one not in seen]:
+            yield await _of_memories(tx, left)
+    while texts := await tx.rebuilt.texts(cursor.episode_id, TEXTS):
+        cursor = Cursor(cursor.memory_id, texts[-1])
+        if left := [one for one in texts if one not in seen]:
+            yield await _of_texts(tx, left)
+
+
+@dataclass
+class _Sides:
+    """The comparison so far."""
+
+    tx: Transaction
+    differences: Differences
+    digests: NDArray[np.uint64]
+    memories: int = 0
+    live: _Digest = field(default_factory=_Digest)
+    derived: _Digest = field(default_factory=_Digest)
+    terms: Counter[str] = field(default_factory=Counter)
+    items: set[str] = field(default_factory=set)
+    words: int = 0
+
+    async def take(self, batch: Batch) -> None:
+        """Compare a batch with the rows of its memories and items."""
+        self.memories += len(batch.states)
+        live = await self.tx.rebuilt.states(batch.states)
+        for one, state in batch.states.items():
+            self.derived.add("state", one, state)
+            if one in live:
+                self.live.add("state", one, _values(live[one]))
+            if one not in live or _values(live[one]) != state:
+                self.differences.states[one] = _state(state)
+                self.differences.owners.add(one)
+        found: dict[str, Values] = {}
+        for item_id, slot, *rest in await self._rows(batch.entries):
+            entry = [*rest, self._digest(slot)]
+            self.live.add("item", item_id, entry)
+            # Of two entries of one item at least one is wrong.
+            found[item_id] = [] if item_id in found else entry
+        for item_id, entry in batch.entries.items():
+            self.derived.add("item", item_id, entry)
+            self.words += entry[-2]
+            if found.get(item_id) != entry:
+                self.differences.wrong.add(item_id)
+        self.items.update(batch.entries)
+        self.terms.update(batch.terms)
+        self._own(batch, self.differences.wrong)
+
+    def _own(self, batch: Batch, wrong: Collection[str]) -> None:
+        if any(one in wrong for one in batch.entries):
+            self.differences.owners.update(batch.ids)
+
+    def _digest(self, slot: int) -> int:
+        return int(self.digests[slot]) if slot < len(self.digests) else 0
+
+    async def _rows(self, ids: Iterable[str]) -> list[Values]:
+        rows: list[Values] = []
+        for some in _parts(ids):
+            rows += [[*dict(row).values()] for row in await self.tx.rebuilt.entries(some)]
+        return rows
+
+    async def end(self, documents: int, words: int) -> None:
+        """Compare what remains: entries that should not be, and the counts."""
+        ids, after = await self.tx.findables.page(0)
+        while ids:
+            extra = [one for one in ids if one not in self.items]
+            for item_id, slot, *rest in await self._rows(extra):
+                self.live.add("item", item_id, [*rest, self._digest(slot)])
+            self.differences.extra.update(extra)
+            ids, after = await self.tx.findables.page(after)
+        live = Counter(await self.tx.words.frequencies())
+        for digest, terms, counts in (
+            (self.live, live, (documents, words)),
+            (self.derived, self.terms, (len(self.items), self.words)),
+        ):
+            digest.add("counts", *counts)
+            for term, count in terms.items():
+                digest.add("word", term, count)
+        live.subtract(self.terms)
+        self.differences.terms = Counter({term: many for term, many in live.items() if many})
+        self.differences.documents = documents - len(self.items)
+        self.differences.words = words - self.words
+
+    @property
+    def compared(self) -> Compared:
+        differ = self.differences
+        return Compared(
+            self.memories,
+            tuple(differ.states)[:NAMED_MAX],
+            len(differ.wrong) + len(differ.extra),
+            len(differ.terms),
+            str(self.live),
+            str(self.derived),
+        )
+
+
+async def still(tx: Transaction, differences: Differences) -> bool:
+    """Return whether what differs is as it was when it was compared."""
+    now = await tx.words.statistics()
+    if now.erase_epoch != differences.erase_epoch:
+        return False
+    changed = await tx.rebuilt.changed_after(differences.moment)
+    return not changed or (not differences.extra and differences.owners.isdisjoint(changed))
+
+
+async def mend(tx: Transaction, differences: Differences) -> None:
+    """Replace the rows that differ."""
+    for memory_id, state in differences.states.items():
+        await tx.memories.mend(memory_id, state)
+    await tx.words.hide_entries(differences.extra)
+    for ids in _parts(sorted(differences.wrong)):
+        await indexing.replace(tx, ids)
+    await tx.words.correct(differences.terms, differences.documents, differences.words)
+
+
+def _moment(now: Statistics) -> Moment:
+    return Moment(now.last_event, now.version)
+
+
+def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
+    left = list(ids)
+    for first in range(0, len(left), MEMORIES):
+        yield left[first : first + MEMORIES]
+
+
+def _batch(text: str) -> Batch:
+    return Batch(**json.loads(text))
+
+
+def _values(state: MemoryState) -> Values:
+    return [one.isoformat() if isinstance(one, datetime) else one for one in vars(state).values()]
+
+
+def _state(values: Values) -> MemoryState:
+    status, superseded_by, *moments, confidence, reinforcements, citations = values
+    until, retired, expires = (one and datetime.fromisoformat(one) for one in moments)
+    return MemoryState(
+        Status(status),
+        superseded_by,
+        until,
+        retired,
+        expires,
+        confidence,
+        reinforcements,
+        citations,
+    )
