@@ -29,7 +29,7 @@ from starlette.types import Message, Receive, Scope, Send
 from recall_server import __version__
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, schema_of
-from recall_server.api.middleware.request_validation import MalformedBody
+from recall_server.api.middleware.request_validation import MalformedBody, has_more_values
 from recall_server.api.operations import UNKNOWN_TOOL
 from recall_server.api.operations.operation import Json, Mcp, Operation, caller_of
 from recall_server.api.perform import Calls
@@ -125,6 +125,8 @@ PROTOCOL = "mcp"
 PATH = "/mcp"
 SESSION = "mcp-session-id"
 _ENVELOPE = "recall.envelope"
+# The most JSON values of a message besides the arguments of a call.
+VALUES_MAX = 1_000
 _JSON_KINDS = {b"", b"*/*", b"application/*", b"application/json"}
 INSTRUCTIONS = (
     "Recall is a memory that lasts between conversations. search_memories finds what is known "
@@ -260,7 +262,17 @@ def _is_message(value: Any) -> bool:
         and value.get("jsonrpc") == "2.0"
         and isinstance(value.get("method"), str)
         and isinstance(value.get("params", {}), dict)
+        and _is_small(value)
     )
+
+
+def _is_small(message: dict[str, Any]) -> bool:
+    """Return False if a message has many values besides the arguments of a call, which have their
+    own limits: the SDK checks them on the event loop, and makes an error of each that is wrong.
+    """
+    params = message.get("params", {})
+    besides = {name: value for name, value in params.items() if name != "arguments"}
+    return not has_more_values({**message, "params": besides}, VALUES_MAX)
 
 
 def _result(

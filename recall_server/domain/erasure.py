@@ -6,6 +6,7 @@ import hmac
 import json
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -117,13 +118,35 @@ class Subject:
 
 def redacted(text: str, spans: Iterable[Span]) -> str:
     """Return `text` with the `spans` overwritten. Its length stays, so other spans stay valid."""
-    for span in spans:
-        text = text[: span.start] + BLOCK * (span.end - span.start) + text[span.end :]
-    return text
+    pieces, done = list[str](), 0
+    for span in apart(spans):
+        pieces += [text[done : span.start], BLOCK * (span.end - span.start)]
+        done = span.end
+    return "".join((*pieces, text[done:]))
 
 
-def overlap(one: Span, other: Span) -> bool:
-    return one.start < other.end and other.start < one.end
+def apart(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans in order, with one in place of those that overlap."""
+    found = list[Span]()
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+        if found and span.start < found[-1].end:
+            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
+
+
+class Covered:
+    """What some spans cover of a text. Looking up is quick, as a text may have thousands."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        found = apart(spans)
+        self._starts, self._ends = [one.start for one in found], [one.end for one in found]
+
+    def touches(self, where: Span) -> bool:
+        """Return whether one of the spans overlaps this one."""
+        first = bisect_right(self._ends, where.start)
+        return first < len(self._starts) and self._starts[first] < where.end
 
 
 def distinctive(text: str, terms_min: int) -> bool:

@@ -121,7 +121,7 @@ class Metrics:
             async with asyncio.timeout(DATABASE_S), store.transaction(None, write=False) as tx:
                 counts = await tx.jobs.all_counts()
                 oldest = await tx.jobs.oldest_due(now)
-                erasures = len(await tx.erasures.unpurged())
+                erasures = await tx.erasures.count_unpurged()
         except (RecallError, TimeoutError):
             self._oldest.set(float("nan"))
             self._erasures.set(float("nan"))

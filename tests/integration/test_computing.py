@@ -2,19 +2,24 @@
 
 import asyncio
 import os
+import re
 import select
 import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recall_server.domain.context import Compute
 from recall_server.domain.episode import Episode
 from recall_server.domain.search.index_entry import findable_passages
+from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations import computing
 from recall_server.integrations.computing import NICENESS, NICENESS_OF_MERGES, computing_process
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.integrations.extraction.rules import RulesExtractor
 from recall_server.services.memory.episodes import prepare, prepared
 from tests.support.processes import Server, calling, new_token
 
@@ -102,7 +107,7 @@ async def test_a_function_that_does_not_end_is_ended_and_others_go_on(
     endless = await compute(os.getpid)
     monkeypatch.setattr(computing, "COMPUTE_S", 0.05)
     with pytest.raises(TimeoutError):
-        await compute(signal.pause)
+        await compute(select.select, [], [], [], ENDED_S / 2)
     monkeypatch.undo()
 
     assert await compute(os.getpid) not in {endless, os.getpid()}
@@ -134,6 +139,44 @@ async def test_a_text_is_prepared_there_as_here(compute: Compute) -> None:
         assert getattr(words, name) == getattr(expected, name), name
     for name in ("entries", "numbered", "counts"):
         assert getattr(words, name).text == getattr(expected, name).text, name
+
+
+SHORT = (
+    "User: I moved to Oslo yesterday and I don't like figs. To do: the deadline is 5 May.",
+    "User: Ich bin gestern nach Kiel gezogen, und ich mag keine Feigen. Frist: 5. Mai.",
+    "User: Ayer me mudé a Lima y no me gustan los higos. El plazo es el 5 de mayo.",
+    "User: Hier j'ai déménagé à Lyon, et je n'aime pas les figues. Le délai est le 5 mai.",
+    "User: 我昨天搬到了上海。我不喜欢无花果。截止日期是5月5日。",
+    "User: 昨日京都に引っ越しました。いちじくは好きではありません。締め切りは5月5日です。",
+)
+
+
+def _compiled_while_reading() -> list[str]:
+    """Return the patterns that are compiled after the first text was read."""
+    read = RulesExtractor().extract
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    passages = [Passage(text, parse_turns(text, at), "general", at) for text in SHORT]
+    asyncio.run(read(passages[0]))
+    compiled: list[str] = []
+    original = re.compile
+
+    def noted(pattern: Any, flags: int = 0) -> Any:
+        if "User" not in str(pattern):  # those of the names of a text are short
+            compiled.append(str(pattern)[:80])
+        return original(pattern, flags)
+
+    re.compile = noted
+    try:
+        found = [asyncio.run(read(one)).candidates for one in passages]
+    finally:
+        re.compile = original
+    assert all(found), found
+    return compiled
+
+
+async def test_a_language_does_not_hold_up_others_when_it_is_read_first(compute: Compute) -> None:
+    """Its patterns take 20 to 90 ms. Nothing was read in this process before."""
+    assert await compute(_compiled_while_reading) == []
 
 
 async def test_a_server_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:

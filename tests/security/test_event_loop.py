@@ -52,7 +52,10 @@ class Client:
         path = post.path.replace("{id}", self._id)
         content = post.body or None
         answer = await asyncio.to_thread(self._http.request, post.method, path, content=content)
-        found = answer.json()
+        lines = (
+            "jsonl" in answer.headers["Content-Type"] or "ndjson" in answer.headers["Content-Type"]
+        )
+        found = None if lines else answer.json()
         if isinstance(found, dict):
             first = next(iter(found.get("memories", ())), found)
             self._id = str(first.get("id", self._id))

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -368,3 +369,29 @@ async def _due_purges(application: Application) -> list[datetime]:
         "SELECT due_at FROM operations WHERE kind = 'purge' AND state = 'queued'",
     )
     return [moment(row["due_at"]) for row in rows]
+
+
+async def test_the_receipts_of_one_tenant_do_not_wait_for_thousands_of_anothers(
+    open_app: Open, clock: Clock
+) -> None:
+    """A purge verifies some erasures of each; the next one verifies further ones."""
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, BOB)
+        erase = application.services.erase
+        mine = []
+        for number in range(5):
+            mine.append((await erase.subject(context(application), f"Nobody{number}")).id)
+            clock.pass_(timedelta(seconds=1))
+        theirs = (await erase.subject(context(application, BOB), "Nobody")).id
+        purge = replace(application.services.purge, each=2)
+
+        async def waiting() -> set[str]:
+            async with application.store.transaction(None, write=False) as tx:
+                return {one.id for one in await tx.erasures.unpurged(most=100)}
+
+        assert await waiting() == {*mine, theirs}
+        await purge.at_once(BOB, theirs)
+        assert await waiting() == set(mine[2:])
+        await purge.at_once(ALICE, mine[4])
+        assert await waiting() == set()

@@ -68,6 +68,10 @@ def _searched(query: str) -> Input:
 LINES = "\n".join(f"User: I own bike {n} and I live in town {n}." for n in range(5_000))
 WORDS = " ".join(f"word{n}" for n in range(1_000))
 KEYS = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(130_000)) + b"}"
+MANY_WORDS = " ".join(f"w{n}" for n in range(40_000))[:TEXT_CHARS]
+MANY_TURNS = "\n".join(f"User: b{n}" for n in range(8_000)) + "\nUser: " + "a " * 70_000
+MANY_FACTS = "User: " + " ".join(f"I like fig{n} and I live in Town{n}." for n in range(5_000))
+MANY_FACTS = MANY_FACTS[:TEXT_CHARS]
 UNKNOWN = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(90_000)) + b"}"
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 CITIES = "User: " + " ".join(f"I live in Town{chr(65 + n % 26)}{n}." for n in range(200))
@@ -88,6 +92,13 @@ INPUTS: dict[str, Input] = {
     "a text of one word": Input(_stored("a" * TEXT_CHARS), (202,)),
     "a query of many words": _searched(WORDS[:8_000]),
     "many unknown names": Input(Post("/v1/search", UNKNOWN), (400,)),
+    "many unknown names of a method": Input(
+        Post("/mcp", b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":' + UNKNOWN + b"}"),
+        (400,),
+    ),
+    "many names besides arguments": Input(
+        Post("/mcp", tool("search_memories", query="tea")[:-2] + b"," + UNKNOWN[1:] + b"}"), (400,)
+    ),
     "many unknown names in a list": Input(
         Post("/v1/memories", b'{"messages":[' + UNKNOWN + b"]}"), (400,)
     ),
@@ -96,6 +107,25 @@ INPUTS: dict[str, Input] = {
     ),
     "many wrong labels": Input(
         Post("/v1/search", b'{"query":"tea","containers":[' + b"1," * 90_000 + b"1]}"), (400,)
+    ),
+    "a text of many words": Input(_stored(MANY_WORDS), (202,)),
+    "a query of ligatures": Input(
+        Post("/v1/search", _json(query="\ufdfa" * 2_000)),
+        (200,),
+        before=(_stored("\ufdfa" * 80_000), _stored(MANY_WORDS)),
+    ),
+    "an erasure of what stands everywhere": Input(
+        Post("/v1/erasure", _json(subject="a", dry_run=True)),
+        (200,),
+        before=(_stored("a. " * 80_000), _stored(LINES[:TEXT_CHARS])),
+    ),
+    "an erasure of what stands thousands of times beside many turns": Input(
+        Post("/v1/erasure", _json(subject="a")), (200,), before=(_stored(MANY_TURNS),), works=True
+    ),
+    "an export about what stands everywhere": Input(
+        Post("/v1/export?subject=user", method="GET"),
+        (200,),
+        before=(_stored(LINES[:40_000]), _stored(FIGS), _stored("a. " * 80_000)),
     ),
     "ends of lists": Input(Post("/v1/search", BOMB), (400,)),
     "ends of lists, without a token": Input(Post("/v1/search", BOMB), (401,), has_token=False),
@@ -128,6 +158,12 @@ INPUTS: dict[str, Input] = {
         (200,),
         before=(_stored(LINES[:40_000]), Post("/v1/memories", method="GET")),
     ),
+    "correcting a memory of a long text": Input(
+        Post("/v1/memories/{id}", _json(text="The user likes plums."), method="PATCH"),
+        (200,),
+        before=(_stored(MANY_FACTS), Post("/v1/memories", method="GET")),
+    ),
+    "a text of many turns": Input(_stored(MANY_TURNS), (202,)),
     "one attribute of many values": Input(
         _stored("User: " + " ".join(f"I like fig{n}." for n in range(12))),
         (202,),

@@ -283,7 +283,7 @@ async def _is_erased(built: Application, told: str) -> bool:
     if told == "erased":
         return True
     async with built.store.transaction(None, write=False) as tx:
-        waiting = await tx.erasures.unpurged()
+        waiting = await tx.erasures.unpurged(most=100)
     sqlite = built.store.engine == "sqlite"
     return not waiting and not (sqlite and (await scan(built.store, [TRACE], [])).places)
 

@@ -50,7 +50,11 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
-from recall_server.api.middleware.request_validation import MalformedBody, UnsupportedMedia
+from recall_server.api.middleware.request_validation import (
+    MalformedBody,
+    UnsupportedMedia,
+    has_more_values,
+)
 from recall_server.api.problems import problem
 from recall_server.domain.errors import (
     Denied,
@@ -276,14 +280,8 @@ def check_rest(request: Request) -> None:
 
 
 def _check_size(body: Any) -> None:
-    count, waiting = 0, [body]
-    while waiting:
-        one = waiting.pop()
-        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-        count += len(inner)
-        if count > VALUES_MAX:
-            raise invalid("params", f"it may have {VALUES_MAX} values. Send texts as one text.")
-        waiting.extend(inner)
+    if has_more_values(body, VALUES_MAX):
+        raise invalid("params", f"it may have {VALUES_MAX} values. Send texts as one text.")
 
 
 def _check_new(value: Any, model: type[Message]) -> None:

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document and the page about it, both derived from the registry."""
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -191,10 +192,10 @@ def routes(
         return HTMLResponse(_page(endpoints, operations), headers=_HEADERS)
 
     async def openapi(_: Request) -> Response:
-        return described()
+        return await asyncio.to_thread(described)
 
     async def docs(_: Request) -> Response:
-        return page()
+        return await asyncio.to_thread(page)
 
     return [Route(OPENAPI_PATH, openapi), Route(DOCS_PATH, docs)]
 

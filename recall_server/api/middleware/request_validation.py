@@ -295,6 +295,19 @@ def check_json(body: bytes, depth_max: int) -> Any:
     return value
 
 
+def has_more_values(value: Any, most: int) -> bool:
+    """Return whether there are more than so many JSON values in this one."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        count += len(inner)
+        if count > most:
+            return True
+        waiting.extend(inner)
+    return False
+
+
 def _check_structure(body: bytes, depth_max: int) -> None:
     depth = values = strings = 0
     for match in _STRUCTURE.finditer(body):

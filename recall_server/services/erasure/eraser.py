@@ -182,9 +182,7 @@ class Named(Lookup):
         affected.labelled = set(labelled)
         affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
         await _add_citations(tx, affected)
-        for episode_id in marked:
-            for where in self._marks[episode_id].spans:
-                affected.add(episode_id, where)
+        await asyncio.to_thread(self._add_marks, affected, marked)
         texts = [one for one in marked if self._marks[one].labels]
         for episode, turns in await tx.erasures.episodes_of(texts):
             affected.episodes[episode["id"]] = (episode, turns)
@@ -231,6 +229,11 @@ class Named(Lookup):
             {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))},
             {row["id"] for row in memories if named(*labels(row).values())},
         )
+
+    def _add_marks(self, affected: Affected, marked: Iterable[str]) -> None:
+        for episode_id in marked:
+            for where in self._marks[episode_id].spans:
+                affected.add(episode_id, where)
 
     def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
         """Return the marks of those texts that name the subject."""
@@ -355,7 +358,10 @@ class TargetScan:
             if affected.touches(row["episode_id"], span(row))
         } - set(affected.memories)
         affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
-        affected.tasks = await self._tasks.holding(tx, _Sought.after(affected, self.scope))
+        sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
+        affected.tasks = await self._tasks.holding(tx, sought)
+        # It is counted several times from now on, on the event loop.
+        await asyncio.to_thread(affected.turns)
         return affected
 
 

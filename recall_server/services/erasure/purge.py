@@ -71,6 +71,8 @@ class Purge:
     supervisor: Supervisor
     check: ErasureCheck
     interval: timedelta
+    # The most erasures of one namespace that a purge verifies; further ones wait for the next.
+    each: int = 1_000
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Purge, unless the purge of another erasure has done it since. If the last purge was less
@@ -101,9 +103,9 @@ class Purge:
     async def at_once(
         self, namespace: Namespace, erasure_id: str, on_progress: OnProgress = lambda _: None
     ) -> Erasure:
-        """Finish a large erasure, verify all erasures that wait, purge if any of them has erased
-        something, and sign their receipts. Return the erasure asked for, as it is then. Raises
-        `Unavailable` as `Store.purge` does.
+        """Finish a large erasure, verify the erasures that wait (`each` of a namespace), purge if
+        any of them has erased something, and sign their receipts. Return the erasure asked for, as
+        it is then. Raises `Unavailable` as `Store.purge` does.
         """
         async with self.store.transaction(namespace) as tx:
             begun = await tx.erasures.get(erasure_id)
@@ -111,7 +113,7 @@ class Purge:
         if begun is not None and begun.stage is Stage.ERASING:
             await self.eraser.run(begun, on_progress)
         async with self.store.transaction(None, write=False) as tx:
-            waiting = await tx.erasures.unpurged()
+            waiting = await tx.erasures.unpurged(self.each, also=erasure_id)
         # This comes first: from here on no backup brings erased data back unnoticed.
         await self.ledger.note([one.sealed for one in waiting if one.sealed])
         verified = await self.check.verify(waiting)

@@ -2,6 +2,7 @@
 all that rests on either.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from recall_server.domain.episode import Span, episode_of, passage_id, turn_id
-from recall_server.domain.erasure import Digests, ErasedText, Subject, overlap, redacted
+from recall_server.domain.episode import Episode, Span, episode_of, passage_id, turn_id
+from recall_server.domain.erasure import Covered, Digests, ErasedText, Subject, redacted
 from recall_server.domain.namespace import NONE, Namespace
 from recall_server.domain.text.passages import passages
 from recall_server.domain.text.transcript import parse_turns
@@ -29,20 +30,25 @@ async def cited_only_by(
     tx: Transaction, memory_ids: Collection[str], gone: Collection[str]
 ) -> SpokenTurns:
     """Return the turns that only these memories cite, except those in episodes that are `gone`."""
-    lost: dict[str, list[Span]] = {}
-    for row in await tx.erasures.citations(memory_ids):
-        if row["episode_id"] not in gone:
-            lost.setdefault(row["episode_id"], []).append(span(row))
-    still: dict[str, list[Span]] = {}
-    for row in await tx.erasures.citations_in(lost):
-        if row["memory_id"] not in memory_ids:
-            still.setdefault(row["episode_id"], []).append(span(row))
+    rows = await tx.erasures.citations(memory_ids)
+    lost = _covered(row for row in rows if row["episode_id"] not in gone)
+    rows = await tx.erasures.citations_in(lost)
+    still = _covered(row for row in rows if row["memory_id"] not in memory_ids)
+    none = Covered(())
     found: dict[str, tuple[str, int]] = {}
     for turn in await tx.sources.turns(lost):
         episode_id, where = turn["episode_id"], span(turn)
-        if _touched(where, lost.get(episode_id)) and not _touched(where, still.get(episode_id)):
+        kept = still.get(episode_id, none).touches(where)
+        if lost.get(episode_id, none).touches(where) and not kept:
             found[turn["id"]] = (episode_id, turn["position"])
     return found
+
+
+def _covered(citations: Iterable[Row]) -> dict[str, Covered]:
+    spans: dict[str, list[Span]] = {}
+    for row in citations:
+        spans.setdefault(row["episode_id"], []).append(span(row))
+    return {episode_id: Covered(some) for episode_id, some in spans.items()}
 
 
 async def restore_turns(
@@ -56,10 +62,6 @@ async def restore_turns(
     for episode_id, turn in sorted(turns.values()):
         of_turn = {"episode_id": episode_id, "turn": turn, **payload}
         await tx.jobs.add(new_id("job"), EXTRACT, of_turn, now)
-
-
-def _touched(where: Span, spans: Sequence[Span] | None) -> bool:
-    return any(where.overlaps(one) for one in spans or ())
 
 
 EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "turns", "memories"))
@@ -86,6 +88,9 @@ class Affected:
     tasks: list[str] = field(default_factory=list)
     last: bool = True
     batch: set[str] = field(default_factory=set)
+    # Derived from the others.
+    _covered: dict[str, Covered] = field(default_factory=dict)
+    _turns: list[Row] | None = None
 
     def take(self, episode: Row, turns: list[Row]) -> None:
         """Add a whole episode."""
@@ -95,21 +100,26 @@ class Affected:
 
     def add(self, episode_id: str, where: Span) -> None:
         self.spans.setdefault(episode_id, set()).add(where)
+        self._covered.pop(episode_id, None)
+        self._turns = None
 
     def touches(self, episode_id: str, where: Span) -> bool:
-        return episode_id in self.whole or any(
-            overlap(where, one) for one in self.spans.get(episode_id, ())
-        )
+        if episode_id not in self._covered:
+            self._covered[episode_id] = Covered(self.spans.get(episode_id, ()))
+        return episode_id in self.whole or self._covered[episode_id].touches(where)
 
     def turns(self) -> list[Row]:
-        """Return the turns whose words or labels are erased."""
-        named = self.subject.named if self.subject else lambda *_: False
-        return [
-            turn
-            for episode, turns in self.episodes.values()
-            for turn in turns
-            if self.touches(episode["id"], span(turn)) or named(turn["speaker"], turn["session"])
-        ]
+        """Return the turns whose words or labels are erased. The first call may take long."""
+        if self._turns is None:
+            named = self.subject.named if self.subject else lambda *_: False
+            self._turns = [
+                turn
+                for episode, turns in self.episodes.values()
+                for turn in turns
+                if self.touches(episode["id"], span(turn))
+                or named(turn["speaker"], turn["session"])
+            ]
+        return self._turns
 
     def quotes(self) -> set[str]:
         """Return the words that are erased."""
@@ -152,7 +162,7 @@ async def apply(
         await tx.erasures.next_epoch()
         return {}
     turns = affected.turns()
-    known = _digests(affected, turns, digests, _namespace(tx))
+    known = await asyncio.to_thread(_digests, affected, turns, digests, _namespace(tx))
     await tx.erasures.remember(known | await _digests_given(tx, affected, digests))
     passages, touched = await _passages(tx, affected)
     # This comes before the words are erased: the index needs them to find an item's entries.
@@ -182,12 +192,22 @@ async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set
     for episode_id in sorted(affected.episodes):
         episode = await tx.episodes.get(episode_id)
         assert episode is not None
-        for one in passages(episode.text, episode.turns):
-            found.append(passage_id(episode_id, one.turn.index, one.number))
-            if turn_id(episode_id, one.turn.index) in turns or any(
-                affected.touches(episode_id, span) for span in (one.span, *one.headings)
-            ):
-                touched.add(found[-1])
+        more, some = await asyncio.to_thread(_touched, affected, episode, turns)
+        found += more
+        touched |= some
+    return found, touched
+
+
+def _touched(
+    affected: Affected, episode: Episode, turns: Collection[str]
+) -> tuple[list[str], set[str]]:
+    found, touched = list[str](), set[str]()
+    for one in passages(episode.text, episode.turns):
+        found.append(passage_id(episode.id, one.turn.index, one.number))
+        if turn_id(episode.id, one.turn.index) in turns or any(
+            affected.touches(episode.id, span) for span in (one.span, *one.headings)
+        ):
+            touched.add(found[-1])
     return found, touched
 
 
@@ -208,10 +228,12 @@ async def _redact_texts(
         TURNS, [_redacted_turn(one, subject) for one in turns if one["episode_id"] in left]
     )
     episodes = [affected.episodes[one][0] for one in sorted(left)]
-    await tx.erasures.redact(
-        EPISODES,
-        [_redacted_episode(row, affected.spans.get(row["id"], ()), subject) for row in episodes],
-    )
+
+    def redacted_episodes() -> list[dict[str, Any]]:
+        spans = affected.spans
+        return [_redacted_episode(one, spans.get(one["id"], ()), subject) for one in episodes]
+
+    await tx.erasures.redact(EPISODES, await asyncio.to_thread(redacted_episodes))
     if subject:
         # Memories copy the labels of their texts.
         cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
@@ -255,6 +277,9 @@ def _digests(
     affected: Affected, turns: Sequence[Row], digests: Digests, namespace: Namespace
 ) -> set[ErasedText]:
     found: set[ErasedText] = set()
+    of_episode: dict[str, list[Row]] = {}
+    for turn in turns:
+        of_episode.setdefault(turn["episode_id"], []).append(turn)
     for episode_id, (row, _) in affected.episodes.items():
         text, spans = row["text"], affected.spans.get(episode_id, ())
         found |= digests.of_erased(
@@ -262,9 +287,7 @@ def _digests(
             row,
             whole=[text] if spans else (),
             quotes=[text[one.start : one.end] for one in spans],
-            turns=_spoken(
-                (one for one in turns if one["episode_id"] == episode_id), {episode_id: text}
-            ),
+            turns=_spoken(of_episode.get(episode_id, ()), {episode_id: text}),
         )
     for memory in affected.memories.values():
         found |= digests.of_erased(namespace, memory, quotes=[memory["text"]])

@@ -239,11 +239,7 @@ async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]
             for one in memory["citations"]:
                 cited.setdefault(one["episode_id"], []).append((one["start"], one["end"]))
     async for episodes in tx.exports.episodes():
-        excerpts = [
-            excerpt
-            for episode in episodes
-            for excerpt in _excerpts(episode, person, cited.get(episode["id"], ()))
-        ]
+        excerpts = await asyncio.to_thread(_excerpts_of, episodes, person, cited)
         for excerpt in excerpts:
             found |= {excerpt["episode_id"], turn_id(excerpt["episode_id"], excerpt["position"])}
         yield excerpts
@@ -251,6 +247,16 @@ async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]
         yield [memory for memory in memories if memory["id"] in found]
     async for lines in tx.exports.audit():
         yield [line for line in lines if not found.isdisjoint(line["ids"])]
+
+
+def _excerpts_of(
+    episodes: Records, person: Person, cited: Mapping[str, Sequence[tuple[int, int]]]
+) -> list[dict[str, Any]]:
+    return [
+        excerpt
+        for episode in episodes
+        for excerpt in _excerpts(episode, person, cited.get(episode["id"], ()))
+    ]
 
 
 def _excerpts(

@@ -44,7 +44,16 @@ SELECT * FROM erasures WHERE namespace = :namespace AND id = :id
 
 -- query: unpurged_erasures
 -- across namespaces: one purge is of the whole database
-SELECT * FROM erasures WHERE state IN ('logical', 'purging') ORDER BY namespace, id
+-- Of each namespace the oldest, so that nobody's receipt waits for thousands of another's.
+SELECT * FROM (
+  SELECT e.*, ROW_NUMBER() OVER (PARTITION BY namespace ORDER BY requested_at, id) AS place
+  FROM erasures e WHERE state IN ('logical', 'purging')) waiting
+WHERE place <= :most OR id = :also
+ORDER BY namespace, id
+
+-- query: count_unpurged_erasures
+-- across namespaces: one purge is of the whole database
+SELECT count(*) AS erasures FROM erasures WHERE state IN ('logical', 'purging')
 
 -- query: erasure_by_id
 -- across namespaces: a secret opens a receipt when its token is revoked

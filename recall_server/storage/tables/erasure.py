@@ -147,9 +147,17 @@ class Erasures(BoundTable):
         rows = await self._bound.fetch("erasure_by_id", id=erasure_id)
         return _erasure(rows[0]) if rows else None
 
-    async def unpurged(self) -> list[Erasure]:
-        """Return all erasures that wait for a purge. Needs a connection for all namespaces."""
-        return [_erasure(row) for row in await self._bound.fetch("unpurged_erasures")]
+    async def unpurged(self, most: int, also: str = "") -> list[Erasure]:
+        """Return the erasures that wait for a purge: of each namespace the oldest, at most so many,
+        and `also` the one with this id. Needs a connection for all namespaces.
+        """
+        rows = await self._bound.fetch("unpurged_erasures", most=most, also=also)
+        return [_erasure(row) for row in rows]
+
+    async def count_unpurged(self) -> int:
+        """Return how many erasures wait for a purge. Needs a connection for all namespaces."""
+        (row,) = await self._bound.fetch("count_unpurged_erasures")
+        return int(row["erasures"])
 
     async def namespaces(self) -> list[Namespace]:
         """Return all namespaces. Needs a connection for all."""

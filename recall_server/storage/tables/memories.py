@@ -297,14 +297,11 @@ class Memories(BoundTable):
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Return memories in any state, with the words of their first citation."""
         rows = await self._bound.fetch("memories_by_id", ids=list(ids))
-        return {row["id"]: _memory(row) for row in rows}
+        return {one.id: one for one in await _made(rows)}
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
         """Return the active memories among `ids`."""
-        rows = await self._bound.fetch("active_memories", ids=list(ids))
-        if len(rows) > RELATED_MAX:
-            return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
-        return [_memory(row) for row in rows]
+        return await _made(await self._bound.fetch("active_memories", ids=list(ids)))
 
     async def believed(self, after: str, limit: int) -> list[Memory]:
         """Return a page of the believed memories that do not expire, in the order of their ids."""
@@ -551,6 +548,13 @@ def _repetition(row: Row) -> Repetition:
     cited = Citation(row["episode_id"], span(row), row["quote"], row["speaker"], said_at)
     source = (row["session_id"], row["agent_id"])
     return Repetition(cited, said_at, Witness(cited.episode_id, cited.span, cited.speaker, *source))
+
+
+async def _made(rows: Sequence[Row]) -> list[Memory]:
+    """Return the memories of rows. Thousands are made beside the event loop."""
+    if len(rows) > RELATED_MAX:
+        return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
+    return [_memory(row) for row in rows]
 
 
 def _memory(row: Row) -> Memory:

@@ -63,6 +63,11 @@ def extraction(passage: Passage) -> Extraction:
 @cache
 def _reader() -> _Read:
     # Imported on use: most commands extract nothing, and compiling the patterns takes time.
+    from recall_server.integrations.extraction.rules import facts, language, wording  # noqa: PLC0415
     from recall_server.integrations.extraction.rules.reader import read  # noqa: PLC0415
 
+    # All of them now, beside the event loop: later, each language would hold it up once.
+    for name in language.LANGUAGES:
+        for part in (language, facts, wording):
+            part.load(name)
     return read

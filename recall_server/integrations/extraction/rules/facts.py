@@ -89,6 +89,13 @@ class _Row:
     negated: bool
 
 
+def load(name: str) -> None:
+    """Compile the patterns of facts of a language."""
+    _rows(name)
+    _time(name)
+    _plain(name)
+
+
 @cache
 def _rows(name: str) -> tuple[_Row, ...]:
     language = table(name)

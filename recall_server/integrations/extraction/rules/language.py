@@ -125,6 +125,14 @@ def titles(key: str) -> re.Pattern[str]:
     return re.compile(common()["headings"][key], re.IGNORECASE)
 
 
+def load(name: str) -> None:
+    """Compile the cues and patterns of a language, which the first text would wait for."""
+    table(name).has("", "")
+    times(name)
+    for key in ("openers", "split"):
+        pattern(name, key)
+
+
 @cache
 def _read(name: str) -> dict[str, Any]:
     file = resources.files(__package__).joinpath("tables", f"{name}.toml")

@@ -221,6 +221,11 @@ def _relative(text: str, base: datetime, language: Table) -> When | None:
     return _when(base, unit, -count, language) if count and unit else None
 
 
+def load(name: str) -> None:
+    """Compile the patterns of relative times of a language."""
+    _patterns(name)
+
+
 @cache
 def _patterns(name: str) -> tuple[list[tuple[re.Pattern[str], str, int]], re.Pattern[str]]:
     language = table(name)
