@@ -12,9 +12,6 @@ SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id,
   substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
   (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
     LIMIT 1) AS has_forgotten
-FROM documents d
-JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
-JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 
 -- fragment: superseded
 SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
@@ -134,11 +131,28 @@ WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 
 -- query: passage_items
 -- Passages, each with the heading above it.
+-- in: sqlite
 {{passage}}
+FROM documents d
+JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
+JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 -- By the ids directly, SQLite would scan all documents: it assumes that a namespace has ten.
 WHERE d.namespace = :namespace AND d.slot IN (
     SELECT slot FROM documents
     WHERE namespace = :namespace AND item_id IN (:ids...) AND (findable OR :past))
+  AND (NOT :past OR (d.added_at <= :as_of AND (d.hidden_at IS NULL OR d.hidden_at > :as_of)))
+  AND (e.expired_at IS NULL OR e.expired_at > :as_of)
+  AND {{turn_scope:e}}
+-- in: postgres
+{{passage}}
+-- Look turns and texts up one by one, by their keys: before the tables are analyzed, a plain join
+-- may read all documents once for each turn of the namespace.
+FROM documents d
+CROSS JOIN LATERAL (
+  SELECT * FROM turns WHERE namespace = :namespace AND id = d.turn_id OFFSET 0) t
+CROSS JOIN LATERAL (
+  SELECT * FROM episodes WHERE namespace = :namespace AND id = t.episode_id OFFSET 0) e
+WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND (d.findable OR :past)
   AND (NOT :past OR (d.added_at <= :as_of AND (d.hidden_at IS NULL OR d.hidden_at > :as_of)))
   AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND {{turn_scope:e}}
@@ -147,6 +161,9 @@ WHERE d.namespace = :namespace AND d.slot IN (
 -- The passages at these slots whose text has expired, in the form of passage_items. A text that was
 -- forgotten or taken back besides is left out.
 {{passage}}
+FROM documents d
+JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
+JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE d.namespace = :namespace AND d.slot IN (:slots...)
   AND d.slot = (SELECT max(l.slot) FROM documents l
     WHERE l.namespace = :namespace AND l.item_id = d.item_id)

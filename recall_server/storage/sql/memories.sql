@@ -258,10 +258,12 @@ LIMIT :limit OFFSET :offset
 -- query: expired_memories
 -- The memories that have expired, the last recorded first.
 {{quoted}}
-FROM memories m
+FROM (
+  SELECT * FROM memories m
+  WHERE m.namespace = :namespace AND m.status = 'expired' AND {{scope:m}}
+  ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit) m
 {{first_citation}}
-WHERE m.namespace = :namespace AND m.status = 'expired' AND {{scope:m}}
-ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
+ORDER BY m.recorded_at DESC, m.id DESC
 
 -- query: counts_then
 SELECT m.type, count(*) AS memories

@@ -18,11 +18,13 @@ import pytest
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import episode_of, turn_id
 from recall_server.domain.moments import Past
+from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage.bound_connection import BoundConnection, load, parse
 from recall_server.storage.driver import Document, accesses
 from recall_server.storage.index.words import TRUTHS_PAGE, Statistics
 from recall_server.storage.store import Store
+from tests.support.engines import on_postgres
 from tests.support.rows import ALICE, BOB, enter
 from tests.support.runtime import NOON
 
@@ -62,6 +64,8 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "vectors_of": {"model": "hash/64", "ids": IDS},
     "vectors_at": {"model": "hash/64", "slots": [1, 2, 3]},
 }
+# The reads among them whose tables are joined.
+YOUNG = ("placed", "memory_items", "passage_items", "turns_said", "superseded_words")
 # Steps of a plan that read no table: values that were passed in, and results of earlier steps.
 HANDED_IN = re.compile(
     r"VIRTUAL TABLE|^(?:SCAN|SEARCH) "
@@ -143,21 +147,25 @@ SELECT :namespace, 'hash/64', 'mem_' || i, :vector, '', 1, i, i + 1 FROM n WHERE
 """
 
 
+async def _fill(store: Store, namespace: Namespace, turns: int) -> None:
+    for query in parse(FILL, store.engine):
+        given = {
+            "namespace": namespace,
+            "last": turns - 1,
+            "text": "x" * 200,
+            "now": NOON,
+            "vector": bytes(256),
+        }
+        async with store.driver.transaction(namespace=namespace, write=True) as raw:
+            await raw.fetch(query.sql, {name: given[name] for name in query.parameters})
+
+
 @pytest.fixture
 async def filled(store: Store, database: Path | str) -> Store:
     """Fill two namespaces alike. Postgres updates the sizes of its tables by itself."""
     await enter(store, ALICE, BOB)
     for namespace in (ALICE, BOB):
-        for query in parse(FILL, store.engine):
-            given = {
-                "namespace": namespace,
-                "last": TURNS - 1,
-                "text": "x" * 200,
-                "now": NOON,
-                "vector": bytes(256),
-            }
-            async with store.driver.transaction(namespace=namespace, write=True) as raw:
-                await raw.fetch(query.sql, {name: given[name] for name in query.parameters})
+        await _fill(store, namespace, TURNS)
     if isinstance(database, str):
         with psycopg.connect(database, autocommit=True) as owner:
             owner.execute("ANALYZE")
@@ -220,6 +228,30 @@ async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
     # The control: for a token that is limited to its agent, the whole namespace is scanned.
     plan = await _plan(filled, "slots_in_reach", AccessScope(agent_id="planner"), {"after": 0})
     assert not all(map(_by_more_than_the_namespace, plan)), plan
+
+
+@on_postgres
+async def test_no_query_of_a_search_multiplies_rows_before_the_tables_are_analyzed(
+    store: Store,
+) -> None:
+    """A young database has no statistics: then a plain join may read all entries for each turn."""
+    turns = TURNS // 5
+    await enter(store, ALICE)
+    await _fill(store, ALICE, turns)
+    for name in YOUNG:
+        query = load(store.engine)[name]
+        async with store.driver.transaction(namespace=ALICE, write=False) as connection:
+            bound = BoundConnection(connection, {name: query}, ALICE, FULL_ACCESS)
+            sql, params = bound.statement(name, PARAMS[name])
+            rows = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", params)
+        whole = rows[0]["QUERY PLAN"]
+        whole = json.loads(whole) if isinstance(whole, str) else whole
+        assert sum(map(_rows_read, _nodes(whole[0]["Plan"]))) < 5 * turns, name
+
+
+def _rows_read(node: Mapping[str, Any]) -> float:
+    once = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+    return float(once * node["Actual Loops"])
 
 
 async def test_when_statements_were_true_is_read_in_pages_of_entries_and_events(
