@@ -57,6 +57,13 @@ async def reextracted(application: Application) -> Reextracted:
     return done
 
 
+async def porto_and_figs(application: Application) -> None:
+    """Store a text of two statements, and run its jobs."""
+    await enter(application)
+    await remember(application, "User: I live in Porto. I like figs.")
+    await drained(application)
+
+
 async def test_whatever_was_done_what_is_read_is_what_it_derives_from(
     open_app: Open, clock: Clock
 ) -> None:
@@ -78,9 +85,7 @@ async def test_whatever_was_done_what_is_read_is_what_it_derives_from(
 
 async def test_what_differs_is_named_and_mended(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         rebuild, before = application.services.rebuild, await memories(application)
         whole = await rebuild.compare(context(application))
         broken = next(one.id for one in before if "figs" in one.text)
@@ -159,9 +164,7 @@ async def test_an_interrupted_rebuild_goes_on_where_it_was(open_app: Open, clock
 @pytest.mark.usefixtures("small_batches")
 async def test_what_another_release_has_derived_is_not_used(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         await interrupted(application, 3)
         await run(application, "UPDATE rebuilt SET release = '0.0.1', derived = 'unreadable'")
 
@@ -176,9 +179,7 @@ async def test_what_changes_after_it_was_derived_is_derived_again(
     open_app: Open, clock: Clock
 ) -> None:
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         await interrupted(application, 3)
         figs = next(one for one in await memories(application) if "figs" in one.text)
         await application.services.recall.forget(context(application), figs.id)
@@ -196,9 +197,7 @@ async def test_an_erasure_leaves_nothing_of_an_interrupted_rebuild(
     open_app: Open, clock: Clock
 ) -> None:
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         await interrupted(application, 3)
         assert await rows_kept(application) == 3
         figs = next(one for one in await memories(application) if "figs" in one.text)
@@ -213,9 +212,7 @@ async def test_an_erasure_leaves_nothing_of_an_interrupted_rebuild(
 async def test_a_list_that_lost_an_entry_is_made_whole(open_app: Open, clock: Clock) -> None:
     """The counts are as before, so only the postings tell."""
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         rebuild = application.services.rebuild
         whole = await rebuild.compare(context(application))
         hits = await found(application, "figs")
@@ -254,9 +251,7 @@ async def test_an_index_of_which_nothing_is_left_is_made_whole(
 
 async def test_an_entry_that_should_not_be_is_hidden(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         figs = next(one for one in await memories(application) if "figs" in one.text)
         shown = "UPDATE documents SET findable = TRUE, hidden_at = NULL WHERE item_id = "
         await application.services.recall.forget(context(application), figs.id)
@@ -274,9 +269,7 @@ async def test_what_changes_between_the_comparison_and_the_switch_is_compared_ag
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         figs = next(one for one in await memories(application) if "figs" in one.text)
         await run(application, f"UPDATE memories SET reinforcements = 7 WHERE id = '{figs.id}'")
         compare, calls = derivation.compare, 0
@@ -300,9 +293,7 @@ async def test_what_changes_between_the_comparison_and_the_switch_is_compared_ag
 @pytest.mark.usefixtures("small_batches")
 async def test_two_rebuilds_at_a_time_mend_once(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
-        await enter(application)
-        await remember(application, "User: I live in Porto. I like figs.")
-        await drained(application)
+        await porto_and_figs(application)
         rebuild = application.services.rebuild
         whole = await rebuild.compare(context(application))
         await run(application, "UPDATE memories SET reinforcements = 7")
