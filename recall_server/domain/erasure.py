@@ -137,7 +137,7 @@ def apart(spans: Iterable[Span]) -> list[Span]:
 
 
 class Covered:
-    """What some spans cover of a text. Looking up is quick, as a text may have thousands."""
+    """The parts of a text that spans cover. A look-up takes logarithmic time."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         found = apart(spans)

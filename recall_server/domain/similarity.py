@@ -158,7 +158,7 @@ Positions = NDArray[np.intp]
 
 
 class Statement(Protocol):
-    """What is compared of a memory."""
+    """The parts of a memory that are compared."""
 
     @property
     def id(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What changed is answered as it is now, and as it was at a moment of the past: the questions about
+"""A search answers what changed as it is now, and as it was at a past moment: the questions about
 knowledge updates of BEAM and LoCoMo, as ten cases.
 """
 

@@ -260,7 +260,7 @@ async def test_an_operation_goes_on_with_the_trace_that_an_mcp_message_names(
 
 @on_sqlite
 async def test_a_trace_that_is_not_sampled_has_no_spans(running: Running) -> None:
-    """What the caller says of its trace holds; otherwise the sampler decides once for a trace."""
+    """The caller decides whether its trace is sampled; without one the sampler decides once."""
     none = TracerProvider(sampler=ParentBased(TraceIdRatioBased(0.0)))
     with recording(none) as exporter:
         async with running.http(await running.token()) as http:

@@ -249,7 +249,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
             await holds.lift(context(running.application))
         await running.extract()
         await closed(running.application.store)
-        # What a rebuild keeps when it is interrupted before it compares.
+        # A rebuild that is interrupted before it compares keeps its batches.
         await derive(running.application.store, ALICE, lambda _: None)
         before = queued | await holding(running, canary)
         await store(running, token, text="Dan: I prefer the otter.")  # No erasure names this.

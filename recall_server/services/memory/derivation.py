@@ -37,7 +37,7 @@ Values = list[Any]
 
 @dataclass(frozen=True)
 class Batch:
-    """What some memories or some texts are derived to.
+    """The states and index entries that some memories or some texts give.
 
     `states`, `entries`: by memory, and by item of the index.
     `texts`: the texts whose passages are in `entries`.
@@ -80,7 +80,7 @@ class Compared:
 
 @dataclass
 class Differences:
-    """What differs as of one moment.
+    """The differences as of one moment.
 
     `states`: what the states of memories should be.
     `wrong`, `extra`: the items whose entries are missing or wrong, and those that should have none.

@@ -123,7 +123,7 @@ class Merging:
 
 
 class _Compared(NamedTuple):
-    """What is compared of a memory: see `clusters`. `vector` is one of `Floats`, as bytes."""
+    """The parts of a memory that `clusters` compares. `vector` is one of `Floats`, as bytes."""
 
     id: str
     type: MemoryType

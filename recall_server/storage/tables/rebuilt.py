@@ -1,4 +1,4 @@
-"""What a rebuild has derived so far, and the rows that it is compared with."""
+"""The batches that a rebuild has derived so far, and the rows that they are compared with."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import NamedTuple
