@@ -14,7 +14,8 @@ from recall_server.domain.thresholds import Thresholds
 
 # Opening words that say that the rest is to be forgotten, or is a correction: a table for each
 # language that extraction reads.
-_POLITE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)\s*,?\s+"
+# Possessive: blanks could be shared out in as many ways as there are of them, each tried in turn.
+_POLITE = r"(?:please|bitte|por\s+favor|s['’]il\s+(?:te|vous)\s+pla[iî]t)(?:\s*+,)?+\s++"
 # The text after such an opening is to be forgotten.
 _FORGET = {
     "en": (

@@ -135,6 +135,10 @@ INPUTS: dict[str, Input] = {
     ),
     "a text of secrets": Input(_stored('"password="' * 6_000), (202,)),
     "a query of months": _searched("Dec " * 500),
+    # With more of them, the code before this test would not have answered for hours.
+    "a polite wish of blanks": Input(
+        Post("/v1/memories:submit", _json(text="please" + " " * 6_000 + "x")), (413,)
+    ),
     "a text of paragraphs": Input(_stored("\n\n".join("abcdefghij" * 1_000)), (202,)),
     "answers that say nothing": Input(
         Post("/a2a/{id}/resume", _json(resolution="hm")),
