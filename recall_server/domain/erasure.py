@@ -7,7 +7,7 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -29,6 +29,19 @@ LABEL_DIGEST_CHARS = 16
 TURN_TERMS_MIN = 3
 QUOTE_TERMS_MIN = 2
 
+# Characters that no reader sees, and that a name may hold: joiners, hyphens that show only at the
+# end of a line, marks of direction, selectors, fillers, tags.
+_UNSEEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
+)
+_UNSEEN_RUN = re.compile(f"[{_UNSEEN}]+")
+# What joins the letter before it: combining marks, and parts of a syllable of Hangul.
+_JOINING = "\u0300-\u036f\u1161-\u11ff\u3099\u309a\uff9e\uff9f"
+# The pieces of a text that are folded by themselves: ASCII, what nobody sees, and one letter.
+_PIECE = re.compile(
+    f"[\x00-\x7f]+(?![{_JOINING}])|(?P<unseen>[{_UNSEEN}]+)|.[{_JOINING}]*", re.DOTALL
+)
 # A word of any script, with the combining marks that Python's word class excludes.
 _WORD = re.compile(r"[^\W_][^\W_\u0300-\u036f]*[\u0300-\u036f]*(?:[^\W_]+[\u0300-\u036f]*)*")
 
@@ -51,6 +64,11 @@ class Stage(StrEnum):
     DONE = "done"
 
 
+def as_read(text: str) -> str:
+    """Fold a text as the index does, without the characters that nobody sees."""
+    return text.lower() if text.isascii() else folded(_UNSEEN_RUN.sub("", text))
+
+
 @dataclass(frozen=True)
 class Subject:
     """A person or a thing by name, matched as whole words, folded as the index folds them. Raises
@@ -65,7 +83,7 @@ class Subject:
 
     @cached_property
     def _words(self) -> tuple[str, ...]:
-        return tuple(folded(match[0]) for match in _WORD.finditer(self.name))
+        return tuple(match[0] for match in _WORD.finditer(as_read(self.name)))
 
     @property
     def key(self) -> str:
@@ -76,9 +94,9 @@ class Subject:
         """True if any of these texts and JSON documents names the subject."""
         return any(self.without_name(value) != value for value in values)
 
-    def may_be_in(self, folded_text: str) -> bool:
-        """False if a folded text cannot name the subject: a quick check before the exact one."""
-        return self._words[0] in folded_text
+    def may_be_in(self, read: str) -> bool:
+        """False if a text, `as_read`, cannot name the subject: a quick check."""
+        return self._words[0] in read
 
     def without_name(self, value: Any) -> Any:
         """Return a text or JSON document with the name overwritten wherever it occurs."""
@@ -95,25 +113,47 @@ class Subject:
 
     def places(self, text: str) -> list[Span]:
         """Return the spans at which `text` names the subject."""
-        # Most texts do not, and finding all their words takes many times as long. A letter that is
-        # not ASCII may fold differently beside others.
-        if text.isascii() and not self.may_be_in(text.lower()):
+        # Most texts do not, and finding all their words takes many times as long.
+        if not self.may_be_in(as_read(text)):
             return []
-        found = list(_WORD.finditer(text))
-        words = [folded(match[0]) for match in found]
-        size = len(self._words)
-        places = [
+        if text.isascii():
+            return self._in(text.lower())
+        # What nobody sees may stand within the name, or between it and another word.
+        joints = ("", " ") if _UNSEEN_RUN.search(text) else ("",)
+        return [place for joint in joints for place in self._in_any(text, joint)]
+
+    def _in_any(self, text: str, joint: str) -> Iterator[Span]:
+        """Yield the spans at which a text of any script names the subject, if `joint` is read for
+        the characters that nobody sees.
+        """
+        parts, starts, ends = list[str](), list[int](), list[int]()
+        for piece in _PIECE.finditer(text):
+            start, end = piece.span()
+            if piece[0].isascii():
+                parts.append(piece[0].lower())
+                starts += range(start, end)
+                ends += range(start + 1, end + 1)
+            else:
+                part = joint if piece["unseen"] else folded(piece[0])
+                parts.append(part)
+                starts += [start] * len(part)
+                ends += [end] * len(part)
+        for place in self._in("".join(parts)):
+            yield Span(starts[place.start], ends[place.end - 1])
+
+    def _in(self, read: str) -> list[Span]:
+        """Return the spans at which a folded text names the subject."""
+        size, first = len(self._words), self._words[0]
+        if size == 1 and unspaced(first):
+            # In scripts without spaces a name may be a part of what looks like one word.
+            return [Span(*match.span()) for match in re.finditer(re.escape(first), read)]
+        found = list(_WORD.finditer(read))
+        words = [match[0] for match in found]
+        return [
             Span(found[i].start(), found[i + size - 1].end())
             for i in range(len(words) - size + 1)
-            if tuple(words[i : i + size]) == self._words
+            if words[i] == first and tuple(words[i : i + size]) == self._words
         ]
-        if size == 1 and unspaced(self._words[0]):
-            # In scripts without spaces a name may be a part of what looks like one word.
-            places += [
-                Span(match.start(), match.end())
-                for match in re.finditer(re.escape(self.name.strip()), text)
-            ]
-        return places
 
 
 def redacted(text: str, spans: Iterable[Span]) -> str:

@@ -25,6 +25,15 @@ await self._bound.send(
 
 BREAKAGES = (
     Breakage(
+        "unseen-characters",
+        "that an erasure finds a name with characters in it that nobody sees",
+        "recall_server.domain.erasure:as_read",
+        Body("return text.lower() if text.isascii() else folded(text)"),
+        (
+            "tests/security/test_erasure.py::test_a_subject_is_gone_however_its_name_is_written[sqlite]",
+        ),
+    ),
+    Breakage(
         "fence-of-finish",
         "that only the newest attempt may finish a job",
         "query:finish_job",

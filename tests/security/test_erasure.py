@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import unicodedata
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -354,6 +355,68 @@ async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app
         "metadata": {"████": [{"seen": "with ████"}, 7], "weather": "rain"},
     }
     assert text["text"] == given["text"]
+
+
+SPELLINGS = (
+    "Zebe\u00addee",  # a soft hyphen
+    "Zebe\u200ddee",
+    "Zebe\u200bdee",
+    "Zebe\u2060dee",
+    "Zebe\u202edee",
+    "Zebe\ufe0fdee",
+    "Zebe\U000e0061dee",
+    "Z\u200de\u200db\u200de\u200dd\u200de\u200de",
+    "\u24cfebedee",  # in a circle
+    "\uff3a\uff25\uff22\uff25\uff24\uff25\uff25",
+    "Ze\u0301bedee",
+    "\u202eZebedee\u202c",
+)
+
+
+async def test_a_subject_is_gone_however_its_name_is_written(open_app: Open) -> None:
+    """The index reads through characters that nobody sees, so an erasure does too. The control: a
+    name that only looks alike to a program stays.
+    """
+    async with open_app() as application:
+        await enter(application)
+        for number, spelling in enumerate(SPELLINGS):
+            await remember(application, f"Ben: My rent {number} goes to {spelling} each month.")
+        await remember(application, "Ben: I met Zebedeeson and Zebe dee.")
+        await application.services.ingest.remember(
+            context(application), Submission("Ben: Zebedee\u200bSmith called.", "x \u24cfebedee")
+        )
+        await drained(application)
+        erased = await application.services.erase.subject(context(application), "zebedee")
+        await drained(application)
+        seen = await found(application, "rent Zebedee month")
+        texts = [r["text"] for r in await select(application.store, "SELECT text FROM episodes")]
+        said = [r["text"] for r in await select(application.store, "SELECT text FROM memories")]
+        topics = await select(application.store, "SELECT topic FROM episodes")
+        again = await application.services.erase.subject(
+            context(application), "Zebe\u00addee", dry_run=True
+        )
+
+    assert erased.counts["turns"] == len(SPELLINGS) + 1
+    assert not any("rent" in text for text in (*texts, *said, *seen))
+    assert any("Zebedeeson and Zebe dee" in text for text in texts)
+    assert not any("bedee" in row["topic"] for row in topics)
+    assert not any(again.counts.values())
+
+
+async def test_a_name_without_spaces_is_gone_in_each_of_its_forms(open_app: Open) -> None:
+    """Within a longer word, decomposed (as macOS writes it), and in characters of half width."""
+    async with open_app() as application:
+        await enter(application)
+        spelt = unicodedata.normalize("NFD", "\uae40\ucca0\uc218")
+        await remember(application, f"Ben: \uc5b4\uc81c {spelt}\ub97c 7 \ub9cc\ub0ac\ub2e4.")
+        tanaka = "\uff80\uff85\uff76"
+        await remember(application, f"Ben: {tanaka}\u3055\u3093\u306f 7 \u6771\u4eac\u3002")
+        await drained(application)
+        for name in ("\uae40\ucca0\uc218", "\u30bf\u30ca\u30ab"):
+            await application.services.erase.subject(context(application), name)
+        texts = [r["text"] for r in await select(application.store, "SELECT text FROM episodes")]
+
+    assert not any("7" in text for text in texts), texts
 
 
 async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: Open) -> None:

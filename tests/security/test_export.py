@@ -32,7 +32,7 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables import registry
 from tests.support.application import Open, settings_for
-from tests.support.conversation import ALICE, drained, enter, memories
+from tests.support.conversation import ALICE, drained, enter, memories, remember
 from tests.support.engines import Postgres
 from tests.support.models import HashEmbedder
 from tests.support.processes import Database
@@ -222,6 +222,26 @@ async def test_what_concerns_one_person_is_all_that_is_told_of_them(open_app: Op
     assert touched & about
     assert records(nobodys, "excerpt", "memory", "audit") == []
     assert records(file)[-1]["counts"]["excerpt"] == len(said)
+
+
+async def test_what_concerns_one_person_is_found_however_the_name_is_written(
+    open_app: Open,
+) -> None:
+    """An export about a person finds what an erasure of the person would. Before, a soft hyphen or
+    an accent in the name kept a turn back.
+    """
+    async with open_app() as built:
+        await enter(built)
+        await remember(
+            built, "Ben: My rent goes to Zebe\u00addee.\nBen: And the rest to Z\u00e9bedee."
+        )
+        await remember(built, "Ben: Zebedeeson gets nothing.")
+        await drained(built)
+        file = await exported(built, subject="Zebedee")
+
+    said = [one["text"] for one in records(file, "excerpt")]
+    assert [text for text in said if "rent" in text or "rest" in text] == said
+    assert len(said) == 2
 
 
 async def test_what_concerns_one_person_is_not_taken_in(open_app: Open) -> None:

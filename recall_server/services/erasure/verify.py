@@ -4,15 +4,15 @@ table may hold.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from recall_server.domain.erasure import Kind, Subject
+from recall_server.domain.erasure import Kind, Subject, as_read
 from recall_server.domain.namespace import NONE, Namespace
 from recall_server.domain.permissions import TokenInfo
-from recall_server.domain.text.terms import folded
 from recall_server.services.erasure.eraser import Eraser, PartTargets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.redact import Affected
@@ -75,7 +75,8 @@ class _Name:
 
 def _in_question(names: Iterable[_Name], value: object) -> Iterator[_Name]:
     """Yield the names that a value may contain; a quick check, as most values contain none."""
-    text = folded(str(value))
+    # Not as Python shows it, with an escape in place of what nobody sees.
+    text = as_read(json.dumps(value, ensure_ascii=False, default=list))
     return (one for one in names if one.subject is None or one.subject.may_be_in(text))
 
 
@@ -118,7 +119,9 @@ def _tokens_naming(names: Sequence[_Name], tokens: Iterable[TokenInfo]) -> list[
     found = []
     for before in tokens:
         token = before
-        for name in _in_question(names, (token.label, token.rights.access_scope)):
+        limits = token.rights.access_scope
+        said = (token.label, limits.topics, limits.containers, limits.agent_id)
+        for name in _in_question(names, said):
             token = name.withdrawn(token)
         if token != before:
             found.append(token)

@@ -2,8 +2,6 @@
 
 import asyncio
 import hashlib
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import (
     AsyncGenerator,
@@ -22,6 +20,7 @@ from typing import Any
 from recall_server.domain.attributes import normal_entity
 from recall_server.domain.context import Context
 from recall_server.domain.episode import turn_id
+from recall_server.domain.erasure import SUBJECT_CHARS_MAX, Subject
 from recall_server.domain.errors import ExportBusy
 from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
 from recall_server.domain.namespace import Namespace
@@ -33,7 +32,6 @@ from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.export import Records
 
 OPERATION = "export_namespace"
-SUBJECT_CHARS_MAX = 256
 # How often a waiting export checks whether it is its turn.
 LOOK_S = 0.1
 
@@ -203,15 +201,14 @@ class Person:
 
     def __init__(self, name: str) -> None:
         self.name = clean_label(name, "subject", chars_max=SUBJECT_CHARS_MAX)
-        self._named = re.compile(rf"(?<!\w){re.escape(_folded(self.name))}(?!\w)")
+        self._subject = Subject(self.name)
 
     def is_(self, name: str | None) -> bool:
-        return name is not None and (
-            normal_entity(name) == normal_entity(self.name) or _folded(name) == _folded(self.name)
-        )
+        return name is not None and normal_entity(name) == normal_entity(self.name)
 
     def named_in(self, text: str | None) -> bool:
-        return text is not None and bool(self._named.search(_folded(text)))
+        """Return whether a text names the person, as an erasure of the person would find it."""
+        return text is not None and bool(self._subject.places(text))
 
     def concerned(self, memory: Record) -> bool:
         return self.is_(memory["entity"]) or any(
@@ -221,10 +218,6 @@ class Person:
 
 def _seconds() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
 
 
 async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]:
@@ -267,6 +260,7 @@ def _excerpts(
         text = episode["text"][start:end]
         if (
             person.is_(turn["speaker"])
+            or person.named_in(turn["speaker"])
             or person.named_in(text)
             or any(first < end and start < last for first, last in cited)
         ):
