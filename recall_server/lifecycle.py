@@ -18,6 +18,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.domain.text.terms import load as load_terms
 from recall_server.integrations.computing import NICENESS_OF_MERGES, computing_process
 from recall_server.tracing import send_spans
 
@@ -41,6 +42,7 @@ async def checked_and_loaded(
     wrong setting; later, search continues without the model.
     """
     await refuse_unsafe(built)
+    await asyncio.to_thread(load_terms)
     loading = asyncio.create_task(built.services.ingest.redaction.ready())
     await asyncio.wait({loading}, timeout=redactor_s)
     if loading.done():

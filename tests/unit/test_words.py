@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.text.terms import TERM_CHARS_MAX, TERMS_DISTINCT_MAX, term_counts, terms
+from recall_server.domain.text.terms import (
+    FOLDED_FREE_CHARS,
+    FOLDED_MAX,
+    TERM_CHARS_MAX,
+    TERMS_DISTINCT_MAX,
+    term_counts,
+    terms,
+)
 
 EXAMPLES = settings(max_examples=100, deadline=None)  # The test machine may be busy.
 
@@ -118,6 +125,14 @@ def test_a_forged_text_takes_no_longer_than_its_length(unit: str) -> None:
     # Quadratic work on any of these would take minutes. `normalize` alone takes it with many marks
     # on one letter.
     terms(unit * (100_000 // len(unit)))
+
+
+def test_a_text_of_ligatures_has_no_more_terms_than_its_length_allows() -> None:
+    """One letter folds to 18. A text that a person writes is not cut."""
+    assert terms("\ufdfa") == terms("صلى الله عليه وسلم")
+    length = 8_192
+    most = (FOLDED_MAX * length + FOLDED_FREE_CHARS) / 4
+    assert len(terms("\ufdfa" * length)) <= most
 
 
 def test_threads_do_not_disturb_each_other() -> None:

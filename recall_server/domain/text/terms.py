@@ -19,6 +19,11 @@ import Stemmer
 TERM_CHARS_MAX = 64
 """Longer terms are cut, so that pasted blobs do not enlarge index rows."""
 
+FOLDED_MAX = 4
+FOLDED_FREE_CHARS = 1_000
+"""A folded text may have so many times the characters of the text, and so many more. A ligature
+folds to up to 18, and a search of 8,192 of them would hold up all others."""
+
 TERMS_DISTINCT_MAX = 4_096
 """How many distinct terms of one text are kept, the first ones: it bounds its index rows."""
 
@@ -97,7 +102,12 @@ _ENGLISH = Stemmer.Stemmer("english", 0)
 _ENGLISH_LOCK = Lock()  # one Stemmer must not be in two threads at once
 
 
-# These two are built on first use: most commands index nothing, and they take 30 ms.
+def load() -> None:
+    """Build what texts beyond ASCII need, which takes 30 ms; commands that index nothing do not."""
+    _world()
+    _pile()
+
+
 @cache
 def _world() -> re.Pattern[str]:
     """Return the pattern of tokens for a text that is not all ASCII."""
@@ -121,7 +131,7 @@ def terms(text: str) -> list[str]:
     its parts; scripts without spaces give character bigrams. Stop words are dropped unless the text
     has nothing else. Terms have 1 to 64 characters, no NUL and no surrogates.
     """
-    text = folded(text)
+    text = folded(text)[: FOLDED_MAX * len(text) + FOLDED_FREE_CHARS]
     tokens = (_PLAIN if text.isascii() else _world()).findall(text)
     # A cache keyed by pasted blobs would hold megabytes; words are short and repeat.
     short = len(max(tokens, key=len, default="")) <= _CACHED_CHARS_MAX
