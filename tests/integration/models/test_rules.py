@@ -1142,6 +1142,9 @@ WORDS = st.sampled_from(
         "if",
         "please",
         "never",
+        # Longer than a statement.
+        "very " * 130,
+        "Notes: " + "x" * 700,
     ]
 )
 
@@ -1153,6 +1156,13 @@ def test_no_order_of_cues_breaks_it(words: list[str]) -> None:
     for found in extract(text):
         assert 0 <= found.span.start < found.span.end <= len(text)
         assert found.text.strip()
+
+
+def test_a_pair_with_a_long_value_does_not_keep_the_rest_from_being_read() -> None:
+    """One sentence of more than 600 characters after a colon ended the extraction of its text."""
+    text = f"I live in Oslo.\n\nSummary: {'we spoke of one thing and then of another ' * 20}\n\nI own a bike."
+
+    assert [one.text for one in extract(text)] == ["The user lives in Oslo.", "The user owns a bike."]
 
 
 HOSTILE = (

@@ -110,7 +110,10 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
 
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:
     """Yield a `Key: value` pair, and the sentences that follow it on its line."""
-    first, *others = _of_one_line(text, pair, table)
+    found = _of_one_line(text, pair, table)
+    if not found:  # one sentence, too long to be a statement
+        return
+    first, *others = found
     whole = _PAIR.match(text[pair.start : first.end])  # a key can end a sentence: "I 。: yes"
     long = (size(text[one.start : one.end], table) >= _PROSE_WORDS_MIN for one in others)
     if others and whole and all(long):
