@@ -130,7 +130,8 @@ def objections(text: str, memories: Sequence[Memory]) -> list[str]:
     return [*orders(text), *(reason for reason, kept in checks if not kept)]
 
 
-_SIGN = r"(?:[-−±~≈=<>≤≥+#$€£¥₹]|(?<=[~≈=<>≤≥$€£¥₹])\s)*"
+# Bounded: a run of signs without a number would be read again from each of them.
+_SIGN = r"(?:[-−±~≈=<>≤≥+#$€£¥₹]|(?<=[~≈=<>≤≥$€£¥₹])\s){0,8}"
 _FIGURE = re.compile(
     rf"(?:(?<!\w){_SIGN})?\d+(?:[.,:/-]\d+)*(?:\s?[%‰°€£¥₹$]|\s?[ap]\.?m\b)?", re.IGNORECASE
 )
