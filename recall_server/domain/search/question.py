@@ -13,6 +13,8 @@ from recall_server.domain.text.values import asked_values
 
 TERMS_MAX = 64
 NAMES_MAX = 32
+READ_CHARS_MAX = 1_000
+"""Only this much of a longer query is read for names and kinds of value, like for dates."""
 
 # The speakers that "I" may stand for.
 _SELF = frozenset(f"{SPEAKER}{role}" for role in ("user", "human", "me"))
@@ -40,13 +42,14 @@ class Question:
     @staticmethod
     def parse(text: str) -> Question:
         asked = tuple(asked_terms(text))[:TERMS_MAX]
-        names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(text) else ())
-        for name in _names(text):
+        read = text[:READ_CHARS_MAX]
+        names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(read) else ())
+        for name in _names(read):
             names |= dict.fromkeys(name.terms)
             if len(names) >= NAMES_MAX:
                 break
         forms = {term: some for term, some in other_forms(text).items() if term in asked}
-        return Question(text, asked, tuple(names)[:NAMES_MAX], asked_values(text), forms)
+        return Question(text, asked, tuple(names)[:NAMES_MAX], asked_values(read), forms)
 
     @property
     def terms(self) -> list[str]:
@@ -73,7 +76,7 @@ class Question:
         people = set(speakers) - ROLES
         said: list[str] = []
         end = 0
-        for name in _names(self.text) if people else ():
+        for name in _names(self.text[:READ_CHARS_MAX]) if people else ():
             if people.isdisjoint(name.terms):
                 continue
             between = self.text[end : name.start]

@@ -340,7 +340,7 @@ EXPRESSIONS: tuple[Expression, ...] = (
 PERIODS_MAX = 4
 # How many matches of each expression are read: each takes about 80 µs.
 DATES_MAX = 16
-TEXT_CHARS_MAX = 2_000
+TEXT_CHARS_MAX = 1_000
 """Only this much of a longer text is searched."""
 GRAIN_MIN = timedelta(days=4)
 """Events are reported some days later. Of 1 to 14 days, 4 and 7 find the most on LoCoMo."""
