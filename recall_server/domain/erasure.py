@@ -43,7 +43,7 @@ _PIECE = re.compile(
     f"[\x00-\x7f]+(?![{_JOINING}])|(?P<unseen>[{_UNSEEN}]+)|.[{_JOINING}]*", re.DOTALL
 )
 # A word of any script, with the combining marks that Python's word class excludes.
-_WORD = re.compile(r"[^\W_][^\W_\u0300-\u036f]*[\u0300-\u036f]*(?:[^\W_]+[\u0300-\u036f]*)*")
+_WORD = re.compile(r"[^\W_]++(?:[\u0300-\u036f]++[^\W_]*+)*+")
 
 
 class Kind(StrEnum):
