@@ -189,18 +189,20 @@ class _Events:
 
     async def _send_all(self, gone: "asyncio.Future[None]", send: Send) -> None:
         silent = 0.0
-        while not gone.done() and not self._over():
-            event = asyncio.ensure_future(self._stream.taken())
-            waited: set[asyncio.Future[Any]] = {gone, event}
-            try:
+        event = asyncio.ensure_future(self._stream.taken())
+        try:
+            while not gone.done() and not self._over():
+                waited: set[asyncio.Future[Any]] = {gone, event}
                 await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 silent = 0.0 if event.done() else silent + LOOK_S
                 if event.done() or silent >= PING_S:
-                    body = event.result() if event.done() else b": ping\n\n"
+                    body = b": ping\n\n"
+                    if event.done():
+                        body, event = event.result(), asyncio.ensure_future(self._stream.taken())
                     silent = 0.0
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-            finally:
-                event.cancel()
+        finally:
+            event.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:
