@@ -127,6 +127,11 @@ INPUTS: dict[str, Input] = {
         (200,),
         before=(_stored(LINES[:40_000]), _stored(FIGS), _stored("a. " * 80_000)),
     ),
+    "an export about a name beyond ASCII": Input(
+        Post("/v1/export?subject=Zo%C3%AB", method="GET"),
+        (200,),
+        before=(_stored("Zo\u00eb sah Zo\u00eb. " * 9_000),),
+    ),
     "ends of lists": Input(Post("/v1/search", BOMB), (400,)),
     "ends of lists, without a token": Input(Post("/v1/search", BOMB), (401,), has_token=False),
     "chunks of one byte": Input(Post("/v1/search", b"[" * 200_000, in_chunks=True), (400,)),
