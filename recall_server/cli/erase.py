@@ -113,12 +113,16 @@ async def _erase(
     services = built.services
     async with _noting_a_hold(built, ns, OPERATIONS[kind]) as context:
         if kind == "memory":
-            return await services.erase.memory(context, named, dry_run=dry_run)
-        if kind == "subject":
-            return await services.erase.subject(context, named, dry_run=dry_run)
-        if kind == "container":
-            return await services.erase.container(context, named, dry_run=dry_run)
-        return await services.erase.namespace(context, CONFIRMATION)
+            erased = await services.erase.memory(context, named, dry_run=dry_run)
+        elif kind == "subject":
+            erased = await services.erase.subject(context, named, dry_run=dry_run)
+        elif kind == "container":
+            erased = await services.erase.container(context, named, dry_run=dry_run)
+        else:
+            erased = await services.erase.namespace(context, CONFIRMATION)
+        if dry_run:  # it has no transaction that its record could be in
+            await services.audit.write(context.entry)
+        return erased
 
 
 @asynccontextmanager

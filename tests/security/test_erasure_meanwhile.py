@@ -2,6 +2,7 @@
 Data that is written in between is erased as well.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -259,3 +260,24 @@ async def test_the_second_look_reads_what_is_new_only(
         assert len(second.spans) == 121
         assert nothing is not None
         assert not any(nothing.counts().values())
+
+
+async def test_a_dry_run_waits_for_no_writer_and_none_waits_for_it(open_app: Open) -> None:
+    """It took the lock of the namespace and, on SQLite, of the whole database, and looked for the
+    name in them: with a name that stood 150,000 times, other tenants waited for a second.
+    """
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
+        await remember(application, FIRST)
+        await drained(application)
+        async with application.store.transaction(ALICE) as tx:
+            await tx.lock()
+            async with asyncio.timeout(5):
+                planned = await application.services.erase.subject(
+                    context(application), NAME, dry_run=True
+                )
+        done = await erase(application)
+
+    assert planned.dry_run
+    assert planned.counts["memories"] == 1
+    assert planned.counts == done.counts

@@ -180,20 +180,24 @@ class Erase:
         scope: AccessScope = FULL_ACCESS,
         dry_run: bool = False,
     ) -> Erased:
-        """Erase the targets, or in a dry run only return them. The first scan holds no lock."""
+        """Erase the targets, or in a dry run only return them. The first scan holds no lock, and is
+        all that a dry run does: nobody waits for one.
+        """
         storable(what)
         namespace, entry = context.namespace, context.entry
         request = Noted(self.runtime.new_id("ers"), namespace, kind, what, scope)
         targets = self.eraser.targets(request)
-        await targets.scan(self.store.autocommit(namespace))
+        found = await targets.scan(self.store.autocommit(namespace))
+        if dry_run:
+            if not found:
+                raise MemoryNotFound
+            entry.counts |= targets.counts
+            return Erased(kind, targets.counts, targets=_targeted(targets))
         purged_at = await self.store.autocommit(None).server.purged_at()
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
             if not await targets.scan(tx):
                 raise MemoryNotFound
-            if dry_run:
-                entry.counts |= targets.counts
-                return Erased(kind, targets.counts, targets=_targeted(targets))
             await refuse_held(tx)
             if kind is Kind.NAMESPACE:
                 await tx.audit.require(entry)
