@@ -3,9 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import MODERN
 from tests.support.runtime import Clock
 from tests.support.server import Running
+from tests.support.stalls import watched
 
 Json = dict[str, Any]
 ASKED = {"query": "Where does Ana live?", "include_expired": True}
@@ -156,3 +160,30 @@ async def test_words_that_were_forgotten_before_their_text_expired_stay_hidden(
     for answer in (shown, asked):
         assert "Rui" not in str(answer["results"])
         assert "boat" not in str(answer["results"])
+
+
+@pytest.mark.perf
+@on_sqlite
+async def test_many_long_memories_that_expired_do_not_hold_up_the_others(
+    running: Running, clock: Clock
+) -> None:
+    """Comparing 300 of them with the question held the event loop for 100 ms."""
+    async with running.http(await running.token()) as http:
+        ends = (clock.time + timedelta(days=1)).isoformat()
+        for part in range(3):
+            said = [
+                {"role": "user", "content": " ".join(f"w{part}x{n}x{i}" for i in range(190))}
+                for n in range(100)
+            ]
+            kept = {"messages": said, "type": "fact", "infer": False, "expires_at": ends}
+            assert (await http.post("/v1/memories", json=kept)).status_code == 202
+            await running.extract()
+        clock.pass_(timedelta(days=2))
+        await running.extract()
+        asked = {"query": "w1x1x1", "include_expired": True}
+        await http.post("/v1/search", json=asked)
+        async with watched() as watch:
+            shown = (await http.post("/v1/search", json=asked)).json()
+
+    assert [one["expired"] for one in shown["results"] if one["type"] != "episode"] == [True]
+    watch.check()
