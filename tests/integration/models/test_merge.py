@@ -468,4 +468,7 @@ def test_signs_without_a_number_take_time_in_proportion() -> None:
     objections("Ana is tall.", sources)
 
     assert time.thread_time() - began < 1
-    assert objections("It is −5 °C.", said("It is 5 °C.")) == ["loses a number", "makes up a number"]
+    assert objections("It is −5 °C.", said("It is 5 °C.")) == [
+        "loses a number",
+        "makes up a number",
+    ]

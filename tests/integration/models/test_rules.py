@@ -1162,7 +1162,10 @@ def test_a_pair_with_a_long_value_does_not_keep_the_rest_from_being_read() -> No
     """One sentence of more than 600 characters after a colon ended the extraction of its text."""
     text = f"I live in Oslo.\n\nSummary: {'we spoke of one thing and then of another ' * 20}\n\nI own a bike."
 
-    assert [one.text for one in extract(text)] == ["The user lives in Oslo.", "The user owns a bike."]
+    assert [one.text for one in extract(text)] == [
+        "The user lives in Oslo.",
+        "The user owns a bike.",
+    ]
 
 
 HOSTILE = (
