@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -462,7 +462,7 @@ def test_what_a_source_orders_is_seen_in_the_text_of_a_model() -> None:
 
 @pytest.mark.perf
 def test_signs_without_a_number_take_time_in_proportion() -> None:
-    """A run of 16,000 signs took 8 s of the event loop. The control: a sign belongs to its number."""
+    """16,000 signs took 8 s of the event loop. The control: a sign belongs to its number."""
     sources = said(*[">" * 2_000] * 8)
     began = time.thread_time()
     objections("Ana is tall.", sources)
