@@ -272,7 +272,7 @@ async def test_a_dry_run_waits_for_no_writer_and_none_waits_for_it(open_app: Ope
         await drained(application)
         async with application.store.transaction(ALICE) as tx:
             await tx.lock()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 planned = await application.services.erase.subject(
                     context(application), NAME, dry_run=True
                 )
