@@ -21,6 +21,8 @@ SECRETS = {
     "RECALL_DB_URL": "db_url",
     "ANTHROPIC_API_KEY": "anthropic_api_key",
     "OPENAI_API_KEY": "openai_api_key",
+    "RECALL_MERGE_API_KEY": "merge_api_key",
+    "RECALL_JUDGE_API_KEY": "judge_api_key",
     "RECALL_EMBEDDER_API_KEY": "embedder_api_key",
     "RECALL_SECRET_KEY": "secret_key",
 }
