@@ -31,6 +31,9 @@ _ADDRESS = re.compile(
 )
 
 
+_OF_URL = frozenset({"recall_db_url", "recall_db_url_file"})
+
+
 class Access(BaseSettings):
     """The server that the commands for people ask in place of a database, and the token for it."""
 
@@ -148,6 +151,9 @@ class Settings(ModelSettings, ThresholdSettings):
         0.0,
         ge=0,
         le=1,
+        validation_alias=AliasChoices(
+            "RECALL_RERANK_MIN_SCORE", "RERANK_MIN_SCORE", "rerank_min_score"
+        ),
         description="with a re-ranker that judges: the least score of a hit that is shown",
     )
     allow_downloads: bool = Field(
@@ -418,7 +424,14 @@ class Settings(ModelSettings, ThresholdSettings):
         if dotenv_settings.env_vars:
             # The file's own source would refuse variables of other programs.
             env_file = EnvSettingsSource(settings_cls)
-            env_file.env_vars = dotenv_settings.env_vars
+            given = env_settings.env_vars
+            # A database that the environment names goes before one that the file names otherwise.
+            hidden = _OF_URL if given.get("recall_db_path") else frozenset()
+            env_file.env_vars = {
+                name: value
+                for name, value in dotenv_settings.env_vars.items()
+                if name not in hidden
+            }
             sources += [_SecretFiles(settings_cls, env_file), env_file]
         return (*sources,)
 
