@@ -95,6 +95,27 @@ async def cuts(built: Application) -> Finding:
     )
 
 
+async def vectors(built: Application) -> Finding:
+    """Check that all items have a vector of the embedder. Not run at a start, as it reads the index
+    of each namespace.
+    """
+    lacking = 0
+    if built.embedder is not None:
+        async with built.store.transaction(None, write=False) as tx:
+            namespaces = await tx.erasures.namespaces()
+        for namespace in namespaces:
+            lacking += await built.services.embedding.lacking(namespace)
+    waiting = (await stats.server_stats(built.store)).backlog.pending_embeddings
+    return judged(
+        "vectors",
+        "what is stored has vectors, or gets them",
+        warn=f"about {lacking} items have no vector of this embedder: a search finds them by their "
+        "words alone. Run `recall reembed`."
+        if lacking and not waiting
+        else None,
+    )
+
+
 async def sizes(built: Application) -> dict[str, stats.Size]:
     """Return how much disk space each kind of data takes, and how fast it grows. On SQLite this
     reads every page.

@@ -96,6 +96,7 @@ async def _examined(chosen: Settings) -> list[Finding]:
             of_each = [
                 await doctor.secrets(built),
                 await doctor.cuts(built),
+                await doctor.vectors(built),
                 await doctor.growth(built),
                 *await doctor.models(built),
             ]

@@ -87,9 +87,11 @@ def migrate(
         if distribute:
             typer.echo(f"Spread: {', '.join(spread)}." if spread else "All tables are spread.")
         if breaking and (check or dry_run):
+            first, *more = breaking
+            besides = f" and {len(more)} of those behind it" if more else ""
             typer.echo(
                 "Stop all servers and workers first: an older release cannot go on after "
-                f"{', '.join(breaking)}."
+                f"{first}{besides}."
             )
         if copy is not None:
             echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
