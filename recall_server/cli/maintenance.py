@@ -93,6 +93,8 @@ def migrate(
                 "Stop all servers and workers first: an older release cannot go on after "
                 f"{first}{besides}."
             )
+        if steps and (check or dry_run) and not isinstance(chosen.database, Path):
+            typer.echo("Make a backup first, there is no way back: `recall backup FILE` says how.")
         if copy is not None:
             echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
     if check and steps:
