@@ -239,7 +239,7 @@ def restore_backup(
         return
     for one in again:
         print_erased(one, None)
-    echo(f"Restored; {len(again)} erasures were done again.")
+    echo(f"Restored. Erasures done again: {len(again)}.")
     if old is not None:
         echo(f"What was there before is {old}. Remove it when all is well.", err=True)
 
