@@ -51,7 +51,7 @@ def test_a_change_of_the_code_starts_the_server_again_on_the_same_file(
     product: Path, reloading: subprocess.Popen[str]
 ) -> None:
     engine, old = served(reloading)
-    httpx2.get(f"{old}/ready").raise_for_status()
+    httpx2.get(f"{old}/health").raise_for_status()
     module = product / "recall_server" / "cli" / "commands.py"
     said = "engine=built.store.engine,"
     module.write_text(module.read_text("utf-8").replace(said, 'engine="changed",'), "utf-8")
@@ -59,15 +59,15 @@ def test_a_change_of_the_code_starts_the_server_again_on_the_same_file(
     changed, new = served(reloading)
 
     assert (engine, changed) == ("sqlite", "changed")
-    httpx2.get(f"{new}/ready").raise_for_status()
+    httpx2.get(f"{new}/health").raise_for_status()
     with pytest.raises(httpx2.TransportError):
-        httpx2.get(f"{old}/ready")
+        httpx2.get(f"{old}/health")
 
     reloading.send_signal(signal.SIGTERM)
     assert reloading.wait() == 0
     assert not Path("recall.db.lock").exists()
     with pytest.raises(httpx2.TransportError):
-        httpx2.get(f"{new}/ready")
+        httpx2.get(f"{new}/health")
 
 
 def test_it_is_refused_where_others_could_reach_it() -> None:
