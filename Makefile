@@ -25,8 +25,9 @@ demo: .venv/installed  ## run the main job and show it
 test: .venv/installed  ## all tests, on SQLite and on Postgres, on all processors
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal
 
-test-fast: .venv/installed  ## unit tests without a database: seconds, in one process, as more would take longer to start
-	$(RUN)/pytest tests/unit -m "not db and not perf and not slow"
+# Without tests/conftest.py, which loads the whole product, and without the many examples of hypothesis.
+test-fast: .venv/installed  ## the rules of the domain: two seconds
+	$(RUN)/pytest --confcutdir tests/unit tests/unit -m "not hypothesis and not perf and not slow"
 
 # Torch by itself, as its builds for the CPU are on an index of their own, which is asked for nothing
 # else. Where that cannot be reached, the build of the package index is taken.

@@ -16,6 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from recall_server.config_models import ModelSettings
 from recall_server.config_thresholds import ThresholdSettings
 from recall_server.domain.errors import Invalid
 
@@ -30,6 +31,9 @@ _ADDRESS = re.compile(
 )
 
 
+_OF_URL = frozenset({"recall_db_url", "recall_db_url_file"})
+
+
 class Access(BaseSettings):
     """The server that the commands for people ask in place of a database, and the token for it."""
 
@@ -42,7 +46,7 @@ class Access(BaseSettings):
     token_file: Path | None = None
 
 
-class Settings(ThresholdSettings):
+class Settings(ModelSettings, ThresholdSettings):
     """All settings and limits, with their units. The environment variable of a setting is `RECALL_`
     and its name in capitals, unless it has an alias.
     """
@@ -111,56 +115,6 @@ class Settings(ThresholdSettings):
         None,
         description="a PEM file with the private keys that sign the agent card: Ed25519, EC P-256",
     )
-    extractor: Literal["auto", "rules", "anthropic", "openai"] = Field(
-        "auto",
-        description="what makes memories of text; auto: anthropic if there is a key; openai: any "
-        "OpenAI-compatible server",
-    )
-    anthropic_api_key: SecretStr | None = Field(
-        None,
-        validation_alias=AliasChoices("ANTHROPIC_API_KEY", "anthropic_api_key"),
-        description="for the extractor anthropic",
-    )
-    anthropic_base_url: str = Field(
-        "https://api.anthropic.com",
-        validation_alias=AliasChoices("ANTHROPIC_BASE_URL", "anthropic_base_url"),
-        description="the address of the Messages API",
-    )
-    openai_api_key: SecretStr | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key"),
-        description="for the extractor openai, if its server asks for one",
-    )
-    openai_base_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url"),
-        description="the address of the extractor openai, such as http://127.0.0.1:11434/v1; "
-        "unset: that of OpenAI",
-    )
-    model: str | None = Field(
-        None,
-        description="the language model; unset: claude-haiku-4-5 for anthropic; openai needs one",
-    )
-    merge_model: str | None = Field(
-        None, description="the language model that merges memories; unset: that of RECALL_MODEL"
-    )
-    judge_model: str | None = Field(
-        None,
-        description="the language model that judges contradictions; unset: that of RECALL_MODEL",
-    )
-    judge_confidence: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="how sure the language model must be to settle a dispute, such as 0.8; unset: "
-        "it settles none",
-    )
-    model_fallback: Literal["none", "rules"] = Field(
-        "none",
-        description="what makes memories while the key of the language model is rejected; none: "
-        "the texts wait for another key",
-    )
-    model_deadline_s: float = Field(60.0, gt=0, description="seconds for one call of the model")
     embedder: str = Field(
         "wordllama",
         description="what makes vectors of texts: wordllama, none, sentence-transformers[:NAME or "
@@ -197,6 +151,9 @@ class Settings(ThresholdSettings):
         0.0,
         ge=0,
         le=1,
+        validation_alias=AliasChoices(
+            "RECALL_RERANK_MIN_SCORE", "RERANK_MIN_SCORE", "rerank_min_score"
+        ),
         description="with a re-ranker that judges: the least score of a hit that is shown",
     )
     allow_downloads: bool = Field(
@@ -467,7 +424,14 @@ class Settings(ThresholdSettings):
         if dotenv_settings.env_vars:
             # The file's own source would refuse variables of other programs.
             env_file = EnvSettingsSource(settings_cls)
-            env_file.env_vars = dotenv_settings.env_vars
+            given = env_settings.env_vars
+            # A database that the environment names goes before one that the file names otherwise.
+            hidden = _OF_URL if given.get("recall_db_path") else frozenset()
+            env_file.env_vars = {
+                name: value
+                for name, value in dotenv_settings.env_vars.items()
+                if name not in hidden
+            }
             sources += [_SecretFiles(settings_cls, env_file), env_file]
         return (*sources,)
 
@@ -507,7 +471,9 @@ class Settings(ThresholdSettings):
             raise ValueError("it must name a folder where RECALL_AUDIT_DAYS is set")
         return value
 
-    @field_validator("public_url", "checkpoint_url", "embedder_url", "otlp_endpoint")
+    @field_validator(
+        "public_url", "checkpoint_url", "embedder_url", "otlp_endpoint", "merge_url", "judge_url"
+    )
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
         if value is not None and not is_address(value):

@@ -39,6 +39,14 @@ HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 _OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
 _OF_TESTS = "RECALL_TEST_"
 
+# Settings of Camillo and Recall that have no meaning here, and why.
+_WIDTH = "here a search compares 100 items, or three for each hit"
+_OF_OTHER_SYSTEMS = {
+    "RECALL_TOP_K": "of Camillo; here each search says its limit, or top_k at /recall",
+    "RECALL_VECTOR_LIMIT": f"of Camillo; {_WIDTH}",
+    "RECALL_FULL_TEXT_SEARCH_LIMIT": f"of Camillo; {_WIDTH}",
+    "RECALL_CANDIDATE_LIMIT": f"of Camillo; {_WIDTH}",
+}
 _OTHERS = 0o066
 FULL_WARN_DAYS = 30.0
 
@@ -84,6 +92,27 @@ async def cuts(built: Application) -> Finding:
         "audit_cuts",
         "each audit log begins where this server has cut it, or with its first record",
         warn=f"{first.message} `recall audit verify` looks at all records." if first else None,
+    )
+
+
+async def vectors(built: Application) -> Finding:
+    """Check that all items have a vector of the embedder. Not run at a start, as it reads the index
+    of each namespace.
+    """
+    lacking = 0
+    if built.embedder is not None:
+        async with built.store.transaction(None, write=False) as tx:
+            namespaces = await tx.erasures.namespaces()
+        for namespace in namespaces:
+            lacking += await built.services.embedding.lacking(namespace)
+    waiting = (await stats.server_stats(built.store)).backlog.pending_embeddings
+    return judged(
+        "vectors",
+        "what is stored has vectors, or gets them",
+        warn=f"about {lacking} items have no vector of this embedder: a search finds them by their "
+        "words alone. Run `recall reembed`."
+        if lacking and not waiting
+        else None,
     )
 
 
@@ -239,10 +268,7 @@ def _hosts(settings: Settings) -> Finding:
 
 
 def _unknown() -> Finding:
-    unknown = [
-        f"{one.name} (is {one.meant} meant?)" if one.meant else one.name
-        for one in unknown_settings()
-    ]
+    unknown = [f"{one.name} ({one.hint})" if one.hint else one.name for one in unknown_settings()]
     return judged(
         "unknown_settings",
         "every variable RECALL_* is a setting",
@@ -289,10 +315,10 @@ def _settings(settings: Settings) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class UnknownSetting:
-    """A variable that looks like a setting but is not; `meant` is the most similar setting."""
+    """A variable that looks like a setting but is not; `hint` says what may be meant."""
 
     name: str
-    meant: str | None
+    hint: str | None
 
 
 def given_variable(name: str, field: FieldInfo) -> str:
@@ -314,10 +340,14 @@ def unknown_settings() -> list[UnknownSetting]:
         and name.upper() not in known
         and not name.upper().startswith(_OF_TESTS)
     )
-    return [
-        UnknownSetting(name, next(iter(get_close_matches(name.upper(), known, n=1)), None))
-        for name in names
-    ]
+    return [UnknownSetting(name, _hint(name.upper(), known)) for name in names]
+
+
+def _hint(name: str, known: Collection[str]) -> str | None:
+    if name in _OF_OTHER_SYSTEMS:
+        return _OF_OTHER_SYSTEMS[name]
+    similar = get_close_matches(name, known, n=1)
+    return f"is {similar[0]} meant?" if similar else None
 
 
 def settings_of_file() -> list[str]:

@@ -7,8 +7,10 @@ from importlib.util import find_spec
 from pydantic import SecretStr
 
 from recall_server.config import Settings, is_address
+from recall_server.config_models import ANTHROPIC_URL, RoleModel
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.domain.model_key import Role
 from recall_server.integrations.archives import ArchiveFolder
 from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
 from recall_server.integrations.crypto.issuers import Issuer, check, load
@@ -117,7 +119,7 @@ def redaction(settings: Settings) -> Redaction:
 
 def extractor(settings: Settings) -> Extractor | None:
     """Return the extractor by a language model; None if the rules are used. Raises `Invalid`."""
-    api = _model_api(settings, settings.model)
+    api = _model_api(settings, Role.EXTRACT)
     if api is None:
         return None
     from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
@@ -136,7 +138,7 @@ def rules_extractor(compute: Compute) -> Extractor:
 
 def merger(settings: Settings, compute: Compute) -> Merger:
     """Raises `Invalid`."""
-    api = _model_api(settings, settings.merge_model or settings.model)
+    api = _model_api(settings, Role.MERGE)
     if api is None:
         return rules_merger(compute)
     from recall_server.integrations.extraction.model_merger import ModelMerger  # noqa: PLC0415
@@ -154,7 +156,7 @@ def judge(settings: Settings) -> Judge | None:
     """Return what judges contradictions; None where there is no language model. Raises
     `Invalid`.
     """
-    api = _model_api(settings, settings.judge_model or settings.model)
+    api = _model_api(settings, Role.JUDGE)
     if api is None:
         return None
     from recall_server.integrations.extraction.model_judge import ModelJudge  # noqa: PLC0415
@@ -162,48 +164,54 @@ def judge(settings: Settings) -> Judge | None:
     return ModelJudge(api, prompt=prompts.load("judge"))
 
 
-def _model_api(settings: Settings, model: str | None) -> ModelApi | None:
-    """Return the client of the language model; None if the rules are used. Raises `Invalid`. The
-    SDK of a vendor is imported here, as it takes longer to load than everything else.
+def _model_api(settings: Settings, role: Role) -> ModelApi | None:
+    """Return the client of a role's language model; None if it has none. Raises `Invalid`. The SDK
+    of a vendor is imported here, as it takes longer to load than everything else.
     """
-    if settings.extractor == "openai":
-        return _openai_api(settings, model)
-    key = settings.anthropic_api_key
-    if settings.extractor == "anthropic" and key is None:
-        raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
-    if settings.extractor == "rules" or key is None:
+    chosen = settings.model_of(role)
+    if chosen is None:
         return None
+    if chosen.provider == "openai":
+        return _openai_api(chosen)
+    if chosen.api_key is None:
+        raise Invalid(
+            f"The {chosen.named} anthropic needs {chosen.key_variable}. Set it, or use rules."
+        )
     _require("anthropic", "A key for Anthropic is set")
     from recall_server.integrations.llm.claude_api import ClaudeApi  # noqa: PLC0415
 
     return ClaudeApi(
-        api_key=_sendable(key, "ANTHROPIC_API_KEY"),
-        base_url=settings.anthropic_base_url,
-        model=model or "claude-haiku-4-5",
-        deadline_s=settings.model_deadline_s,
+        api_key=_sendable(chosen.api_key, chosen.key_variable),
+        base_url=chosen.url or ANTHROPIC_URL,
+        model=chosen.model or "claude-haiku-4-5",
+        deadline_s=chosen.deadline_s,
     )
 
 
-def _openai_api(settings: Settings, model: str | None) -> ModelApi:
-    key, url = settings.openai_api_key, settings.openai_base_url
-    if model is None:
-        raise Invalid("The extractor openai needs RECALL_MODEL, the name of a model. Set it.")
+def _openai_api(chosen: RoleModel) -> ModelApi:
+    key, url = chosen.api_key, chosen.url
+    if chosen.model is None:
+        raise Invalid(
+            f"The {chosen.named} openai needs {chosen.model_variable}, the name of a model. Set it."
+        )
     if key is None and url is None:
         raise Invalid(
-            "The extractor openai needs OPENAI_API_KEY, or OPENAI_BASE_URL with the address of a "
-            "server that asks for none. Set one of them, or use rules."
+            f"The {chosen.named} openai needs {chosen.key_variable}, or {chosen.url_variable} with "
+            "the address of a server that asks for none. Set one of them, or use rules."
         )
     # Checked only here: the variable may be meant for other programs on this machine.
     if url is not None and not is_address(url):
-        raise Invalid("OPENAI_BASE_URL must be an address such as http://127.0.0.1:11434/v1.")
-    _require("openai", "The extractor openai is set")
+        raise Invalid(
+            f"{chosen.url_variable} must be an address such as http://127.0.0.1:11434/v1."
+        )
+    _require("openai", f"The {chosen.named} openai is set")
     from recall_server.integrations.llm.openai_api import OpenAIApi  # noqa: PLC0415
 
     return OpenAIApi(
-        api_key=_sendable(key, "OPENAI_API_KEY") if key else None,
+        api_key=_sendable(key, chosen.key_variable) if key else None,
         base_url=url or OPENAI_URL,
-        model=model,
-        deadline_s=settings.model_deadline_s,
+        model=chosen.model,
+        deadline_s=chosen.deadline_s,
     )
 
 

@@ -1,6 +1,7 @@
 """All commands by name."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -95,6 +96,7 @@ async def _examined(chosen: Settings) -> list[Finding]:
             of_each = [
                 await doctor.secrets(built),
                 await doctor.cuts(built),
+                await doctor.vectors(built),
                 await doctor.growth(built),
                 *await doctor.models(built),
             ]
@@ -137,8 +139,15 @@ def serve_(  # noqa: PLR0917  # options, each by its name
         bool,
         typer.Option("--until-unused", help="Run as `recall stdio` starts it: end when unused."),
     ] = False,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="For development: start again when the code changes."),
+    ] = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
+    if reload:
+        _serve_reloading(settings(db, host=host), until_unused=until_unused)
+        return
     with importing():
         from recall_server.server import serve  # noqa: PLC0415  # loads every protocol
 
@@ -149,6 +158,17 @@ def serve_(  # noqa: PLR0917  # options, each by its name
         # A key of a model in the environment belongs to the client: nobody said to use it here.
         chosen = chosen.model_copy(update={"extractor": "rules"})
     run(serve(chosen, _announce, until_unused=until_unused))
+
+
+def _serve_reloading(chosen: Settings, *, until_unused: bool) -> None:
+    if until_unused or chosen.public:
+        fail(
+            "--reload is for development, on this machine alone. Leave out --until-unused, and "
+            "listen on 127.0.0.1."
+        )
+    from recall_server.cli.reloading import serve_reloading  # noqa: PLC0415
+
+    serve_reloading([one for one in sys.argv[1:] if one != "--reload"])
 
 
 def worker(

@@ -37,7 +37,7 @@ from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, Unavailable
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.integrations.crypto.keys import verified
+from recall_server.integrations.crypto.keys import Jwk, verified
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.leak_scan import Scan, scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
@@ -149,7 +149,7 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
             return
         for one in shown:
             print_erased(one, None)
-        typer.echo(f"{len(shown)} erasures were done again.", err=True)
+        typer.echo(f"Erasures done again: {len(shown)}.", err=True)
 
     in_application(db, act, restored=True)
 
@@ -240,20 +240,21 @@ def verify_receipt(
     """Verify the signature of a receipt, offline with --key, and show its content."""
     signed = file.read_text(encoding="utf-8", errors="replace").strip()
     if key is not None:
-        _show(signed, key)
+        try:
+            _show(signed, key_in(key), f"in {key}")
+        except Invalid as error:
+            fail(error.message, error.code)
         return
 
     async def act(built: Application) -> None:
-        print_json(verified(signed, built.key.public, RECEIPT_TYP))
+        _show(signed, built.key.public, "of this server")
 
     in_application(db, act)
 
 
-def _show(signed: str, key: Path) -> None:
-    try:
-        print_json(verified(signed, key_in(key), RECEIPT_TYP))
-    except Invalid as error:
-        fail(error.message, error.code)
+def _show(signed: str, public: Jwk, whose: str) -> None:
+    print_json(verified(signed, public, RECEIPT_TYP))
+    echo(f"The receipt is valid: the key {whose} has signed it.", err=True)
 
 
 @with_application

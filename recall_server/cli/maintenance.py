@@ -87,10 +87,14 @@ def migrate(
         if distribute:
             typer.echo(f"Spread: {', '.join(spread)}." if spread else "All tables are spread.")
         if breaking and (check or dry_run):
+            first, *more = breaking
+            besides = f" and {len(more)} of those behind it" if more else ""
             typer.echo(
                 "Stop all servers and workers first: an older release cannot go on after "
-                f"{', '.join(breaking)}."
+                f"{first}{besides}."
             )
+        if steps and (check or dry_run) and not isinstance(chosen.database, Path):
+            typer.echo("Make a backup first, there is no way back: `recall backup FILE` says how.")
         if copy is not None:
             echo(f"As it was before: {copy}. Remove it when all is well.", err=True)
     if check and steps:
@@ -235,7 +239,7 @@ def restore_backup(
         return
     for one in again:
         print_erased(one, None)
-    echo(f"Restored; {len(again)} erasures were done again.")
+    echo(f"Restored. Erasures done again: {len(again)}.")
     if old is not None:
         echo(f"What was there before is {old}. Remove it when all is well.", err=True)
 

@@ -51,6 +51,7 @@ TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.
 WAIT_S = 20.0
 POLL_S = 0.1
+_FIRST = "The namespace stands last. Write it before the other argument."
 _DONE = {str(JobState.COMPLETE), str(JobState.FAILED)}
 
 Url = Annotated[
@@ -244,14 +245,19 @@ def on_target(
     """
     address = named_server(db, url)
     if address:
-        run(_on_server(address, _token(Access(), token_file), name, act))
+        run(_on_server(address, _token(Access(), token_file), name, act, taken))
         return
 
     async def here(built: Application) -> None:
         # It may be the file of a project, and what a person stores goes where it says.
         if from_file := settings_of_file():
             echo(f"Settings from {ENV_FILE} in this folder: {', '.join(from_file)}", err=True)
-        found = await _namespace(built, name)
+        try:
+            found = await _namespace(built, name)
+        except RecallError:
+            if name and await _is_namespace(built, taken):
+                raise Invalid(_FIRST) from None
+            raise
         if not name and taken == found:
             raise Invalid(
                 f"Only the namespace {found} was given. Write the other argument behind it."
@@ -305,16 +311,31 @@ def _local(*, creates: bool) -> str | None:
 
 
 async def _on_server(
-    url: str, token: str, name: str | None, act: Callable[[Target], Awaitable[None]]
+    url: str,
+    token: str,
+    name: str | None,
+    act: Callable[[Target], Awaitable[None]],
+    taken: str | None,
 ) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
         server = Server(http)
-        if name and (await server.ask(operations.tokens.WHOAMI))["namespace"] != name:
-            raise NamespaceNotAllowed(
-                "The token opens another namespace. Leave the namespace out, or show its token."
-            )
+        if name:
+            own = (await server.ask(operations.tokens.WHOAMI))["namespace"]
+            if own == taken and own != name:
+                raise Invalid(_FIRST)
+            if own != name:
+                raise NamespaceNotAllowed(
+                    "The token opens another namespace. Leave the namespace out, or show its token."
+                )
         await act(server)
+
+
+async def _is_namespace(built: Application, value: str | None) -> bool:
+    try:
+        return bool(await existing(built, value or ""))
+    except RecallError:
+        return False
 
 
 async def _namespace(built: Application, name: str | None) -> Namespace:

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
+import time
 import traceback
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import anyio
 import httpx2
@@ -35,6 +37,7 @@ from mcp.types import (
 from recall_server.domain.errors import RecallError, ServerUnreachable
 
 TIMEOUT = httpx2.Timeout(30.0, read=300.0)
+POLL_S = 0.05
 # How long to wait for answers at the end of input; the first request may start a server.
 DRAIN_S = 60.0
 # The code of JSON-RPC for a server's own errors.
@@ -44,7 +47,9 @@ _ANYWHERE = "http://recall.invalid/mcp"
 
 
 class Target(Protocol):
-    """The server that a proxy relays to."""
+    """The server that a proxy relays to. `restart_s`: how long to wait for one that was ended."""
+
+    restart_s: ClassVar[float]
 
     def address(self) -> str:
         """Return the address of its endpoint `/mcp`. May start the server. Raises `RecallError`."""
@@ -68,6 +73,7 @@ class Upstream(httpx2.AsyncBaseTransport):
         self._target = target
         self._client = target.client()
         self._place: tuple[str, str] | None = None
+        self._reads: frozenset[str] = frozenset()
         self._finding = asyncio.Lock()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -94,16 +100,51 @@ class Upstream(httpx2.AsyncBaseTransport):
             )
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the server's answer. If no connection could be made, nothing was sent: the request
+        is sent again, and again for a while if the server is a local one that was just ended. If a
+        connection was lost, it is sent again once, unless that could change something twice.
+        """
         place = await self._locate(gone=None)
-        try:
-            response = await self._send(request, *place)
-        except httpx2.ConnectError:
-            # Nothing was sent, so sending again does nothing twice.
-            response = await self._send(request, *await self._locate(gone=place))
+        tries, lost, until = 0, False, math.inf
+        while True:
+            tries += 1
+            try:
+                return await self._answer_from(request, *place)
+            except httpx2.ConnectError:
+                until = min(until, time.monotonic() + self._target.restart_s)
+                if tries > 1 and time.monotonic() >= until:
+                    raise
+            except (httpx2.NetworkError, httpx2.RemoteProtocolError):
+                if lost or not self._repeatable(request):
+                    raise
+                lost = True
+            if tries > 1:
+                await asyncio.sleep(POLL_S)
+            place = await self._locate(gone=place)
+
+    def _repeatable(self, request: httpx2.Request) -> bool:
+        """Return whether a request that may have been carried out can be sent again: all but calls
+        of tools that change something, without a key by which the server knows them again.
+        """
+        sent = json.loads(request.content)
+        params = sent.get("params") or {}
+        return (
+            sent.get("method") != "tools/call"
+            or params.get("name") in self._reads
+            or bool((params.get("arguments") or {}).get("idempotency_key"))
+        )
+
+    async def _answer_from(
+        self, request: httpx2.Request, address: str, token: str
+    ) -> httpx2.Response:
+        response = await self._send(request, address, token)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             return response
-        body = await response.aread()
-        await response.aclose()
+        try:
+            body = await response.aread()
+        finally:
+            await response.aclose()
+        self._reads |= _reads_of(body)
         if response.is_error and (said := _problem(body)):
             return _error_response(*said)
         kind = response.headers.get("content-type", "")
@@ -141,6 +182,18 @@ class Upstream(httpx2.AsyncBaseTransport):
 _OWN = frozenset({"host", "connection", "content-length", "transfer-encoding"})
 # Response headers that are relayed, besides the content type.
 _KEPT = ("mcp-session-id", "location")
+
+
+def _reads_of(body: bytes) -> frozenset[str]:
+    """Return the names of the tools that change nothing, if the body is a list of tools."""
+    if b'"readOnlyHint"' not in body:
+        return frozenset()
+    try:
+        tools = json.loads(body)["result"]["tools"]
+        hints = {one["name"]: one.get("annotations") or {} for one in tools}
+        return frozenset(name for name, one in hints.items() if one.get("readOnlyHint"))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return frozenset()
 
 
 def _problem(body: bytes) -> tuple[str, str] | None:

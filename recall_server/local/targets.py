@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import httpx2
 
@@ -16,6 +16,7 @@ class LocalServer:
     """The server of an SQLite file, which is started if none runs."""
 
     local: Local
+    restart_s: ClassVar[float] = 5.0
 
     def address(self) -> str:
         return f"{self.local.address()}/mcp"
@@ -38,6 +39,7 @@ class RemoteServer:
     url: httpx2.URL
     token_file: Path | None
     given: str
+    restart_s: ClassVar[float] = 0.0
 
     @classmethod
     def checked(cls, url: str, token_file: Path | None, given: str) -> Self:

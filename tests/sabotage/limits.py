@@ -99,8 +99,8 @@ BREAKAGES = (
         "recall_server.domain.pace:Pace.wait_s",
         Body("return 0.0"),
         (
-            "tests/unit/test_pace.py::test_what_comes_faster_waits_until_all_before_it_has_passed",
-            "tests/unit/test_pace.py::test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not",
+            "tests/security/test_pace.py::test_what_comes_faster_waits_until_all_before_it_has_passed",
+            "tests/security/test_pace.py::test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not",
         ),
     ),
     Breakage(
@@ -111,7 +111,9 @@ BREAKAGES = (
             "def wait_s(self, key, amount, now):\n"
             "    return self._original_wait_s(None, amount, now)"
         ),
-        ("tests/unit/test_pace.py::test_what_comes_slower_and_what_others_send_waits_for_nothing",),
+        (
+            "tests/security/test_pace.py::test_what_comes_slower_and_what_others_send_waits_for_nothing",
+        ),
     ),
     Breakage(
         "bodies-wait-without-end",
@@ -119,8 +121,8 @@ BREAKAGES = (
         "recall_server.domain.pace:Pace.wait_s",
         Never("_wait_max_s"),
         (
-            "tests/unit/test_pace.py::test_what_would_wait_too_long_is_refused_and_holds_up_nothing",
-            "tests/unit/test_pace.py::test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not",
+            "tests/security/test_pace.py::test_what_would_wait_too_long_is_refused_and_holds_up_nothing",
+            "tests/security/test_pace.py::test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not",
         ),
     ),
     Breakage(
@@ -128,7 +130,7 @@ BREAKAGES = (
         "that the pace holds no key for which nothing waits",
         "recall_server.domain.pace:Pace.wait_s",
         Never("KEYS_MAX"),
-        ("tests/unit/test_pace.py::test_only_keys_that_wait_are_kept",),
+        ("tests/security/test_pace.py::test_only_keys_that_wait_are_kept",),
     ),
     Breakage(
         "what-repeats-is-free",

@@ -122,12 +122,14 @@ def test_nothing_is_erased_whose_receipt_has_no_place(url: str, tmp_path: Path) 
         assert isinstance(tokens, list)
         assert [one["revoked_at"] for one in tokens] == [None]
     done = recall(*erase, str(tmp_path / "receipt.jws"))
-    proved = recall("verify-receipt", str(tmp_path / "receipt.jws"), "--db", url).json()
+    shown = recall("verify-receipt", str(tmp_path / "receipt.jws"), "--db", url)
+    proved = shown.json()
 
     assert before.read_text(encoding="utf-8") == "an earlier receipt"
     assert done.code == 0, done.err
     assert isinstance(proved, dict)
     assert proved["kind"] == "namespace"
+    assert "The receipt is valid" in shown.err
 
 
 def test_a_file_that_is_not_what_it_should_be_is_told_by_its_name(url: str, tmp_path: Path) -> None:

@@ -417,6 +417,15 @@ def test_a_namespace_alone_is_taken_for_no_text(tmp_path: Path) -> None:
     assert (said.code, "Porto" in said.out) == (0, True)
 
 
+async def test_a_namespace_behind_the_text_is_told(alice: Callable[..., Any]) -> None:
+    for words in ("-", "I live in Porto.", "porto"):
+        for command in ("add", "ask", "forget"):
+            said = await alice(command, words, "alice")
+            refused(said, "INVALID_ARGUMENT", "The namespace stands last")
+    refused(await alice("add", "porto", "I live there."), "NOT_FOUND|NAMESPACE_NOT_ALLOWED")
+    assert (await alice("add", "alice", "alice")).code == 0
+
+
 def test_a_new_token_stands_alone_on_standard_output() -> None:
     made = recall("create-token", "alice")
     accessor = recall("tokens", "list", "--json").json()[0]["accessor"]  # type: ignore[index]

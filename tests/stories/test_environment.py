@@ -21,6 +21,8 @@ SECRETS = {
     "RECALL_DB_URL": "db_url",
     "ANTHROPIC_API_KEY": "anthropic_api_key",
     "OPENAI_API_KEY": "openai_api_key",
+    "RECALL_MERGE_API_KEY": "merge_api_key",
+    "RECALL_JUDGE_API_KEY": "judge_api_key",
     "RECALL_EMBEDDER_API_KEY": "embedder_api_key",
     "RECALL_SECRET_KEY": "secret_key",
 }
@@ -49,16 +51,19 @@ def test_names_of_other_systems_are_taken_where_ours_are_not_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ENGRAM_PORT", "1")
+    monkeypatch.setenv("RERANK_MIN_SCORE", "0.35")
     monkeypatch.setenv("EMBEDDING_URL", "http://127.0.0.1:11434/v1")
     monkeypatch.setenv("ENGRAM_SERVER_URL", "http://127.0.0.1:3490")
     theirs, address = read(), Access().url
     monkeypatch.setenv("RECALL_PORT", "2")
+    monkeypatch.setenv("RECALL_RERANK_MIN_SCORE", "0.5")
     monkeypatch.setenv("RECALL_EMBEDDER_URL", "http://127.0.0.1:2")
     monkeypatch.setenv("RECALL_URL", "http://127.0.0.1:2")
     ours = read()
 
     assert (theirs.port, theirs.embedder_url) == (1, "http://127.0.0.1:11434/v1")
     assert address == "http://127.0.0.1:3490"
+    assert (theirs.rerank_min_score, ours.rerank_min_score) == (0.35, 0.5)
     assert (ours.port, ours.embedder_url, Access().url) == (2, *["http://127.0.0.1:2"] * 2)
     assert read(port=3).port == 3
 
@@ -203,3 +208,37 @@ def test_an_optional_setting_that_is_named_without_a_value_is_not_given(
 
     settings = Settings()
     assert {name: getattr(settings, name) for name in optional} == dict.fromkeys(optional)
+
+
+def served_from(*options: str) -> str:
+    """Return where `recall doctor` looks for the database, by its refusal of what is missing."""
+    said = recall("doctor", *options)
+    assert said.code == 2
+    return said.err
+
+
+def test_the_database_is_that_of_the_option_else_the_environment_else_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path(".env").write_text("RECALL_DB_URL=postgresql://of-the-file/x\n", "utf-8")
+    of_file = read().database
+    monkeypatch.setenv("RECALL_DB_PATH", "of-the-environment.db")
+    of_environment = served_from()
+    monkeypatch.setenv("RECALL_DB_URL", "postgresql://of-the-environment/x")
+    of_url = read().database
+    of_option = served_from("--db", "of-the-option.db")
+
+    assert of_file == "postgresql://of-the-file/x"
+    assert "of-the-environment.db" in of_environment
+    assert of_url == "postgresql://of-the-environment/x"
+    assert "of-the-option.db" in of_option
+
+
+def test_a_name_of_another_system_in_the_environment_goes_before_ours_in_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path(".env").write_text("RECALL_PORT=1\n", "utf-8")
+    monkeypatch.setenv("ENGRAM_PORT", "2")
+
+    assert read().port == 2
+    assert read(port=3).port == 3

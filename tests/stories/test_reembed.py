@@ -59,3 +59,16 @@ def test_what_cannot_be_done_is_said(database: Database) -> None:
     assert nobody.code == 2
     assert "no such namespace" in nobody.err
     assert alice.code == 0
+
+
+def test_the_doctor_says_what_has_no_vector(database: Database) -> None:
+    with real_logs():
+        recalled(database, "create-token", "alice")
+        recalled(database, "add", "alice", "The harbour ferry leaves at noon.")
+        lacking = recalled(database, "doctor", recall_embedder="wordllama")
+        recalled(database, "reembed", recall_embedder="wordllama")
+        complete = recalled(database, "doctor", recall_embedder="wordllama")
+
+    assert "warn  vectors" in lacking.out
+    assert "recall reembed" in lacking.out
+    assert "ok    vectors" in complete.out

@@ -66,6 +66,8 @@ def test_only_migrate_migrates_and_every_other_command_says_so(first: Released) 
     assert (examined.code, "SCHEMA_OUTDATED" in examined.out) == (1, True)
     assert (checked.code, "0021_closed_containers" in checked.out) == (1, True)
     assert again.out == checked.out
+    assert checked.out.count("0022_tags") == 1
+    assert ("Make a backup first" in checked.out) is not isinstance(first.database, Path)
     assert isinstance(tried, dict)
     assert isinstance(done, dict)
     assert tried["migrations"] == done["migrations"]

@@ -59,6 +59,7 @@ def test_a_kind_is_no_word_and_no_speaker(text: str) -> None:
     assert not any(term.startswith(VALUE) for term in [*terms(text), *speaker_terms(text)])
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("part", ["1 ", "1(", "a@", "1.", "$", "12:"])
 def test_a_long_text_takes_linear_time(part: str) -> None:
     started = time.process_time()

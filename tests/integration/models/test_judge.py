@@ -275,6 +275,34 @@ async def test_without_a_model_of_its_own_the_role_has_that_of_the_others(
     assert [sent["model"] for sent in model.requests] == ["small"]
 
 
+async def test_the_role_may_have_a_provider_an_address_and_a_key_of_its_own(
+    database: Path | str, clock: Clock
+) -> None:
+    own = {"judge_provider": "anthropic", "judge_model": "large", "judge_api_key": "sk-own"}
+    async with (
+        ScriptedModel([says(verdict("newer"))]) as model,
+        open_application(
+            chosen(
+                database,
+                "http://127.0.0.1:9",
+                openai_api_key="sk-other",
+                judge_url=model.url,
+                **own,
+            ),
+            embedder=HashEmbedder(),
+            now=clock,
+        ) as application,
+    ):
+        assert application.judge is not None
+        await application.judge.judge(QUESTION)
+        merger = application.services.consolidate.merging.merger.name
+
+    assert [sent["model"] for sent in model.requests] == ["large"]
+    assert ["sk-own" in sent["authorization"] for sent in model.headers] == [True]
+    assert application.extractor.name.startswith("openai/small/")
+    assert merger.startswith("openai/small/")
+
+
 async def test_without_a_language_model_there_is_no_judge(
     database: Path | str, clock: Clock
 ) -> None:

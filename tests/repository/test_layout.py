@@ -1,6 +1,8 @@
 """Tests import helpers from tests/support only, so that a helper has one place."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +87,14 @@ def test_an_import_of_a_test_module_is_noticed(importer: str, text: str, fits: b
 )
 def test_a_helper_outside_support_is_noticed(name: str, helper: bool) -> None:
     assert is_helper(TESTS / name) is helper
+
+
+def test_the_tests_of_rules_load_neither_a_database_nor_a_protocol() -> None:
+    names = [f"tests.unit.{path.stem}" for path in (TESTS / "unit").glob("test_*.py")]
+    heavy = "'aiosqlite', 'psycopg', 'mcp', 'a2a', 'starlette', 'tests.conftest'"
+    script = f"import sys, {', '.join(names)}; print({{{heavy}}} & {{*sys.modules}})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout.strip() == "set()"

@@ -14,6 +14,7 @@ from recall_server.api.app import create_app
 from recall_server.api.mcp import Tool
 from recall_server.api.middleware.auth import METADATA_PATHS
 from recall_server.cli.commands import app
+from recall_server.storage.tables.registry import BY_NAME
 from tests.support.application import Open
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +79,15 @@ def served(app: object) -> Iterator[tuple[str, str]]:
             # An ASGI application takes every method; MCP is served on POST.
             for method in (route.methods or {"POST"}) - {"HEAD"}:
                 yield method, route.path
+
+
+def test_the_tables_that_stand_for_those_of_other_systems_exist() -> None:
+    part = page("docs/internals/storage.md").partition("## Tables of other systems")[2]
+    ours = [line.split("|")[3] for line in part.partition("\n## ")[0].splitlines() if "|" in line]
+    named = re.findall(r"`([a-z_]+)`", " ".join(ours))
+
+    assert len(named) > 20
+    assert set(named) <= set(BY_NAME)
 
 
 def test_the_documents_are_built_strictly() -> None:
