@@ -49,6 +49,24 @@ Timeline\\n\\n- 14:32 The error rate reaches 38 %. Danika declares SEV-1.\\n- 14
   fact | Timeline: 14:32 The error rate reaches 38 %.
   fact | Timeline, 14:32 – Danika declares SEV-1.
   decision | Timeline: 14:41 SiftLine is ruled out.
+# Tasks and arrows are items, also below a numbered part; a long heading loses its aside.
+PLAN (v5)\\n\\n7) Money\\nSo far spent: 3,260\\n8) To do\\n[x] save-the-date cards by May\\n-> ask Reisedienst Uhl about the bus
+  fact | PLAN (v5), Money: So far spent: 3,260.
+  fact | PLAN (v5), To do: save-the-date cards by May.
+  procedure | PLAN (v5), To do: ask Reisedienst Uhl about the bus.
+Children of 2026 and who is where when (I keep this up to date)\\n\\n- Emil: football on Mondays\\n- Juno: allergic to hazelnuts
+  fact | Children of 2026 and who is where when: Emil: football on Mondays.
+  fact | Children of 2026 and who is where when: Juno: allergic to hazelnuts.
+# A day in brackets is no heading; two lines are not one sentence; who is greeted, and whose note it is.
+LAB\\n\\n2026-03-02 (Mon)\\nAlginate: Sigma, lot 0091.\\nNote to self: the meter in 214 reads 0.15 too high.
+  fact | LAB: Alginate: Sigma, lot 0091.
+  fact | LAB: the meter in 214 reads 0.15 too high.
+Menu\\n\\nGiulia bakes on 2 May. three tiers, no fondant please\\nTasting is on 16 January
+  fact | Menu: Giulia bakes on 2 May.
+  fact | Menu: three tiers, no fondant please.
+  fact | Menu: Tasting is on 16 January. | Tasting, schedule, 16 January
+Hi Mr Adeyemi, the boiler shows F28 again.
+  fact | The boiler shows F28 again.
 # Each document has a deadline of its own, but not each stand-up.
 Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
   fact | Brochure for Ida Ltd: Ben Roe writes the text.

@@ -14,7 +14,9 @@ from recall_server.integrations.extraction.rules.language import Table, titles
 
 PIECE_CHARS_MAX = 600
 _WRAPPED_MIN = 50
-_STOPS = (".", "!", "?", "。", "！", "？")
+# Of fewer lines it cannot be told that they are wrapped: a capital begins a new one.
+_LINES_MIN = 3
+_STOPS = (".", "!", "?", ")", "。", "！", "？")
 HEADING_CHARS_MAX = 80
 # The heading levels of a line in bold, and of a line that ends with a colon.
 BOLD, LEAD_IN = 4, 5
@@ -46,8 +48,8 @@ class Piece:
 _FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
 _QUOTE = re.compile(r"[ \t]{0,3}>")
 _BULLET = re.compile(
-    r"[ \t]{0,12}(?:(?:[-*•+–·▪●]|\(?(?P<number>\d{1,2})[.)])[ \t]{1,3}"
-    r"|(?P<han>\d{1,2})[、．][ \t]{0,3})(?:\[[ xX]\][ \t]{1,3})?|[ \t]{0,12}[・●①-⑳]"
+    r"[ \t]{0,12}(?:(?:[-*•+–·▪●→]|->|\(?(?P<number>\d{1,2})[.)])[ \t]{1,3}"
+    r"|(?P<han>\d{1,2})[、．][ \t]{0,3})(?:\[[ xX]\][ \t]{1,3})?|[ \t]{0,12}(?:[・●①-⑳]|\[[ xX]\][ \t]{1,3})"
 )
 _MARK = re.compile(r"[ \t]{0,3}(?P<hashes>#{1,6})[ \t]{1,3}")
 _BOLD = re.compile(r"[ \t]{0,3}\*\*(?P<title>[^*\n]{2,80}?):?\*\*:?[ \t]*$")
@@ -222,7 +224,8 @@ def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
     wrapped, prose = _is_wrapped(text, lines), lines[:1]
     for line in lines[1:]:
         indented = text[line[0]] in " \t"
-        if not (indented or (wrapped and _is_open(text, prose[-1]))):
+        capital = text[line[0]].isupper() and len(lines) < _LINES_MIN
+        if not (indented or (wrapped and not capital and _is_open(text, prose[-1]))):
             yield from _sentences(text, prose, table)
             prose = []
         prose.append(line)

@@ -27,8 +27,10 @@ _ASIDE = re.compile(r"\([^()]*\)")
 _SHORT_FORM = re.compile(r"(?<!\w)(?:\w{1,2}\.){2,}$")
 _NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
 _DATE_CHARS_MAX = 24
+# A longer heading is shown without what stands in parentheses.
+_ASIDE_FROM = 45
 _BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
-_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・]|\d{1,2}[.)])[ \t]+")
+_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・→]|->|\[[ xX]\]|\d{1,2}[.)])[ \t]+")
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Headings:
     def text(self) -> str:
         """The title of the text and the nearest heading, without generic ones."""
         named = self._named()
-        return ", ".join(dict.fromkeys([*named[:1], *named[-1:]]))
+        shown = [one if len(one) <= _ASIDE_FROM else _ASIDE.sub("", one).strip() for one in named]
+        return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
     def title(self, language: Table) -> str:
         """Return the title of the text; "" without one, or if it names a day: such a text is one of
@@ -147,7 +150,7 @@ class Paragraph:
         return (
             piece.number > 0 == after.number
             and "\n" in self.text[piece.end : after.start]
-            and not self.text[after.start].islower()
+            and (not self.text[after.start].islower() or _TO_BULLET.match(self.text, piece.end))
             and len(line.split()) <= _CAPTION_WORDS_MAX
             and line[:1].isupper()
             and line[-1:] not in ".!?。！？"
