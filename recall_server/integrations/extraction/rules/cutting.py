@@ -77,8 +77,6 @@ _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
 )
 _LOWER = re.compile(r"\s{1,3}[a-zß-öø-ÿ\d]")
-_LEAD = re.compile(r"[\s*_—–-]{0,8}")
-_TRAIL = re.compile(r"[\s*_]{1,8}$")
 
 
 def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
@@ -286,15 +284,15 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
 
 
 def _trimmed(text: str, start: int, end: int) -> Iterator[Piece]:
-    lead = _LEAD.match(text, start, end)
-    start = lead.end() if lead else start
-    while end > start and (text[end - 1].isspace() or text[end - 1] in "*_"):
-        end -= 1
+    said = text[start:end].rstrip(" \t\n*_")
+    start, end = start + len(said) - len(said.lstrip(" \t\n*_—–-")), start + len(said)
     if 2 <= end - start <= PIECE_CHARS_MAX:
         yield Piece(start, end, Kind.SENTENCE)
 
 
 _COMMA = re.compile(r", (?:and )?|[，、]")
+# The place of a part of a text.
+Part = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -308,12 +306,16 @@ class Clause:
     found: Found | None = None
 
 
-def outside(cut: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield the cuts of a text that are not within parentheses."""
+def parts(cut: re.Pattern[str], text: str, joint: re.Pattern[str] | None = None) -> list[Part]:
+    """Cut a text where the pattern matches, but neither within parentheses nor after a `joint`."""
+    cuts = []
     for match in cut.finditer(text):
         before = text[: match.start()]
-        if before.count("(") <= before.count(")"):
-            yield match
+        joined = joint and text[match.end() : match.end() + 1].isupper() and joint.search(before)
+        if before.count("(") <= before.count(")") and not joined:
+            cuts.append(match)
+    starts, ends = [0, *(one.end() for one in cuts)], [*(one.start() for one in cuts), len(text)]
+    return list(zip(starts, ends, strict=True))
 
 
 def listed(
@@ -322,15 +324,11 @@ def listed(
     """Yield the parts of "I'm 34, married, two kids, live in Oslo", if most are facts."""
     if language.spaced and not language.starts("words.first", text) and kind is not Kind.ITEM:
         return
-    at, parts = 0, []
-    for cut in [*outside(_COMMA, text), None]:
-        end = cut.start() if cut else len(text)
-        parts.append((at, end))
-        at = cut.end() if cut else end
-    if len(parts) < 3 or any(size(text[a:b], language) > 6 for a, b in parts):
+    found_parts = parts(_COMMA, text)
+    if len(found_parts) < 3 or any(size(text[a:b], language) > 6 for a, b in found_parts):
         return
     clauses = []
-    for first, last in parts:
+    for first, last in found_parts:
         part = text[first:last].rstrip(".!。")
         added = ("", "") if not first else (language.data["i"], language.data["be"])
         for said in (f"{added[0]}{part}", f"{added[1]}{part}", part):
@@ -338,7 +336,7 @@ def listed(
             if found:
                 clauses.append(Clause(start + first, start + last, said, kind, found))
                 break
-    if len(clauses) >= max(2, len(parts) - 1) and clauses[0].start == start:
+    if len(clauses) >= max(2, len(found_parts) - 1) and clauses[0].start == start:
         yield from clauses
 
 

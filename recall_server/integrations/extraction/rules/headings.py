@@ -17,8 +17,6 @@ from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
 from recall_server.integrations.extraction.rules.wording import cleaned
 
-# The level of the key of a long `Key: value` line, below all headings.
-_KEY = 6
 # Not after "St." and "Dr.".
 _SENTENCE = re.compile(r"(?<=\w{3})[.!?] ")
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
@@ -52,9 +50,6 @@ class Headings:
         if title:
             subject = _SENTENCE.split(title)[-1]
             self.by_level[piece.level] = titles("forwarded").sub("", subject)
-
-    def under(self, key: str) -> Headings:
-        return replace(self, by_level={**self.by_level, _KEY: key})
 
     @property
     def nearest(self) -> str:
@@ -149,8 +144,6 @@ class Paragraph:
         line = self.text[piece.start : piece.end]
         return (
             piece.number > 0 == after.number
-            and "\n" in self.text[piece.end : after.start]
-            and (not self.text[after.start].islower() or _TO_BULLET.match(self.text, piece.end))
             and len(line.split()) <= _CAPTION_WORDS_MAX
             and line[:1].isupper()
             and line[-1:] not in ".!?。！？"
@@ -160,18 +153,9 @@ class Paragraph:
     def _is_caption(self, piece: Piece, after: Piece) -> bool:
         """Return whether the first line of a paragraph names what its sentences are about."""
         line, said = self._line(piece), self.text[after.start : after.end]
-        return (
-            line[:1].isupper()
-            and len(line.split()) <= _CAPTION_WORDS_MAX
-            and (
-                after.kind is Kind.PAIR
-                or (
-                    after.kind is Kind.SENTENCE
-                    and said.endswith(".")
-                    and size(said, self.language) > _CAPTION_WORDS_MAX
-                )
-            )
-        )
+        names = line[:1].isupper() and len(line.split()) <= _CAPTION_WORDS_MAX
+        says = said.endswith(".") and size(said, self.language) > _CAPTION_WORDS_MAX
+        return names and (after.kind is Kind.PAIR or says)
 
     def _line(self, piece: Piece) -> str:
         """Return a line that may be a heading; "" if the piece cannot be one."""

@@ -15,7 +15,7 @@ from recall_server.domain.attributes import (
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
 from recall_server.integrations.extraction.rules.facts import Found
-from recall_server.integrations.extraction.rules.language import Table, times
+from recall_server.integrations.extraction.rules.language import Table, common, times
 
 KEPT_FROM = 3.0
 _TASK_WORDS = 8
@@ -26,17 +26,7 @@ _NEVER_KEPT = ("joke", "pep", "taken_back", "elided")
 _UNSURE = ("hypothetical", "quoted", "hedge")
 _INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
 # The points of each cue of a table; a clause is kept from three points.
-_WORTH = {
-    "remember": 2.0,
-    "decision": 2.0,
-    "rule": 1.0,
-    "preference": 2.0,
-    "procedure": 3.0,
-    "event": 1.0,
-    "plan": 1.0,
-    "state": 1.0,
-    "because": 0.5,
-}
+_WORTH: dict[str, float] = common()["points"]
 _FACT, _FIRST, _SPECIFIC, _SPECIFICS_MAX = 2.0, 1.0, 1.0, 2
 _EVALUATIVE, _POINTS_AWAY, _SHORT = -2.0, -1.0, -2.0
 _CODE = re.compile(
@@ -204,9 +194,8 @@ def specifics(text: str, language: Table, *, names: bool = True) -> int:
     found = len(_NUMBER.findall(text)) + (len(_CODE.findall(text)) if names else 0)
     data = language.data
     if not language.spaced:
-        if not names:
-            return found + language.has("words.day", text)
-        return found + len(_LATIN_WORD.findall(text)) + (size(text, language) >= 6)
+        latin = len(_LATIN_WORD.findall(text)) + (size(text, language) >= 6)
+        return found + latin if names else found
     words = [word.lower() for word in _WORD.findall(text)]
     named = {*data["weekdays"].split(), *data["months"].split(), *data["numbers"].split()}
     found += sum(word in named or word.rstrip("s") in named for word in words)

@@ -22,14 +22,12 @@ from recall_server.integrations.extraction.rules.cutting import (
     entry,
     key_and_value,
     listed,
-    outside,
+    parts,
     pieces,
     with_columns,
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
-    OF_THINGS,
-    ORDERED,
     Found,
     Speaker,
     corrected,
@@ -71,7 +69,6 @@ from recall_server.integrations.extraction.rules.wording import (
 TEXT_CHARS_MAX = 500
 _BEFORE_CHARS_MAX = 1_500
 _ANSWER_WORDS_MAX = 14
-_VALUE_WORDS_MAX = 24
 _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
@@ -234,24 +231,14 @@ class _Reader:
             start, opened = self._opened(piece.start, text)
             cue = language.search("drop.correction", opened)
             if cue and cue.start() > 2 and opened[: cue.start()].rstrip()[-1:] in ",;–—-，、":
-                self._restarted(start, opened, cue, piece, voice)
+                # "It is A, no sorry, B" is a statement and its correction.
+                at = start + cue.start()
+                said = len(opened[: cue.start()].rstrip(" ,;–—-，、"))
+                self._piece(replace(piece, start=start, end=start + said), voice)
+                self._piece(replace(piece, start=at), voice)
                 return
             for clause in self._clauses(start, opened, piece.kind, voice.speaker):
                 self._clause(clause, voice)
-
-    def _restarted(
-        self, start: int, text: str, cue: re.Match[str], piece: Piece, voice: Voice
-    ) -> None:
-        """Keep "it is B" of "it is A, no sorry, B", if A is the value of a fact."""
-        said = text[: cue.start()].rstrip(" ,;–—-，、")
-        value = text[cue.end() :].strip(_AROUND)
-        found = find_fact(said, voice.speaker, self.language)
-        self.before = None
-        if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
-            new = Found(replace(found.fact, value=value), None, found.subject)
-            said = said.replace(found.fact.value, value, 1)
-            clause = Clause(start, start + len(text), said, piece.kind, new)
-            self._clause(clause, voice)
 
     def _opened(self, start: int, text: str) -> tuple[int, str]:
         """Remove the opening of a sentence ("Yes, ", "By the way, ", "Hi Bob, "), and a name at its
@@ -271,23 +258,12 @@ class _Reader:
         if items:
             yield from items
             return
-        cuts = [
-            cut
-            for cut in outside(pattern(language.name, "split"), text)
-            if not (
-                text[cut.end() : cut.end() + 1].isupper()
-                and _ONE_OF_TWO.search(text, 0, cut.start())
-            )
-        ]
-        starts, ends = (
-            [0, *(cut.end() for cut in cuts)],
-            [*(cut.start() for cut in cuts), len(text)],
-        )
+        cut = parts(pattern(language.name, "split"), text, _ONE_OF_TWO)
         setting = Setting(self.document, kind is Kind.ITEM)
         spans: list[tuple[int, int]] = []
-        for first, last in zip(starts, ends, strict=True):
+        for first, last in cut:
             part = text[first:last]
-            if cuts and says_nothing(part, language, setting):
+            if len(cut) > 1 and says_nothing(part, language, setting):
                 continue
             found = find_fact(part, speaker, language)
             own = judge(part, language, found, setting).kept
@@ -302,13 +278,10 @@ class _Reader:
 
     def _clause(self, clause: Clause, voice: Voice) -> None:
         language, text = self.language, self._named(clause)
-        if titles("reported").fullmatch(text):
-            voice = replace(voice, speaker=Speaker("assistant", "The assistant"))
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
         found = corrected(found, text, language) if found else None
-        if found and self.document:
-            found = found.in_document(self.headings.title(language))
+        found = self._of_document(found)
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
@@ -322,7 +295,7 @@ class _Reader:
             self.before = None
             return
         ordered = found is not None and language.starts("keep.order", text) is not None
-        if found and ordered and (named or found.fact.attribute not in ORDERED):
+        if found and ordered and (named or not found.is_ordered):
             found = None
         if not (listed or self.document) and self._is_task(text):
             return
@@ -373,14 +346,15 @@ class _Reader:
         said = (clause.text, f"{self.language.data['be']}{clause.text}")
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
-        found = clause.found or next(filter(None, facts), None)
+        found = self._of_document(clause.found or next(filter(None, facts), None))
         ordered = self.language.starts("keep.order", clause.text)
-        if found and found.fact.entity == about and has_date(about, self.language):
-            found = None
-        elif found and self.document:
-            found = found.in_document(self.headings.title(self.language))
         order = ordered or self.language.has("keep.rules", about)
         return None if order else found, titles("about").sub("", heading)
+
+    def _of_document(self, found: Found | None) -> Found | None:
+        """Return the fact of a thing that a document does not name as that of its title."""
+        title = self.headings.title(self.language)
+        return found.in_document(title) if found and self.document else found
 
     def _take_back(self) -> None:
         if self.before and self.before.at is not None:
@@ -399,7 +373,7 @@ class _Reader:
         return subject + text[match.end() :]
 
     def _pair(self, piece: Piece, text: str, voice: Voice) -> None:
-        """Keep a `Key: value` line; for a long value, keep each sentence, under its key."""
+        """Keep a `Key: value` line, or what follows a key such as "Note", as a sentence."""
         language = self.language
         key, value = key_and_value(text)
         key, at = key.strip("* "), piece.end - len(value)
@@ -418,13 +392,9 @@ class _Reader:
             or (titles("generic").fullmatch(key) and not decides)
         )
         opens = opens or pattern(language.name, "openers").match(f"{key}: ")
-        if opens or size(value, language) > _VALUE_WORDS_MAX:
-            before = self.headings
-            self.headings = before if opens else before.under(key)
+        if opens:
             for one in pieces(self.passage.text, at, piece.end, language):
-                kind = Kind.SENTENCE if opens else Kind.ITEM
-                self._piece(replace(one, kind=kind), voice)
-            self.headings = before
+                self._piece(replace(one, kind=Kind.SENTENCE), voice)
             return
         said = f"{key}: {value}"
         if key.istitle() and " " not in key and speaks(value, language):
@@ -437,13 +407,7 @@ class _Reader:
         entity = voice.speaker.entity if own else about
         speaker = replace(voice.speaker, entity=entity)
         found = of_pair(key, value, speaker, language) or find_fact(value, speaker, language)
-        if (
-            found
-            and (not heading or has_date(heading, language))
-            and self.document
-            and found.fact.attribute in OF_THINGS
-        ):
-            found = None
+        found = self._of_document(found)
         points = 3.0 + 2 * (found is not None) + bool(heading)
         whose = heading or ("" if found is None else voice.speaker.shown)
         self._keep(
@@ -509,8 +473,6 @@ class _Reader:
             found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
             self.before, leans_on = before, None
             self._take_back()
-        elif found and old and not found.replaces:
-            found = replace(found, replaces=old.fact.value)
         clause = Clause(piece.start, piece.end, text, piece.kind)
         at = self._keep(clause, verdict, voice, found=found, before=leans_on)
         self.before = _Before(text, piece.start, at, found)
