@@ -67,6 +67,14 @@ Menu\\n\\nGiulia bakes on 2 May. three tiers, no fondant please\\nTasting is on 
   fact | Menu: Tasting is on 16 January. | Tasting, schedule, 16 January
 Hi Mr Adeyemi, the boiler shows F28 again.
   fact | The boiler shows F28 again.
+# Who writes; an answer with an exclamation mark; a contraction of "it" is no other thing.
+Me: Hi Bo, this is Petra from 2B.\\nBo: Hello Petra.\\nMe: I work nights until Friday.
+  fact | This is Petra from 2B. | user, name, Petra
+  fact | Petra works nights until Friday.
+Tom: Which team did you sign with?\\nJohn: The Minnesota Wolves!
+  fact | Which team did you sign with? – John: The Minnesota Wolves!
+Customer: I swapped it for my own Asus RT-AX58U.
+  fact | The customer swapped it for their own Asus RT-AX58U.
 # Each document has a deadline of its own, but not each stand-up.
 Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
   fact | Brochure for Ida Ltd: Ben Roe writes the text.

@@ -75,6 +75,10 @@ class Found:
         return _is("preferences", name) or name.startswith(("favorite_", "preferred_"))
 
     @property
+    def names_user(self) -> bool:
+        return (self.fact.entity, self.fact.attribute) == ("user", "name")
+
+    @property
     def is_ordered(self) -> bool:
         return _is("ordered", self.fact.attribute)
 

@@ -73,6 +73,8 @@ _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
+# Where the cue of a correction begins, at the latest.
+_CUE_MAX = 12
 _AROUND = " ,.!:–—-。！，"
 # Before "and": "He wrote, Otto and Ida can start" has two subjects in one clause.
 _ONE_OF_TWO = re.compile(r"(?:^|, )[A-ZÀ-Þ][\w'’-]*$")
@@ -187,7 +189,7 @@ class _Reader:
         said = text[part[0].start : part[-1].end]
         user = Speaker("user", self.language.data["user"])
         pair = of_pair(label, said, user, self.language) if label and len(part) == 1 else None
-        if pair and label:
+        if pair:
             # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
             clause = Clause(part[0].start, part[0].end, f"{label}: {said}", Kind.PAIR)
             sure = Verdict(5.0, MemoryType.FACT)
@@ -211,13 +213,12 @@ class _Reader:
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         start = turn.span.start
-        line = self.passage.text[max(0, start - 60) : start] if turn.speaker else ""
+        line = self.passage.text[max(0, start - 60) : start]
         return speaker_of(label or self.headings.sender, line, self.language)
 
     def _piece(self, piece: Piece, voice: Voice) -> None:
         text, language = self.passage.text[piece.start : piece.end], self.language
-        taken_back = language.has("drop.taken_back", text)
-        if taken_back and not language.has("drop.correction", text):
+        if language.has("drop.taken_back", text):
             self._take_back()
         if piece.kind is Kind.STEPS:
             steps = Clause(piece.start, piece.end, text, piece.kind)
@@ -284,7 +285,6 @@ class _Reader:
         found = self._of_document(found)
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
-        heading = "" if heading.lower() in text.lower() else heading
         leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
         if before and language.starts("words.pronoun", before.text):
@@ -422,19 +422,13 @@ class _Reader:
         """
         question, language = self.question, self.language
         self.question = _Before("", 0)
-        if not question.text or text.rstrip().endswith(("?", "？")):
-            return False
-        if size(question.text, language) < 3 or language.starts("drop.greeting", question.text):
+        if size(question.text, language) < 3 or text.rstrip().endswith(("?", "？")):
             return False
         yes = language.starts("drop.answer_yes", text)
         opened = self._opened(0, text)[1]
         chatter = language.starts if language.spaced else language.search
-        polite = text.rstrip().endswith(("!", "！")) or language.starts("drop.greeting", text)
-        if (
-            chatter("drop.chatter", opened)
-            or language.has("drop.judges", text)
-            or (polite and not yes)
-        ):
+        greets = language.starts("drop.greeting", text) and not yes
+        if greets or chatter("drop.chatter", opened) or language.has("drop.judges", text):
             return False
         words = size(text, language)
         whole = Clause(piece.start, piece.end, text, piece.kind)
@@ -454,33 +448,27 @@ class _Reader:
         return True
 
     def _corrects(self, piece: Piece, text: str, voice: Voice) -> bool:
-        """Join "Actually no, spaces." with what it corrects, replacing the old value. Return False
-        if the text is no correction.
+        """Keep what "Actually no, spaces." corrects, with the new value in place of the old one.
+        Return False if the text corrects no fact.
         """
         before = self.before or self.said
         cue = self.language.search("drop.correction", text)
-        if not cue or before is None or cue.start() > 12 or text.rstrip().endswith(("?", "？")):
+        if not (cue and cue.start() <= _CUE_MAX and before and before.found):
             return False
-        value, old = text[cue.end() :].strip(_AROUND), before.found
-        words = size(value, self.language)
-        if words > _NEW_WORDS_MAX:
+        old, value = before.found, text[cue.end() :].strip(_AROUND)
+        if value.endswith(("?", "？")) or not 0 < size(value, self.language) <= _NEW_WORDS_MAX:
             return False
-        verdict = Verdict(4.0, self._type_before(before))
-        leans_on: _Before | None = before
-        found = find_fact(value, voice.speaker, self.language)
-        if old and words:
-            text = before.text.replace(old.fact.value, value, 1)
-            found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
-            self.before, leans_on = before, None
-            self._take_back()
-        clause = Clause(piece.start, piece.end, text, piece.kind)
-        at = self._keep(clause, verdict, voice, found=found, before=leans_on)
+        kept = self.kept[before.at] if before.at is not None else None
+        self.before = before
+        self._take_back()
+        found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
+        text = before.text.replace(old.fact.value, value, 1)
+        verdict = Verdict(4.0, kept.type if kept else MemoryType.FACT)
+        at = self._keep(
+            Clause(piece.start, piece.end, text, piece.kind), verdict, voice, found=found
+        )
         self.before = _Before(text, piece.start, at, found)
         return True
-
-    def _type_before(self, before: _Before) -> MemoryType:
-        kept = self.kept[before.at] if before.at is not None else None
-        return kept.type if kept else MemoryType.FACT
 
     def _keep(
         self, clause: Clause, verdict: Verdict, voice: Voice, *, heading: str = "",
@@ -490,11 +478,8 @@ class _Reader:
         language, turn, speaker = self.language, voice.turn, voice.speaker
         if speaker.entity == "user" and self.called:
             speaker = replace(speaker, shown=self.called)
-        if found and clause.kind is not Kind.PAIR:
-            fact = found.fact
-            self.called = (
-                fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
-            )
+        if found and found.names_user and clause.kind is not Kind.PAIR:
+            self.called = found.fact.value
         base = turn.said_at or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
@@ -523,11 +508,9 @@ class _Reader:
             old = self.kept[before.at] if before.at is not None else None
             first = old.text if old else stand_alone(before.text, context, language, None)
             text = f"{first} {stand_alone(clause.text, below, language, when)}"
-            start = before.start if before is self.before else start
-            if before.at is not None:
-                self.kept[before.at] = None
-                if found is None and old and old.fact:
-                    found = before.found
+            start = before.start
+            self._take_back()
+            found = found or (before.found if old and old.fact else None)
         if question:
             text = f"{question} – {speaker.shown}: {cleaned(clause.text)}"
         if len(text) > TEXT_CHARS_MAX:
