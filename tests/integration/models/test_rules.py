@@ -75,6 +75,10 @@ Tom: Which team did you sign with?\\nJohn: The Minnesota Wolves!
   fact | Which team did you sign with? – John: The Minnesota Wolves!
 Customer: I swapped it for my own Asus RT-AX58U.
   fact | The customer swapped it for their own Asus RT-AX58U.
+# A session of a log is a heading, and what follows a question there is no answer.
+THE SALT CROWN\\n\\nSession 11, 4 Sept\\nThe gates of Port Merrow close at nine.\\nNeedle was stolen from Wren, by whom?\\n\\nTo remember\\n- Bring 12 torches
+  fact | THE SALT CROWN, Session 11, 4 Sept: The gates of Port Merrow close at nine.
+  procedure | THE SALT CROWN, To remember: Bring 12 torches.
 # Each document has a deadline of its own, but not each stand-up.
 Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
   fact | Brochure for Ida Ltd: Ben Roe writes the text.

@@ -130,9 +130,8 @@ class Paragraph:
     def _is_day(self, piece: Piece) -> bool:
         """Return whether the first line of a paragraph is the day of the others, as in a log."""
         line = self._line(piece)
-        weekdays = self.language.data["weekdays"].replace(" ", "|")
-        dated = line[:1].isdigit() or re.match(rf"(?:{weekdays})\b", line, re.IGNORECASE)
-        return bool(dated) and has_date(line[:_DATE_CHARS_MAX], self.language)
+        opens = line[:1].isdigit() or len(line.split()) <= _CAPTION_WORDS_MAX
+        return opens and has_date(line[:_DATE_CHARS_MAX], self.language)
 
     def _is_name(self, piece: Piece) -> bool:
         """Return whether a line only names what the list below is about, such as "Priya"."""

@@ -203,7 +203,7 @@ class _Reader:
             self._remember(speaker)
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
-        if last.rstrip().endswith(("?", "？")):
+        if last.rstrip().endswith(("?", "？")) and not self.document:
             opened = cleaned(self._opened(0, last)[1])
             self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
 
@@ -324,8 +324,8 @@ class _Reader:
         """Adjust a verdict by the context of the clause."""
         language, named = self.language, voice.speaker.entity != "user"
         advice = verdict.instructs and named and bool(voice.turn.speaker)
-        rule = language.has("keep.rule", clause.text) and specifics(clause.text, language)
-        if advice and not (rule or language.has("keep.request", clause.text)):
+        requests = language.has("keep.request", clause.text)
+        if advice and not requests:
             # Between people an order is advice or a pep talk, unless it is a request.
             return replace(verdict, points=0.0)
         if clause.found:
@@ -334,9 +334,7 @@ class _Reader:
             fact = verdict.type is MemoryType.FACT
             type_ = MemoryType.PREFERENCE if fact else verdict.type
             return replace(verdict, points=verdict.points + 2, type=type_)
-        item = clause.kind is Kind.ITEM
-        ordered = self.headings.text and not language.has("keep.request", clause.text)
-        if verdict.instructs and self.document and (item or ordered):
+        if verdict.instructs and self.document and not requests:
             return replace(verdict, type=MemoryType.PROCEDURE)
         return verdict
 
