@@ -255,9 +255,6 @@ def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
     for match in _ENDS.finditer(text, start, end):
         if match[0][0] == "." and _unfinished(text, at, match.start(), match.end(), table):
             continue
-        if match[0].startswith("..") and text[match.start() - 1] == " ":
-            # An ellipsis within a sentence, which goes on.
-            continue
         yield from _trimmed(text, at, match.end())
         at = match.end()
     yield from _trimmed(text, at, end)

@@ -269,7 +269,6 @@ def _found(
     if "p" in parts:
         attribute = normal_attribute(attribute.replace("{p}", parts["p"]))
     old = (parts.get("o") or "").strip()
-    old = "" if language.starts("words.pronoun", old) else old
     spoken = language.has("words.we", match[0]) and not language.has("words.first", match[0])
     shared = not whom and ("k" in parts or spoken)
     entity = "team" if shared else _entity(whom, speaker, language)

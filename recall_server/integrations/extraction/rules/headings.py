@@ -17,8 +17,6 @@ from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
 from recall_server.integrations.extraction.rules.wording import cleaned
 
-# Not after "St." and "Dr.".
-_SENTENCE = re.compile(r"(?<=\w{3})[.!?] ")
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 _ASIDE = re.compile(r"\([^()]*\)")
 # "e.V." at the end of a title is no end of a sentence.
@@ -48,8 +46,7 @@ class Headings:
             title = language.data["user"]
         self.by_level = {k: v for k, v in self.by_level.items() if k < piece.level}
         if title:
-            subject = _SENTENCE.split(title)[-1]
-            self.by_level[piece.level] = titles("forwarded").sub("", subject)
+            self.by_level[piece.level] = titles("forwarded").sub("", title)
 
     @property
     def nearest(self) -> str:
@@ -146,7 +143,6 @@ class Paragraph:
             and len(line.split()) <= _CAPTION_WORDS_MAX
             and line[:1].isupper()
             and line[-1:] not in ".!?。！？"
-            and (" " not in line or not self.language.starts("keep.order", line))
         )
 
     def _is_caption(self, piece: Piece, after: Piece) -> bool:
