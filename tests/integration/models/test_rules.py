@@ -75,6 +75,13 @@ Tom: Which team did you sign with?\\nJohn: The Minnesota Wolves!
   fact | Which team did you sign with? – John: The Minnesota Wolves!
 Customer: I swapped it for my own Asus RT-AX58U.
   fact | The customer swapped it for their own Asus RT-AX58U.
+# The number of a memo is a heading; a fact is about the name in it, without an aside.
+Memos of the week\\n\\nvoice memo 2 tuesday\\nthe opening is on the twelfth of may because of the swings\\nvoice memo 3\\nthe lights switch off at nine
+  fact | Memos of the week, voice memo 2 tuesday: the opening is on the twelfth of may because of the swings.
+  fact | Memos of the week, voice memo 3: the lights switch off at nine.
+Children\\n\\n## Emil (6, class 1a)\\n- scared of the dark\\n- football on Mondays
+  fact | Children, Emil (6, class 1a): scared of the dark. | Emil, likes, the dark | NOT
+  fact | Children, Emil (6, class 1a): football on Mondays.
 # A session of a log is a heading, and what follows a question there is no answer.
 THE SALT CROWN\\n\\nSession 11, 4 Sept\\nThe gates of Port Merrow close at nine.\\nNeedle was stolen from Wren, by whom?\\n\\nTo remember\\n- Bring 12 torches
   fact | THE SALT CROWN, Session 11, 4 Sept: The gates of Port Merrow close at nine.

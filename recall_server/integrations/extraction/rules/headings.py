@@ -50,7 +50,8 @@ class Headings:
 
     @property
     def nearest(self) -> str:
-        return self.by_level[max(self.by_level)]
+        nearest = self.by_level[max(self.by_level)]
+        return _ASIDE.sub("", nearest).strip() or nearest
 
     @property
     def text(self) -> str:
@@ -109,8 +110,12 @@ class Paragraph:
         return named
 
     def _part(self, piece: Piece) -> Piece:
-        """Return "TOP 1: Kasse" as the heading "Kasse", and any other piece as it is."""
+        """Return "TOP 1: Kasse" as the heading "Kasse", "Voice memo 2" as a heading, and any other
+        piece as it is.
+        """
         line = self.text[piece.start : piece.end]
+        if titles("numbered").match(self._line(piece)) and len(line.split()) <= _NAME_WORDS_MAX:
+            return replace(piece, kind=Kind.HEADING, level=LEAD_IN)
         if not titles("numbered").fullmatch(piece.key) or line[-1:] in ".!?。！？":
             return piece
         start = piece.end - len(key_and_value(line)[1])
