@@ -35,6 +35,23 @@ def test_a_list_item_stands_by_itself_below_its_heading() -> None:
     ]
 
 
+def test_tasks_and_arrows_are_items() -> None:
+    text = "Plan:\n[x] cards\n[ ] bus\n-> ask Uhl\n→ pay"
+
+    assert [words for _, words in cut(text)] == [
+        "Plan:\n[x] cards",
+        "[ ] bus",
+        "-> ask Uhl",
+        "→ pay",
+    ]
+
+
+def test_long_lines_without_a_full_stop_are_passages_of_their_own() -> None:
+    lines = [f"so {'and then the drawings ' * 6}go to {name}" for name in ("ana", "ben")]
+
+    assert [words for _, words in cut("\n".join(lines))] == lines
+
+
 def test_headings_go_with_what_stands_below_them_until_the_next_of_their_level() -> None:
     text = (
         "# Manual\n\n## Heat\nTurn the red knob.\n\nIt is old.\n\n## Phones\n\n"

@@ -103,6 +103,8 @@ def test_labels_in_a_code_block_are_code() -> None:
         ("DATE: 1:56 pm on 8 May, 2023", "2023-05-08T13:56:00+00:00", None),
         ("Monday, May 8th, 2023", "2023-05-08T00:00:00+00:00", None),
         ("2023-05-08", "2023-05-08T00:00:00+00:00", None),
+        ("2023-05-08 (Mon)", "2023-05-08T00:00:00+00:00", None),
+        ("2023年5月8日（月・祝）", "2023-05-08T00:00:00+00:00", None),
     ],
 )
 def test_a_heading_dates_what_follows(heading: str, said_at: str, session: str | None) -> None:

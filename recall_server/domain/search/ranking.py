@@ -451,8 +451,9 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     above a more trusted one.
     """
     asked = frozenset(terms(question))
-    said = [frozenset(terms(item.searchable)) for item in items]
-    about = [_about(item, of_item, asked) for item, of_item in zip(items, said, strict=True)]
+    about = [_about(item, frozenset(terms(item.searchable)), asked) for item in items]
+    # Without the headings, which are the same above all items of a list.
+    said = [frozenset(terms(item.citation.quote)) for item in items]
     order = list(range(len(items)))
     alike: dict[Hashable, list[int]] = {}
     for place in order:

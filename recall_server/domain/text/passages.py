@@ -17,8 +17,8 @@ from recall_server.domain.text.transcript import LEAD
 # Sentences of a paragraph are joined up to this many characters; a shorter turn stays whole. With
 # 280, 0.6 points less of the evidence of LoCoMo are found (R@10).
 PASSAGE_CHARS = 420
-# A line of prose of at least this length continues in the next one, unless a sentence ends there.
-_WRAPPED_CHARS_MIN = 60
+# A line of prose of such a length continues in the next one, unless a sentence ends there.
+_WRAPPED_CHARS_MIN, _WRAPPED_CHARS_MAX = 60, 120
 _COLON_CHARS_MAX = 80
 # The level of a line that ends with a colon, below those of Markdown.
 _COLON_LEVEL = 7
@@ -31,7 +31,7 @@ _LEAD_LEVEL = 9
 _FENCE = re.compile(r"[ \t]{0,3}(?:```|~~~)")
 _HEADING = re.compile(r"[ \t]{0,3}(#{1,6})[ \t]+\S")
 _BOLD = re.compile(r"[ \t]{0,3}(?:\*\*|__)[^*_]{1,80}(?:\*\*|__):?[ \t]*$")
-_ITEM = re.compile(r"[ \t]*(?:[-*+•·–]|\d{1,3}[.)]|\(?[a-z]\))[ \t]+\S")
+_ITEM = re.compile(r"[ \t]*(?:[-*+•·–→]|->|\[[ xX]\]|\d{1,3}[.)]|\(?[a-z]\))[ \t]+\S")
 _KEY = re.compile(r"[ \t]*(?:\*\*)?[^\W_][^:\n.!?。！？]{0,40}(?:\*\*)?:(?:\*\*)?[ \t]+\S")
 _ROW = re.compile(r"[ \t]*\|.*\|[ \t]*$")
 _ROW_RULE = re.compile(r"[ \t]*\|[ \t:|-]*-[ \t:|-]*\|[ \t]*$")
@@ -137,7 +137,9 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
         item = bool(_ITEM.match(line))
         whole = item or bool(_ROW.match(line))
         if len(lines) > 1:
-            whole = whole or bool(_KEY.match(line) or _ENTRY.match(line))
+            # So is a long line that ends without a full stop: a note that was spoken.
+            spoken = len(line) > _WRAPPED_CHARS_MAX and not _ENDED.search(line)
+            whole = whole or spoken or bool(_KEY.match(line) or _ENTRY.match(line))
         while at < len(lines) and _goes_on(text, (start, end), lines[at], item=item):
             end = lines[at][1]
             at += 1
@@ -178,7 +180,8 @@ def _goes_on(text: str, block: tuple[int, int], line: tuple[int, int], *, item: 
     if item and next_[:1].isspace():
         return True
     last = text[text.rfind("\n", block[0], block[1]) + 1 or block[0] : block[1]]
-    return len(last) >= _WRAPPED_CHARS_MIN and not _ENDED.search(last) and not _KEY.match(next_)
+    wrapped = _WRAPPED_CHARS_MIN <= len(last) <= _WRAPPED_CHARS_MAX
+    return wrapped and not _ENDED.search(last) and not _KEY.match(next_)
 
 
 def _joined(text: str, blocks: Iterable[_Block]) -> Iterator[_Block]:

@@ -56,12 +56,12 @@ _TIME = re.compile(
     r"\ ?(?P<half>[ap]\.?m\b\.?)?(?P<zone>Z\b|[+-]\d\d:?\d\d)?",
     re.IGNORECASE,
 )
-_LEFTOVER = re.compile(r"[^\W_][^\s|]*")
+_LEFTOVER = re.compile(r"[^\W_][^\s|()（）・]*")
 _FILLER = _words(
     "on at the of date t mon tue wed thu fri sat sun gmt utc monday tuesday wednesday thursday"
     " friday saturday sunday montag dienstag mittwoch donnerstag freitag samstag sonnabend sonntag"
     " lunes martes miércoles jueves viernes sábado domingo lundi mardi mercredi jeudi vendredi"
-    " samedi dimanche den el le de 日"
+    " samedi dimanche den el le de 日 月 火 水 木 金 土 祝"
 )
 _OCCASIONS = _words(
     "session conversation chat day log transcript meeting standup call notes diary journal entry"

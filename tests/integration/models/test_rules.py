@@ -49,6 +49,43 @@ Timeline\\n\\n- 14:32 The error rate reaches 38 %. Danika declares SEV-1.\\n- 14
   fact | Timeline: 14:32 The error rate reaches 38 %.
   fact | Timeline, 14:32 – Danika declares SEV-1.
   decision | Timeline: 14:41 SiftLine is ruled out.
+# Tasks and arrows are items, also below a numbered part; a long heading loses its aside.
+PLAN (v5)\\n\\n7) Money\\nSo far spent: 3,260\\n8) To do\\n[x] save-the-date cards by May\\n-> ask Reisedienst Uhl about the bus
+  fact | PLAN (v5), Money: So far spent: 3,260.
+  fact | PLAN (v5), To do: save-the-date cards by May.
+  procedure | PLAN (v5), To do: ask Reisedienst Uhl about the bus.
+Children of 2026 and who is where when (I keep this up to date)\\n\\n- Emil: football on Mondays\\n- Juno: allergic to hazelnuts
+  fact | Children of 2026 and who is where when: Emil: football on Mondays.
+  fact | Children of 2026 and who is where when: Juno: allergic to hazelnuts.
+# A day in brackets is no heading; two lines are not one sentence; who is greeted, and whose note it is.
+LAB\\n\\n2026-03-02 (Mon)\\nAlginate: Sigma, lot 0091.\\nNote to self: the meter in 214 reads 0.15 too high.
+  fact | LAB: Alginate: Sigma, lot 0091.
+  fact | LAB: the meter in 214 reads 0.15 too high.
+Menu\\n\\nGiulia bakes on 2 May. three tiers, no fondant please\\nTasting is on 16 January
+  fact | Menu: Giulia bakes on 2 May.
+  fact | Menu: three tiers, no fondant please.
+  fact | Menu: Tasting is on 16 January. | Tasting, schedule, 16 January
+Hi Mr Adeyemi, the boiler shows F28 again.
+  fact | The boiler shows F28 again.
+# Who writes; an answer with an exclamation mark; a contraction of "it" is no other thing.
+Me: Hi Bo, this is Petra from 2B.\\nBo: Hello Petra.\\nMe: I work nights until Friday.
+  fact | This is Petra from 2B. | user, name, Petra
+  fact | Petra works nights until Friday.
+Tom: Which team did you sign with?\\nJohn: The Minnesota Wolves!
+  fact | Which team did you sign with? – John: The Minnesota Wolves!
+Customer: I swapped it for my own Asus RT-AX58U.
+  fact | The customer swapped it for their own Asus RT-AX58U.
+# The number of a memo is a heading; a fact is about the name in it, without an aside.
+Memos of the week\\n\\nvoice memo 2 tuesday\\nthe opening is on the twelfth of may because of the swings\\nvoice memo 3\\nthe lights switch off at nine
+  fact | Memos of the week, voice memo 2 tuesday: the opening is on the twelfth of may because of the swings.
+  fact | Memos of the week, voice memo 3: the lights switch off at nine.
+Children\\n\\n## Emil (6, class 1a)\\n- scared of the dark\\n- football on Mondays
+  fact | Children, Emil (6, class 1a): scared of the dark. | Emil, likes, the dark | NOT
+  fact | Children, Emil (6, class 1a): football on Mondays.
+# A session of a log is a heading, and what follows a question there is no answer.
+THE SALT CROWN\\n\\nSession 11, 4 Sept\\nThe gates of Port Merrow close at nine.\\nNeedle was stolen from Wren, by whom?\\n\\nTo remember\\n- Bring 12 torches
+  fact | THE SALT CROWN, Session 11, 4 Sept: The gates of Port Merrow close at nine.
+  procedure | THE SALT CROWN, To remember: Bring 12 torches.
 # Each document has a deadline of its own, but not each stand-up.
 Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
   fact | Brochure for Ida Ltd: Ben Roe writes the text.
@@ -262,7 +299,7 @@ User: I prefer tabs. Actually no, spaces.
 User: I prefer tabs.\\nAssistant: Noted.\\nUser: Actually no, spaces.
   preference | The user prefers spaces. | user, prefers, spaces | CORRECTS tabs
 My email is a@b.example, no sorry, dana@b.example.
-  fact | The user's email is dana@b.example. | user, email, dana@b.example
+  fact | The user's email is dana@b.example. | user, email, dana@b.example | CORRECTS a@b.example
 # Rules for an assistant, lists, pairs, minutes.
 User: Please don't use emojis.
   preference | The user asks: Please don't use emojis. | user, wants, emojis | NOT

@@ -63,6 +63,23 @@ async def test_the_later_of_two_statements_stands_first_and_the_earlier_names_it
     assert hits[0].scores.final == without[0].scores.final
 
 
+async def test_items_below_one_heading_are_not_about_one_thing(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(
+            application, clock,
+            "Wedding of Rosa and Tim, food\n\n- Uncle Pavel: no fish\n- Cake with three tiers",
+        )  # fmt: skip
+        while await application.worker.run_once():
+            pass
+        hits = await asked(application, "What food may uncle Pavel have?")
+
+    assert "Pavel" in hits[0].text
+    assert [hit.gave_way_to for hit in hits] == [None] * len(hits)
+
+
 async def test_the_latest_of_three_stands_first_and_also_where_only_one_is_wanted(
     open_app: Open, clock: Clock
 ) -> None:

@@ -14,7 +14,9 @@ from recall_server.integrations.extraction.rules.language import Table, titles
 
 PIECE_CHARS_MAX = 600
 _WRAPPED_MIN = 50
-_STOPS = (".", "!", "?", "。", "！", "？")
+# Of fewer lines it cannot be told that they are wrapped: a capital begins a new one.
+_LINES_MIN = 3
+_STOPS = (".", "!", "?", ")", "。", "！", "？")
 HEADING_CHARS_MAX = 80
 # The heading levels of a line in bold, and of a line that ends with a colon.
 BOLD, LEAD_IN = 4, 5
@@ -46,8 +48,9 @@ class Piece:
 _FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
 _QUOTE = re.compile(r"[ \t]{0,3}>")
 _BULLET = re.compile(
-    r"[ \t]{0,12}(?:(?:[-*•+–·▪●]|\(?(?P<number>\d{1,2})[.)])[ \t]{1,3}"
-    r"|(?P<han>\d{1,2})[、．][ \t]{0,3})(?:\[[ xX]\][ \t]{1,3})?|[ \t]{0,12}[・●①-⑳]"
+    r"[ \t]{0,12}(?:(?:[-*•+–·▪●→]|->|\(?(?P<number>\d{1,2})[.)])[ \t]{1,3}"
+    r"|(?P<han>\d{1,2})[、．][ \t]{0,3})(?:\[[ xX]\][ \t]{1,3})?"
+    r"|[ \t]{0,12}(?:[・●①-⑳]|\[[ xX]\][ \t]{1,3})"
 )
 _MARK = re.compile(r"[ \t]{0,3}(?P<hashes>#{1,6})[ \t]{1,3}")
 _BOLD = re.compile(r"[ \t]{0,3}\*\*(?P<title>[^*\n]{2,80}?):?\*\*:?[ \t]*$")
@@ -74,8 +77,6 @@ _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
 )
 _LOWER = re.compile(r"\s{1,3}[a-zß-öø-ÿ\d]")
-_LEAD = re.compile(r"[\s*_—–-]{0,8}")
-_TRAIL = re.compile(r"[\s*_]{1,8}$")
 
 
 def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
@@ -225,7 +226,8 @@ def _paragraph(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
     wrapped, prose = _is_wrapped(text, lines), lines[:1]
     for line in lines[1:]:
         indented = text[line[0]] in " \t"
-        if not (indented or (wrapped and _is_open(text, prose[-1]))):
+        capital = text[line[0]].isupper() and len(lines) < _LINES_MIN
+        if not (indented or (wrapped and not capital and _is_open(text, prose[-1]))):
             yield from _sentences(text, prose, table)
             prose = []
         prose.append(line)
@@ -256,9 +258,6 @@ def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
     for match in _ENDS.finditer(text, start, end):
         if match[0][0] == "." and _unfinished(text, at, match.start(), match.end(), table):
             continue
-        if match[0].startswith("..") and text[match.start() - 1] == " ":
-            # An ellipsis within a sentence, which goes on.
-            continue
         yield from _trimmed(text, at, match.end())
         at = match.end()
     yield from _trimmed(text, at, end)
@@ -285,15 +284,15 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
 
 
 def _trimmed(text: str, start: int, end: int) -> Iterator[Piece]:
-    lead = _LEAD.match(text, start, end)
-    start = lead.end() if lead else start
-    while end > start and (text[end - 1].isspace() or text[end - 1] in "*_"):
-        end -= 1
+    said = text[start:end].rstrip(" \t\n*_")
+    start, end = start + len(said) - len(said.lstrip(" \t\n*_—–-")), start + len(said)
     if 2 <= end - start <= PIECE_CHARS_MAX:
         yield Piece(start, end, Kind.SENTENCE)
 
 
 _COMMA = re.compile(r", (?:and )?|[，、]")
+# The place of a part of a text.
+Part = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -307,12 +306,16 @@ class Clause:
     found: Found | None = None
 
 
-def outside(cut: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield the cuts of a text that are not within parentheses."""
+def parts(cut: re.Pattern[str], text: str, joint: re.Pattern[str] | None = None) -> list[Part]:
+    """Cut a text where the pattern matches, but neither within parentheses nor after a `joint`."""
+    cuts = []
     for match in cut.finditer(text):
         before = text[: match.start()]
-        if before.count("(") <= before.count(")"):
-            yield match
+        joined = joint and text[match.end() : match.end() + 1].isupper() and joint.search(before)
+        if before.count("(") <= before.count(")") and not joined:
+            cuts.append(match)
+    starts, ends = [0, *(one.end() for one in cuts)], [*(one.start() for one in cuts), len(text)]
+    return list(zip(starts, ends, strict=True))
 
 
 def listed(
@@ -321,15 +324,11 @@ def listed(
     """Yield the parts of "I'm 34, married, two kids, live in Oslo", if most are facts."""
     if language.spaced and not language.starts("words.first", text) and kind is not Kind.ITEM:
         return
-    at, parts = 0, []
-    for cut in [*outside(_COMMA, text), None]:
-        end = cut.start() if cut else len(text)
-        parts.append((at, end))
-        at = cut.end() if cut else end
-    if len(parts) < 3 or any(size(text[a:b], language) > 6 for a, b in parts):
+    found_parts = parts(_COMMA, text)
+    if len(found_parts) < 3 or any(size(text[a:b], language) > 6 for a, b in found_parts):
         return
     clauses = []
-    for first, last in parts:
+    for first, last in found_parts:
         part = text[first:last].rstrip(".!。")
         added = ("", "") if not first else (language.data["i"], language.data["be"])
         for said in (f"{added[0]}{part}", f"{added[1]}{part}", part):
@@ -337,7 +336,7 @@ def listed(
             if found:
                 clauses.append(Clause(start + first, start + last, said, kind, found))
                 break
-    if len(clauses) >= max(2, len(parts) - 1) and clauses[0].start == start:
+    if len(clauses) >= max(2, len(found_parts) - 1) and clauses[0].start == start:
         yield from clauses
 
 

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
-from recall_server.integrations.extraction.rules.language import Table, table, times
+from recall_server.integrations.extraction.rules.language import Table, common, table, times
 
 _SUBJECT_WORDS_MAX, _PAIR_CHARS_MAX = 5, 80
 _VALUE = (
@@ -23,22 +23,16 @@ _TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
 _NAME = (
     rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
 )
-_PREFERENCES = frozenset(("likes", "prefers", "interested_in", "nickname", "pronouns", "wants"))
-# Attributes whose values are times, or instructions that name one.
-_TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule", "wants"))
-# Attributes of what is worked on; if it is not named, it is that of the team.
-OF_THINGS = frozenset(
-    ("owner", "deadline", "version", "status", "budget", "limit", "schedule", "port")
-)
-# Attributes that an order states: "Call me Max", "No emojis".
-ORDERED = frozenset(("nickname", "wants"))
 _DIGIT = re.compile(r"\d")
-# Attributes that many things in one document have: one value must not replace another.
-OF_PARTS = frozenset(("price", "fee", "limit", "timeout", "port", "target"))
 _MY = re.compile(r"\b(?:my|me)\b", re.IGNORECASE)
 _REST = re.compile(
     r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) |[，、；。]"
 )
+
+
+def _is(kind: str, attribute: str) -> bool:
+    """Return whether an attribute is of a kind of the common table."""
+    return attribute in common()["attributes"][kind].split()
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Found:
 
     @property
     def is_habit(self) -> bool:
-        return self.fact.attribute in {"always", "never", "drinks", "eats"}
+        return _is("habits", self.fact.attribute)
 
     def in_document(self, title: str) -> Found | None:
         """Return the fact of a thing that a document does not name as that of its title: two
@@ -70,7 +64,7 @@ class Found:
         """
         if self.fact.entity != "team":
             return self
-        if self.fact.attribute in OF_PARTS:
+        if _is("of_parts", self.fact.attribute):
             return None
         entity = "team" if self.subject or not title else title
         return replace(self, fact=replace(self.fact, entity=entity))
@@ -78,7 +72,15 @@ class Found:
     @property
     def is_preference(self) -> bool:
         name = self.fact.attribute
-        return name in _PREFERENCES or name.startswith(("favorite_", "preferred_"))
+        return _is("preferences", name) or name.startswith(("favorite_", "preferred_"))
+
+    @property
+    def names_user(self) -> bool:
+        return (self.fact.entity, self.fact.attribute) == ("user", "name")
+
+    @property
+    def is_ordered(self) -> bool:
+        return _is("ordered", self.fact.attribute)
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ def _found(
     if "k" in parts:
         attribute = _key(parts["k"], "things", language) or attribute
     value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
-    if attribute not in _TIMED and not attribute.endswith("_date"):
+    if not (_is("timed", attribute) or attribute.endswith("_date")):
         amount, value = value, _time(language.name).sub("", value)
         if "k" in parts and _DIGIT.search(amount) and not _DIGIT.search(value):
             # "The rent is due on the 25th" says when, not how much.
@@ -264,12 +266,9 @@ def _found(
         "words.vague", value
     ):
         return None
-    if "{p}" in attribute:
-        if not parts.get("p"):
-            attribute = attribute.removesuffix("_for_{p}").removesuffix("_{p}")
-        attribute = normal_attribute(attribute.replace("{p}", parts.get("p") or ""))
+    if "p" in parts:
+        attribute = normal_attribute(attribute.replace("{p}", parts["p"]))
     old = (parts.get("o") or "").strip()
-    old = "" if language.starts("words.pronoun", old) else old
     spoken = language.has("words.we", match[0]) and not language.has("words.first", match[0])
     shared = not whom and ("k" in parts or spoken)
     entity = "team" if shared else _entity(whom, speaker, language)
@@ -303,7 +302,7 @@ def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | 
     attribute = _key(key.strip(), "keys", language)
     if attribute is None or len(value) > _PAIR_CHARS_MAX:
         return None
-    shared = attribute in OF_THINGS and speaker.entity == "user"
+    shared = _is("of_things", attribute) and speaker.entity == "user"
     entity = "team" if shared else speaker.entity
     return Found(Fact(entity, attribute, value.strip(" *`.")))
 

@@ -17,18 +17,16 @@ from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
 from recall_server.integrations.extraction.rules.wording import cleaned
 
-# The level of the key of a long `Key: value` line, below all headings.
-_KEY = 6
-# Not after "St." and "Dr.".
-_SENTENCE = re.compile(r"(?<=\w{3})[.!?] ")
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 _ASIDE = re.compile(r"\([^()]*\)")
 # "e.V." at the end of a title is no end of a sentence.
 _SHORT_FORM = re.compile(r"(?<!\w)(?:\w{1,2}\.){2,}$")
 _NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
 _DATE_CHARS_MAX = 24
+# A longer heading is shown without what stands in parentheses.
+_ASIDE_FROM = 45
 _BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
-_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・]|\d{1,2}[.)])[ \t]+")
+_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・→]|->|\[[ xX]\]|\d{1,2}[.)])[ \t]+")
 
 
 @dataclass
@@ -48,21 +46,19 @@ class Headings:
             title = language.data["user"]
         self.by_level = {k: v for k, v in self.by_level.items() if k < piece.level}
         if title:
-            subject = _SENTENCE.split(title)[-1]
-            self.by_level[piece.level] = titles("forwarded").sub("", subject)
-
-    def under(self, key: str) -> Headings:
-        return replace(self, by_level={**self.by_level, _KEY: key})
+            self.by_level[piece.level] = titles("forwarded").sub("", title)
 
     @property
     def nearest(self) -> str:
-        return self.by_level[max(self.by_level)]
+        nearest = self.by_level[max(self.by_level)]
+        return _ASIDE.sub("", nearest).strip() or nearest
 
     @property
     def text(self) -> str:
         """The title of the text and the nearest heading, without generic ones."""
         named = self._named()
-        return ", ".join(dict.fromkeys([*named[:1], *named[-1:]]))
+        shown = [one if len(one) <= _ASIDE_FROM else _ASIDE.sub("", one).strip() for one in named]
+        return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
     def title(self, language: Table) -> str:
         """Return the title of the text; "" without one, or if it names a day: such a text is one of
@@ -114,8 +110,12 @@ class Paragraph:
         return named
 
     def _part(self, piece: Piece) -> Piece:
-        """Return "TOP 1: Kasse" as the heading "Kasse", and any other piece as it is."""
+        """Return "TOP 1: Kasse" as the heading "Kasse", "Voice memo 2" as a heading, and any other
+        piece as it is.
+        """
         line = self.text[piece.start : piece.end]
+        if titles("numbered").match(self._line(piece)) and len(line.split()) <= _NAME_WORDS_MAX:
+            return replace(piece, kind=Kind.HEADING, level=LEAD_IN)
         if not titles("numbered").fullmatch(piece.key) or line[-1:] in ".!?。！？":
             return piece
         start = piece.end - len(key_and_value(line)[1])
@@ -132,9 +132,8 @@ class Paragraph:
     def _is_day(self, piece: Piece) -> bool:
         """Return whether the first line of a paragraph is the day of the others, as in a log."""
         line = self._line(piece)
-        weekdays = self.language.data["weekdays"].replace(" ", "|")
-        dated = line[:1].isdigit() or re.match(rf"(?:{weekdays})\b", line, re.IGNORECASE)
-        return bool(dated) and has_date(line[:_DATE_CHARS_MAX], self.language)
+        opens = line[:1].isdigit() or len(line.split()) <= _CAPTION_WORDS_MAX
+        return opens and has_date(line[:_DATE_CHARS_MAX], self.language)
 
     def _is_name(self, piece: Piece) -> bool:
         """Return whether a line only names what the list below is about, such as "Priya"."""
@@ -146,29 +145,17 @@ class Paragraph:
         line = self.text[piece.start : piece.end]
         return (
             piece.number > 0 == after.number
-            and "\n" in self.text[piece.end : after.start]
-            and not self.text[after.start].islower()
             and len(line.split()) <= _CAPTION_WORDS_MAX
             and line[:1].isupper()
             and line[-1:] not in ".!?。！？"
-            and (" " not in line or not self.language.starts("keep.order", line))
         )
 
     def _is_caption(self, piece: Piece, after: Piece) -> bool:
         """Return whether the first line of a paragraph names what its sentences are about."""
         line, said = self._line(piece), self.text[after.start : after.end]
-        return (
-            line[:1].isupper()
-            and len(line.split()) <= _CAPTION_WORDS_MAX
-            and (
-                after.kind is Kind.PAIR
-                or (
-                    after.kind is Kind.SENTENCE
-                    and said.endswith(".")
-                    and size(said, self.language) > _CAPTION_WORDS_MAX
-                )
-            )
-        )
+        names = line[:1].isupper() and len(line.split()) <= _CAPTION_WORDS_MAX
+        says = said.endswith(".") and size(said, self.language) > _CAPTION_WORDS_MAX
+        return names and (after.kind is Kind.PAIR or says)
 
     def _line(self, piece: Piece) -> str:
         """Return a line that may be a heading; "" if the piece cannot be one."""

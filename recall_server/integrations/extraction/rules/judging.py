@@ -15,7 +15,7 @@ from recall_server.domain.attributes import (
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
 from recall_server.integrations.extraction.rules.facts import Found
-from recall_server.integrations.extraction.rules.language import Table, times
+from recall_server.integrations.extraction.rules.language import Table, common, times
 
 KEPT_FROM = 3.0
 _TASK_WORDS = 8
@@ -25,18 +25,6 @@ _GREETING_WORDS_MAX = 4
 _NEVER_KEPT = ("joke", "pep", "taken_back", "elided")
 _UNSURE = ("hypothetical", "quoted", "hedge")
 _INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
-# The points of each cue of a table; a clause is kept from three points.
-_WORTH = {
-    "remember": 2.0,
-    "decision": 2.0,
-    "rule": 1.0,
-    "preference": 2.0,
-    "procedure": 3.0,
-    "event": 1.0,
-    "plan": 1.0,
-    "state": 1.0,
-    "because": 0.5,
-}
 _FACT, _FIRST, _SPECIFIC, _SPECIFICS_MAX = 2.0, 1.0, 1.0, 2
 _EVALUATIVE, _POINTS_AWAY, _SHORT = -2.0, -1.0, -2.0
 _CODE = re.compile(
@@ -128,7 +116,8 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
 
 def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:
     """Return the points and the type of a clause for which `says_nothing` is False."""
-    cues = {name for name in (*_WORTH, "must", "habit") if language.has(f"keep.{name}", text)}
+    worth: dict[str, float] = common()["points"]
+    cues = {name for name in (*worth, "must", "habit") if language.has(f"keep.{name}", text)}
     first, we, related, you = (
         language.has(f"words.{cue}", text) for cue in ("first", "we", "relation", "you")
     )
@@ -140,7 +129,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     imperative = imperative and not (setting.named and language.starts("words.none", text))
     custom = speaks and "habit" in cues
     due = precise and not speaks and language.has("keep.due", text) and words <= _TASK_WORDS
-    points = sum(_WORTH.get(name, 0.0) for name in cues)
+    points = sum(worth.get(name, 0.0) for name in cues)
     points += _FACT * (found is not None) + _FIRST * speaks + _FIRST * related
     points += _SPECIFIC * min(_SPECIFICS_MAX, precise) + _FIRST * setting.item
     points += (2.0 if precise or setting.heading else 1.0) * setting.document
@@ -204,9 +193,8 @@ def specifics(text: str, language: Table, *, names: bool = True) -> int:
     found = len(_NUMBER.findall(text)) + (len(_CODE.findall(text)) if names else 0)
     data = language.data
     if not language.spaced:
-        if not names:
-            return found + language.has("words.day", text)
-        return found + len(_LATIN_WORD.findall(text)) + (size(text, language) >= 6)
+        latin = len(_LATIN_WORD.findall(text)) + (size(text, language) >= 6)
+        return found + latin if names else found
     words = [word.lower() for word in _WORD.findall(text)]
     named = {*data["weekdays"].split(), *data["months"].split(), *data["numbers"].split()}
     found += sum(word in named or word.rstrip("s") in named for word in words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from importlib import resources
 from typing import Any
 
@@ -33,73 +33,33 @@ class Table:
         return self.name not in ("zh", "ja")
 
     @cached_property
-    def _cues(self) -> dict[str, _Cue]:
+    def _cues(self) -> dict[str, re.Pattern[str]]:
+        # "J'ai" and "d'emojis" are two words each; "don't" is one.
+        inside = r"\w" if self.name == "fr" else r"[\w']"
+        first, last = (f"(?<!{inside})(?:", f")(?!{inside})") if self.spaced else ("(?:", ")")
         found = {}
         for group in ("words", "drop", "keep"):
             for name, written in self.data[group].items():
                 cue = written.replace("{evaluative}", self.data["words"]["evaluative"])
-                found[f"{group}.{name}"] = self._cue(cue)
+                found[f"{group}.{name}"] = re.compile(f"{first}{cue}{last}", re.IGNORECASE)
         return found
 
-    def _cue(self, cue: str) -> _Cue:
-        # "J'ai" and "d'emojis" are two words each; "don't" is one.
-        end = r")(?!\w)" if self.name == "fr" else r")(?![\w'])"
-        edges = (r"(?<![\w'])(?:", end) if self.spaced else ("(?:", ")")
-        whole = re.compile(f"{edges[0]}{cue}{edges[1]}", re.IGNORECASE)
-        parts = _alternatives(cue) if self.spaced else [cue]
-        words = frozenset(part for part in parts if part.replace("'", "").isalpha())
-        rest = "|".join(part for part in parts if part not in words)
-        phrases = re.compile(f"{edges[0]}{rest}{edges[1]}", re.IGNORECASE) if rest else None
-        return _Cue(whole, words, phrases)
-
     def has(self, name: str, text: str) -> bool:
-        """Return whether a text has a cue. Single words are looked up, the rest is matched."""
-        cue = self._cues.get(name)
-        if cue is None:
-            return False
-        if not cue.words.isdisjoint(words_of(text)):
-            return True
-        return cue.phrases is not None and cue.phrases.search(text) is not None
+        """Return whether a text has a cue."""
+        return self.search(name, text) is not None
 
     def search(self, name: str, text: str) -> re.Match[str] | None:
         cue = self._cues.get(name)
-        return cue.whole.search(text) if cue else None
+        return cue.search(text.replace("’", "'")) if cue else None
 
     def starts(self, name: str, text: str) -> re.Match[str] | None:
         cue = self._cues.get(name)
-        return cue.whole.match(text) if cue else None
+        return cue.match(text.replace("’", "'")) if cue else None
 
     def is_common(self, word: str) -> bool:
         """Return whether a word is one of the function words by which the language is detected."""
         known = _function_words().get(self.name, frozenset())
         return word.lower().replace("’", "'").split("'")[0] in known
-
-
-@dataclass(frozen=True)
-class _Cue:
-    """The alternatives of a cue: all of them, the single words, and the others."""
-
-    whole: re.Pattern[str]
-    words: frozenset[str]
-    phrases: re.Pattern[str] | None
-
-
-@lru_cache(maxsize=64)
-def words_of(text: str) -> frozenset[str]:
-    """Return the words of a clause in lower case; "j'ai" gives itself, "j" and "ai"."""
-    words = [word.lower().replace("’", "'") for word in _WORD.findall(text)]
-    return frozenset([*words, *(part for word in words if "'" in word for part in word.split("'"))])
-
-
-def _alternatives(cue: str) -> list[str]:
-    """Split a cue at the bars outside groups."""
-    parts, depth, start = [], 0, 0
-    for at, char in enumerate(cue):
-        depth += (char in "([") - (char in ")]")
-        if char == "|" and not depth:
-            parts.append(cue[start:at])
-            start = at + 1
-    return [*parts, cue[start:]]
 
 
 @cache

@@ -22,14 +22,12 @@ from recall_server.integrations.extraction.rules.cutting import (
     entry,
     key_and_value,
     listed,
-    outside,
+    parts,
     pieces,
     with_columns,
     with_steps,
 )
 from recall_server.integrations.extraction.rules.facts import (
-    OF_THINGS,
-    ORDERED,
     Found,
     Speaker,
     corrected,
@@ -71,11 +69,12 @@ from recall_server.integrations.extraction.rules.wording import (
 TEXT_CHARS_MAX = 500
 _BEFORE_CHARS_MAX = 1_500
 _ANSWER_WORDS_MAX = 14
-_VALUE_WORDS_MAX = 24
 _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
+# Where the cue of a correction begins, at the latest.
+_CUE_MAX = 12
 _AROUND = " ,.!:–—-。！，"
 # Before "and": "He wrote, Otto and Ida can start" has two subjects in one clause.
 _ONE_OF_TWO = re.compile(r"(?:^|, )[A-ZÀ-Þ][\w'’-]*$")
@@ -190,7 +189,7 @@ class _Reader:
         said = text[part[0].start : part[-1].end]
         user = Speaker("user", self.language.data["user"])
         pair = of_pair(label, said, user, self.language) if label and len(part) == 1 else None
-        if pair and label:
+        if pair:
             # "Nombre: Max" looks like a speaker in a text whose lines all have labels.
             clause = Clause(part[0].start, part[0].end, f"{label}: {said}", Kind.PAIR)
             sure = Verdict(5.0, MemoryType.FACT)
@@ -204,7 +203,7 @@ class _Reader:
             self._remember(speaker)
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
-        if last.rstrip().endswith(("?", "？")):
+        if last.rstrip().endswith(("?", "？")) and not self.document:
             opened = cleaned(self._opened(0, last)[1])
             self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
 
@@ -214,13 +213,12 @@ class _Reader:
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         start = turn.span.start
-        line = self.passage.text[max(0, start - 60) : start] if turn.speaker else ""
+        line = self.passage.text[max(0, start - 60) : start]
         return speaker_of(label or self.headings.sender, line, self.language)
 
     def _piece(self, piece: Piece, voice: Voice) -> None:
         text, language = self.passage.text[piece.start : piece.end], self.language
-        taken_back = language.has("drop.taken_back", text)
-        if taken_back and not language.has("drop.correction", text):
+        if language.has("drop.taken_back", text):
             self._take_back()
         if piece.kind is Kind.STEPS:
             steps = Clause(piece.start, piece.end, text, piece.kind)
@@ -234,24 +232,14 @@ class _Reader:
             start, opened = self._opened(piece.start, text)
             cue = language.search("drop.correction", opened)
             if cue and cue.start() > 2 and opened[: cue.start()].rstrip()[-1:] in ",;–—-，、":
-                self._restarted(start, opened, cue, piece, voice)
+                # "It is A, no sorry, B" is a statement and its correction.
+                at = start + cue.start()
+                said = len(opened[: cue.start()].rstrip(" ,;–—-，、"))
+                self._piece(replace(piece, start=start, end=start + said), voice)
+                self._piece(replace(piece, start=at), voice)
                 return
             for clause in self._clauses(start, opened, piece.kind, voice.speaker):
                 self._clause(clause, voice)
-
-    def _restarted(
-        self, start: int, text: str, cue: re.Match[str], piece: Piece, voice: Voice
-    ) -> None:
-        """Keep "it is B" of "it is A, no sorry, B", if A is the value of a fact."""
-        said = text[: cue.start()].rstrip(" ,;–—-，、")
-        value = text[cue.end() :].strip(_AROUND)
-        found = find_fact(said, voice.speaker, self.language)
-        self.before = None
-        if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
-            new = Found(replace(found.fact, value=value), None, found.subject)
-            said = said.replace(found.fact.value, value, 1)
-            clause = Clause(start, start + len(text), said, piece.kind, new)
-            self._clause(clause, voice)
 
     def _opened(self, start: int, text: str) -> tuple[int, str]:
         """Remove the opening of a sentence ("Yes, ", "By the way, ", "Hi Bob, "), and a name at its
@@ -271,23 +259,12 @@ class _Reader:
         if items:
             yield from items
             return
-        cuts = [
-            cut
-            for cut in outside(pattern(language.name, "split"), text)
-            if not (
-                text[cut.end() : cut.end() + 1].isupper()
-                and _ONE_OF_TWO.search(text, 0, cut.start())
-            )
-        ]
-        starts, ends = (
-            [0, *(cut.end() for cut in cuts)],
-            [*(cut.start() for cut in cuts), len(text)],
-        )
+        cut = parts(pattern(language.name, "split"), text, _ONE_OF_TWO)
         setting = Setting(self.document, kind is Kind.ITEM)
         spans: list[tuple[int, int]] = []
-        for first, last in zip(starts, ends, strict=True):
+        for first, last in cut:
             part = text[first:last]
-            if cuts and says_nothing(part, language, setting):
+            if len(cut) > 1 and says_nothing(part, language, setting):
                 continue
             found = find_fact(part, speaker, language)
             own = judge(part, language, found, setting).kept
@@ -302,16 +279,12 @@ class _Reader:
 
     def _clause(self, clause: Clause, voice: Voice) -> None:
         language, text = self.language, self._named(clause)
-        if titles("reported").fullmatch(text):
-            voice = replace(voice, speaker=Speaker("assistant", "The assistant"))
         clause = replace(clause, text=text)
         found = clause.found or find_fact(text, voice.speaker, language)
         found = corrected(found, text, language) if found else None
-        if found and self.document:
-            found = found.in_document(self.headings.title(language))
+        found = self._of_document(found)
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
-        heading = "" if heading.lower() in text.lower() else heading
         leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
         if before and language.starts("words.pronoun", before.text):
@@ -322,7 +295,7 @@ class _Reader:
             self.before = None
             return
         ordered = found is not None and language.starts("keep.order", text) is not None
-        if found and ordered and (named or found.fact.attribute not in ORDERED):
+        if found and ordered and (named or not found.is_ordered):
             found = None
         if not (listed or self.document) and self._is_task(text):
             return
@@ -351,8 +324,8 @@ class _Reader:
         """Adjust a verdict by the context of the clause."""
         language, named = self.language, voice.speaker.entity != "user"
         advice = verdict.instructs and named and bool(voice.turn.speaker)
-        rule = language.has("keep.rule", clause.text) and specifics(clause.text, language)
-        if advice and not (rule or language.has("keep.request", clause.text)):
+        requests = language.has("keep.request", clause.text)
+        if advice and not requests:
             # Between people an order is advice or a pep talk, unless it is a request.
             return replace(verdict, points=0.0)
         if clause.found:
@@ -361,9 +334,7 @@ class _Reader:
             fact = verdict.type is MemoryType.FACT
             type_ = MemoryType.PREFERENCE if fact else verdict.type
             return replace(verdict, points=verdict.points + 2, type=type_)
-        item = clause.kind is Kind.ITEM
-        ordered = self.headings.text and not language.has("keep.request", clause.text)
-        if verdict.instructs and self.document and (item or ordered):
+        if verdict.instructs and self.document and not requests:
             return replace(verdict, type=MemoryType.PROCEDURE)
         return verdict
 
@@ -373,14 +344,15 @@ class _Reader:
         said = (clause.text, f"{self.language.data['be']}{clause.text}")
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
-        found = clause.found or next(filter(None, facts), None)
+        found = self._of_document(clause.found or next(filter(None, facts), None))
         ordered = self.language.starts("keep.order", clause.text)
-        if found and found.fact.entity == about and has_date(about, self.language):
-            found = None
-        elif found and self.document:
-            found = found.in_document(self.headings.title(self.language))
         order = ordered or self.language.has("keep.rules", about)
         return None if order else found, titles("about").sub("", heading)
+
+    def _of_document(self, found: Found | None) -> Found | None:
+        """Return the fact of a thing that a document does not name as that of its title."""
+        title = self.headings.title(self.language)
+        return found.in_document(title) if found and self.document else found
 
     def _take_back(self) -> None:
         if self.before and self.before.at is not None:
@@ -399,7 +371,7 @@ class _Reader:
         return subject + text[match.end() :]
 
     def _pair(self, piece: Piece, text: str, voice: Voice) -> None:
-        """Keep a `Key: value` line; for a long value, keep each sentence, under its key."""
+        """Keep a `Key: value` line, or what follows a key such as "Note", as a sentence."""
         language = self.language
         key, value = key_and_value(text)
         key, at = key.strip("* "), piece.end - len(value)
@@ -418,13 +390,9 @@ class _Reader:
             or (titles("generic").fullmatch(key) and not decides)
         )
         opens = opens or pattern(language.name, "openers").match(f"{key}: ")
-        if opens or size(value, language) > _VALUE_WORDS_MAX:
-            before = self.headings
-            self.headings = before if opens else before.under(key)
+        if opens:
             for one in pieces(self.passage.text, at, piece.end, language):
-                kind = Kind.SENTENCE if opens else Kind.ITEM
-                self._piece(replace(one, kind=kind), voice)
-            self.headings = before
+                self._piece(replace(one, kind=Kind.SENTENCE), voice)
             return
         said = f"{key}: {value}"
         if key.istitle() and " " not in key and speaks(value, language):
@@ -437,13 +405,7 @@ class _Reader:
         entity = voice.speaker.entity if own else about
         speaker = replace(voice.speaker, entity=entity)
         found = of_pair(key, value, speaker, language) or find_fact(value, speaker, language)
-        if (
-            found
-            and (not heading or has_date(heading, language))
-            and self.document
-            and found.fact.attribute in OF_THINGS
-        ):
-            found = None
+        found = self._of_document(found)
         points = 3.0 + 2 * (found is not None) + bool(heading)
         whose = heading or ("" if found is None else voice.speaker.shown)
         self._keep(
@@ -458,19 +420,13 @@ class _Reader:
         """
         question, language = self.question, self.language
         self.question = _Before("", 0)
-        if not question.text or text.rstrip().endswith(("?", "？")):
-            return False
-        if size(question.text, language) < 3 or language.starts("drop.greeting", question.text):
+        if size(question.text, language) < 3 or text.rstrip().endswith(("?", "？")):
             return False
         yes = language.starts("drop.answer_yes", text)
         opened = self._opened(0, text)[1]
         chatter = language.starts if language.spaced else language.search
-        polite = text.rstrip().endswith(("!", "！")) or language.starts("drop.greeting", text)
-        if (
-            chatter("drop.chatter", opened)
-            or language.has("drop.judges", text)
-            or (polite and not yes)
-        ):
+        greets = language.starts("drop.greeting", text) and not yes
+        if greets or chatter("drop.chatter", opened) or language.has("drop.judges", text):
             return False
         words = size(text, language)
         whole = Clause(piece.start, piece.end, text, piece.kind)
@@ -490,35 +446,27 @@ class _Reader:
         return True
 
     def _corrects(self, piece: Piece, text: str, voice: Voice) -> bool:
-        """Join "Actually no, spaces." with what it corrects, replacing the old value. Return False
-        if the text is no correction.
+        """Keep what "Actually no, spaces." corrects, with the new value in place of the old one.
+        Return False if the text corrects no fact.
         """
         before = self.before or self.said
         cue = self.language.search("drop.correction", text)
-        if not cue or before is None or cue.start() > 12 or text.rstrip().endswith(("?", "？")):
+        if not (cue and cue.start() <= _CUE_MAX and before and before.found):
             return False
-        value, old = text[cue.end() :].strip(_AROUND), before.found
-        words = size(value, self.language)
-        if words > _NEW_WORDS_MAX:
+        old, value = before.found, text[cue.end() :].strip(_AROUND)
+        if value.endswith(("?", "？")) or not 0 < size(value, self.language) <= _NEW_WORDS_MAX:
             return False
-        verdict = Verdict(4.0, self._type_before(before))
-        leans_on: _Before | None = before
-        found = find_fact(value, voice.speaker, self.language)
-        if old and words:
-            text = before.text.replace(old.fact.value, value, 1)
-            found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
-            self.before, leans_on = before, None
-            self._take_back()
-        elif found and old and not found.replaces:
-            found = replace(found, replaces=old.fact.value)
-        clause = Clause(piece.start, piece.end, text, piece.kind)
-        at = self._keep(clause, verdict, voice, found=found, before=leans_on)
+        kept = self.kept[before.at] if before.at is not None else None
+        self.before = before
+        self._take_back()
+        found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
+        text = before.text.replace(old.fact.value, value, 1)
+        verdict = Verdict(4.0, kept.type if kept else MemoryType.FACT)
+        at = self._keep(
+            Clause(piece.start, piece.end, text, piece.kind), verdict, voice, found=found
+        )
         self.before = _Before(text, piece.start, at, found)
         return True
-
-    def _type_before(self, before: _Before) -> MemoryType:
-        kept = self.kept[before.at] if before.at is not None else None
-        return kept.type if kept else MemoryType.FACT
 
     def _keep(
         self, clause: Clause, verdict: Verdict, voice: Voice, *, heading: str = "",
@@ -528,11 +476,8 @@ class _Reader:
         language, turn, speaker = self.language, voice.turn, voice.speaker
         if speaker.entity == "user" and self.called:
             speaker = replace(speaker, shown=self.called)
-        if found and clause.kind is not Kind.PAIR:
-            fact = found.fact
-            self.called = (
-                fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
-            )
+        if found and found.names_user and clause.kind is not Kind.PAIR:
+            self.called = found.fact.value
         base = turn.said_at or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
@@ -561,11 +506,9 @@ class _Reader:
             old = self.kept[before.at] if before.at is not None else None
             first = old.text if old else stand_alone(before.text, context, language, None)
             text = f"{first} {stand_alone(clause.text, below, language, when)}"
-            start = before.start if before is self.before else start
-            if before.at is not None:
-                self.kept[before.at] = None
-                if found is None and old and old.fact:
-                    found = before.found
+            start = before.start
+            self._take_back()
+            found = found or (before.found if old and old.fact else None)
         if question:
             text = f"{question} – {speaker.shown}: {cleaned(clause.text)}"
         if len(text) > TEXT_CHARS_MAX:

@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from dateutil.relativedelta import relativedelta
-
-from recall_server.domain.text.dates import start_of
+from recall_server.domain.text.dates import length, start_of
 from recall_server.integrations.extraction.rules.facts import Speaker
 from recall_server.integrations.extraction.rules.language import Table, table
 
@@ -213,11 +211,10 @@ def _relative(text: str, base: datetime, language: Table) -> When | None:
     numbers = language.data["numbers"].split()
     said = match["n"].lower()
     count = int(said) if said.isdigit() else numbers.index(said) + 1 if said in numbers else 0
-    unit = ""
-    for name, words in language.data["relative"]["units"].items():
-        unit = name if re.match(words, match["unit"], re.IGNORECASE) else unit
-    if unit and said in language.data["relative"]["one"].split():
+    if said in language.data["relative"]["one"].split():
         count = 1
+    units = language.data["relative"]["units"].items()
+    unit = next((u for u, words in units if re.match(words, match["unit"], re.IGNORECASE)), "")
     return _when(base, unit, -count, language) if count and unit else None
 
 
@@ -240,9 +237,7 @@ def _patterns(name: str) -> tuple[list[tuple[re.Pattern[str], str, int]], re.Pat
 
 
 def _when(base: datetime, unit: str, offset: int, language: Table) -> When:
-    step = {"day": relativedelta(days=offset), "week": relativedelta(weeks=offset),
-            "month": relativedelta(months=offset), "year": relativedelta(years=offset)}  # fmt: skip
-    at = start_of(base + step[unit], unit)
+    at = start_of(base + length(unit, offset), unit)
     if language.name != "en":
         shown = {"day": f"{at:%Y-%m-%d}", "week": f"{at:%G-W%V}", "month": f"{at:%Y-%m}"}
     else:
