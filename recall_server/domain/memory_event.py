@@ -24,7 +24,8 @@ class EventKind(StrEnum):
     DISPUTED = "disputed"
     """A dispute about it was opened: `reason` is the id of the dispute."""
     SETTLED = "settled"
-    """A dispute about it ended: `reason` is the id of the dispute."""
+    """A dispute about it ended, or other words took the place of a proposal of it: `reason` is the
+    id of the dispute or the proposal."""
     DEPRECATED = "deprecated"
     CONSOLIDATED = "consolidated"
     FORGOTTEN = "forgotten"

@@ -363,6 +363,9 @@ class _Reverting:
         for memory_id in memories:
             disputes |= self.histories.disputes(memory_id, self.change_id)
         await self.tx.disputes.undo(disputes, self.now)
+        # An undo that reopened proposals is undone.
+        again = [i for i, events in memories.items() if events[-1].kind is EventKind.UNDONE]
+        await self.tx.proposals.close_reopened(again, self.now)
         standing = [one for one, state in states.items() if state]
         for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
             if closed_at in {one.at for one in memories[memory_id]}:
