@@ -41,6 +41,78 @@ FROM memory_events e
 WHERE e.namespace = :namespace AND e.item_id IN (:ids...) AND e.status IS NOT NULL AND e.seq = (
   SELECT max(l.seq) FROM memory_events l WHERE l.namespace = :namespace AND l.item_id = e.item_id)
 
+-- query: records_now
+-- any scope: a rebuild is of the whole namespace
+SELECT id, text, type, topic, container, layer, entity, attribute, value, negated, said_at,
+  valid_from, entity_key, attribute_key, value_key
+FROM memories WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: recorded_of
+-- The events of these memories that recorded words or citations, or dropped some.
+SELECT item_id, seq, kind, digest, citations, dropped FROM memory_events
+WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL
+  AND (digest IS NOT NULL OR dropped IS NOT NULL OR kind IN ('added', 'imported'))
+ORDER BY +seq
+
+-- query: give_digest
+UPDATE memory_events SET digest = :digest
+WHERE namespace = :namespace AND seq = :seq AND digest IS NULL
+
+-- query: lost_memories
+-- any scope: a rebuild is of the whole namespace
+-- Memories with events and without a row.
+SELECT DISTINCT e.item_id AS id FROM memory_events e
+WHERE e.namespace = :namespace AND e.status IS NOT NULL AND (
+  SELECT 1 FROM memories m WHERE m.namespace = :namespace AND m.id = e.item_id LIMIT 1) IS NULL
+ORDER BY e.item_id LIMIT :limit
+
+-- query: lost_relations
+-- Relations that two events of one change state, and of which there is no row.
+SELECT DISTINCT f.item_id AS from_id, t.item_id AS to_id, f.reason AS kind
+FROM memory_events f JOIN memory_events t ON t.namespace = f.namespace
+  AND t.change_id = f.change_id AND t.kind = 'related' AND t.reason = 'inbound ' || f.reason
+WHERE f.namespace = :namespace AND f.kind = 'related' AND (
+  SELECT 1 FROM relations r JOIN memory_events o ON o.namespace = :namespace
+    AND o.change_id = f.change_id AND o.item_id = r.to_id AND o.reason = t.reason
+  WHERE r.namespace = :namespace AND r.from_id = f.item_id AND r.kind = f.reason LIMIT 1) IS NULL
+ORDER BY 1, 2, 3 LIMIT :limit
+
+-- query: added_relations
+-- Relations that no event states, and that did not come with a memory.
+SELECT r.from_id, r.to_id, r.kind FROM relations r
+WHERE r.namespace = :namespace AND (
+  SELECT 1 FROM memory_events e WHERE e.namespace = :namespace AND e.item_id = r.from_id
+    AND e.kind = 'related' AND e.reason = r.kind LIMIT 1) IS NULL AND (
+  SELECT 1 FROM memory_events e WHERE e.namespace = :namespace AND e.item_id IN (r.from_id, r.to_id)
+    AND (e.kind = 'imported' OR (e.kind = 'added' AND e.at = r.made_at)) LIMIT 1) IS NULL
+ORDER BY 1, 2, 3 LIMIT :limit
+
+-- query: all_counts
+SELECT type, topic, memories FROM memory_counts WHERE namespace = :namespace
+
+-- query: correct_count
+INSERT INTO memory_counts (namespace, type, topic, memories)
+VALUES (:namespace, :type, :topic, :more)
+ON CONFLICT (namespace, type, topic) DO UPDATE SET memories = memory_counts.memories + excluded.memories
+
+-- query: remove_zero_counts
+DELETE FROM memory_counts WHERE namespace = :namespace AND memories = 0
+
+-- query: write_record
+-- any scope: a rebuild is of the whole namespace
+UPDATE memories SET text = :text, type = :type, topic = :topic, container = :container,
+  layer = :layer, entity = :entity, attribute = :attribute, value = :value, negated = :negated,
+  said_at = :said_at, valid_from = :valid_from
+WHERE namespace = :namespace AND id = :id
+
+-- query: write_keys
+-- any scope: a rebuild is of the whole namespace
+UPDATE memories SET entity_key = :entity_key, attribute_key = :attribute_key, value_key = :value_key
+WHERE namespace = :namespace AND id = :id
+
+-- query: remove_citation
+DELETE FROM citations WHERE namespace = :namespace AND memory_id = :id AND position = :position
+
 -- query: changed_by_events
 -- Each item with an event behind this number, its text if it is not a memory, and the last number.
 SELECT item_id, episode_id, max(seq) AS seq FROM memory_events

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from recall_server.domain import record
 from recall_server.domain.episode import Span, turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory_event import EventKind
@@ -206,6 +207,9 @@ class ExportTable(BoundTable):
         """
         keys = keys_of(memory.entity, memory.attribute, memory.value)
         await self._add("memories", [{**vars(memory), **keys}])
+        recorded = self._bound.record(memory.id)
+        recorded.words = record.words(vars(memory))
+        recorded.citations += [(one.episode_id, one.start, one.end) for one in memory.citations]
         self._bound.note(memory.id, EventKind.IMPORTED, now)
         citations = [
             {
