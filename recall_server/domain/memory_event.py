@@ -217,6 +217,15 @@ class Histories:
         ]
         return replace(before.state, expires_at=ends[-1]) if ends else before.state
 
+    def takes_out(self, item_id: str, change_id: str) -> bool:
+        """Return whether the undo of a change takes back that the item was added: the change added
+        it, or is an undo by which it stands again.
+        """
+        undoes = False
+        while (event := self.of_change(item_id, change_id)[-1]).kind is EventKind.UNDONE:
+            change_id, undoes = event.reason, not undoes
+        return not undoes and self.before(item_id, change_id) is None
+
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
         """Return the event that gave a memory its citation at this position, if it still stands."""
         for one in self._of_item.get(memory_id, ()):

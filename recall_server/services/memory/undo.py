@@ -370,7 +370,8 @@ class _Reverting:
         for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
             if closed_at in {one.at for one in memories[memory_id]}:
                 await self.tx.proposals.reopen(memory_id, closed_at)
-        await self.tx.proposals.withdraw([i for i, state in states.items() if not state], self.now)
+        brought = [one for one in memories if self.histories.takes_out(one, self.change_id)]
+        await self.tx.proposals.withdraw(brought, self.now)
         findable = {i for i, state in states.items() if state and state.status in FINDABLE}
         found = await self.tx.findables.found(memories)
         await indexing.hide(self.tx, found - findable)

@@ -73,3 +73,20 @@ async def test_an_answer_is_undone_and_made_again(
             left.append(([one.id for one in waiting], await present(application)))
 
     assert left == [([proposal_id], before), ([], after)] * 2
+
+
+@pytest.mark.parametrize("intent", [Intent.REMEMBER, Intent.CORRECT])
+async def test_a_proposal_is_withdrawn_and_waits_again(
+    open_app: Open, clock: Clock, intent: Intent
+) -> None:
+    async with open_app() as application:
+        proposal_id, reviews = await proposed(application, intent), application.services.reviews
+        page = await application.services.changes.page(context(application), None)
+        change_id, waits = page.changes[0].id, []
+        for _ in range(4):
+            clock.pass_(timedelta(minutes=1))
+            change_id = await undone(application, change_id)
+            waiting = await reviews.waiting(context(application), [ReviewKind.PROPOSAL], limit=2)
+            waits.append([one.id for one in waiting])
+
+    assert waits == [[], [proposal_id]] * 2
