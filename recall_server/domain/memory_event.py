@@ -19,6 +19,7 @@ class EventKind(StrEnum):
 
     ADDED = "added"
     IMPORTED = "imported"
+    """`reason` is "forgotten" if its words were hidden in the file."""
     REINFORCED = "reinforced"
     SUPERSEDED = "superseded"
     DISPUTED = "disputed"
@@ -239,11 +240,14 @@ class Histories:
         """
 
         def left(hidden: bool, event: MemoryEvent) -> bool:
+            if _hidden_in_file(event):
+                return True
             return event.kind in _HIDES if event.kind in (*_HIDES, *_SHOWS) else hidden
 
         first = next(iter(self._of_item.get(item_id, ())), None)
         brought = first is not None and first.kind in _ADDS and first.state is None
-        return self._around(item_id, change_id, brought, left)
+        came_hidden = first is not None and _hidden_in_file(first)
+        return self._around(item_id, change_id, brought or came_hidden, left)
 
     def decided(
         self, item_id: str, change_id: str
@@ -278,6 +282,10 @@ class Histories:
             if one.change_id == change_id:
                 after = state
         return before.get(change_id, state), after
+
+
+def _hidden_in_file(event: MemoryEvent) -> bool:
+    return event.kind is EventKind.IMPORTED and event.reason == EventKind.FORGOTTEN
 
 
 _ADDS = (EventKind.ADDED, EventKind.IMPORTED)
