@@ -9,8 +9,8 @@ import operator
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from recall_server.storage.tables.rebuilt import Cursor, Ends, Kept, Moment, key
 MEMORIES = 500
 TEXTS = 20
 NAMED_MAX = 100
+
+_T = TypeVar("_T")
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 Progress = Callable[[int], object]
 # Values of JSON. Of a state: its fields in their order. Of an entry: the turn and places, the
@@ -68,7 +71,7 @@ class Compared:
     `altered`: the ids of those whose text, type, fact or citations are not what was recorded, or
     that have no row any more; `repaired`: those of them that were written again.
     `untold`: of how many memories an older release recorded no digest.
-    `relations`: those that no event states, or that have no row, `NAMED_MAX` of each at most.
+    `relations`: those that no event states, or that have no row, `NAMED_MAX` at most.
     `vectors`: how many items have no vector yet; jobs make them, so this is no difference.
     `resumed`: how many memories and texts an interrupted run had derived before.
     """
@@ -254,11 +257,13 @@ class _Sides:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     untold: int = 0
     relations: list[Ends] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
     vectors: int = 0
 
     async def take(self, batch: Batch) -> None:
         """Compare a batch with the rows of its memories and items."""
         self.memories += len(batch.states)
+        self.known.update(batch.states)
         live = await self.tx.rebuilt.states(batch.states)
         kept = await self.tx.rebuilt.kept(batch.states)
         checked = await asyncio.to_thread(_checked, kept)
@@ -335,19 +340,45 @@ class _Sides:
             digest.add("counts", *counts)
             for term, count in terms.items():
                 digest.add("word", term, count)
-        for memory_id in await self.tx.rebuilt.lost(NAMED_MAX):
-            self.derived.add("row", memory_id)
-            self.differences.altered.append(memory_id)
-        lost, added = await self.tx.rebuilt.relations(NAMED_MAX)
-        for digest, relations in ((self.derived, lost), (self.live, added)):
-            for one in relations:
-                digest.add("relation", one)
-        self.relations = [*lost, *added]
+        await self._lost()
+        await self._relations()
         await self._counts()
         live.subtract(self.terms)
         self.differences.terms = Counter({term: many for term, many in live.items() if many})
         self.differences.documents = documents - len(self.items)
         self.differences.words = words - self.words
+
+    async def _lost(self) -> None:
+        after = ""
+        while ids := await self.tx.rebuilt.with_events(after, MEMORIES):
+            after = ids[-1]
+            for memory_id in ids:
+                if memory_id not in self.known:
+                    self.derived.add("row", memory_id)
+                    self.differences.altered.append(memory_id)
+
+    async def _relations(self) -> None:
+        """Compare relations with the events of both ends; one that came with a new memory was made
+        at the moment of that.
+        """
+        stated = await self.tx.rebuilt.stated()
+        found = await self.tx.rebuilt.relations()
+        ends: dict[tuple[str, str], list[str]] = {}
+        for memory_id, change_id, reason in stated:
+            ends.setdefault((change_id, reason), []).append(memory_id)
+        for from_id, change_id, kind in stated:
+            to_ids = ends.get((change_id, f"inbound {kind}"), ())
+            if to_ids and not any((from_id, to_id, kind) in found for to_id in to_ids):
+                self.derived.add("relation", from_id, kind)
+                self.relations.append((from_id, to_ids[0], kind))
+        by_event = {(memory_id, reason) for memory_id, _, reason in stated}
+        others = [one for one in found if (one[0], one[2]) not in by_event]
+        for some in _parts(others):
+            added = await self.tx.rebuilt.added_at({end for one in some for end in one[:2]})
+            for one in some:
+                if not {None, found[one]} & {added.get(end, _NEVER) for end in one[:2]}:
+                    self.live.add("relation", one)
+                    self.relations.append(one)
 
     async def _counts(self) -> None:
         counted = await self.tx.rebuilt.counts()
@@ -372,7 +403,7 @@ class _Sides:
             counts=len(differ.counts),
             altered=tuple(differ.altered)[:NAMED_MAX],
             untold=self.untold,
-            relations=tuple(self.relations),
+            relations=tuple(self.relations)[:NAMED_MAX],
             vectors=self.vectors,
         )
 
@@ -418,7 +449,7 @@ def _moment(now: Statistics) -> Moment:
     return Moment(now.last_event, now.version)
 
 
-def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
+def _parts(ids: Iterable[_T]) -> Iterator[list[_T]]:
     left = list(ids)
     for first in range(0, len(left), MEMORIES):
         yield left[first : first + MEMORIES]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.memory import Memory, Status
+from recall_server.domain.memory import FINDABLE, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Plan, Settling, Supersede
@@ -27,6 +27,8 @@ from recall_server.services.memory.passages import (
 from recall_server.storage.store import Store
 
 REEXTRACTED = "reextracted"
+# If more entries than this are wrong, each transaction writes so many.
+ENTRIES_AT_ONCE = 200
 _REPLACED = frozenset({Status.SUPERSEDED, Status.CONSOLIDATED})
 
 
@@ -63,14 +65,17 @@ class Rebuild:
     async def mend(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
         """Replace what differs, in one transaction that only writes: it compares again if what
         differs has changed meanwhile. Return the comparison from before. Readers see the old rows
-        until the commit.
+        until the commit, unless so many entries are wrong that writers would wait too long.
         """
         resumed = await derivation.derive(self.store, context.namespace, on_progress)
         async with self.store.snapshot(context.namespace) as tx:
             before, differences = await derivation.compare(tx, self.model)
         compared = before
         repaired = await self._repaired(context.namespace, differences.altered)
-        if repaired:  # What was derived of the altered words is wrong.
+        many = not repaired and len(differences.wrong) > ENTRIES_AT_ONCE
+        if many:
+            await self._replaced(context.namespace, sorted(differences.wrong))
+        if repaired or many:
             await derivation.derive(self.store, context.namespace, on_progress)
             async with self.store.snapshot(context.namespace) as tx:
                 compared, differences = await derivation.compare(tx, self.model)
@@ -87,6 +92,17 @@ class Rebuild:
             await promise_lacking(self.store, self.runtime, context.namespace, self.model)
             self.runtime.wake()
         return replace(before, repaired=tuple(repaired), resumed=resumed)
+
+    async def _replaced(self, namespace: Namespace, wrong: Sequence[str]) -> None:
+        """Make entries anew, some at a time: of most of an index one transaction takes long."""
+        for first in range(0, len(wrong), ENTRIES_AT_ONCE):
+            async with self.store.transaction(namespace) as tx:
+                await tx.lock()
+                ids = wrong[first : first + ENTRIES_AT_ONCE]
+                found = await tx.memories.get(ids)
+                # Some may have been forgotten since they were compared.
+                gone = {i for i, one in found.items() if one.status not in FINDABLE}
+                await indexing.replace(tx, [one for one in ids if one not in gone])
 
     async def _repaired(self, namespace: Namespace, altered: Sequence[str]) -> list[str]:
         """Write those of these memories again which the rules make of their texts exactly as they

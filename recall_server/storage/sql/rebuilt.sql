@@ -58,34 +58,22 @@ ORDER BY +seq
 UPDATE memory_events SET digest = :digest
 WHERE namespace = :namespace AND seq = :seq AND digest IS NULL
 
--- query: lost_memories
--- any scope: a rebuild is of the whole namespace
--- Memories with events and without a row.
-SELECT DISTINCT e.item_id AS id FROM memory_events e
-WHERE e.namespace = :namespace AND e.status IS NOT NULL AND (
-  SELECT 1 FROM memories m WHERE m.namespace = :namespace AND m.id = e.item_id LIMIT 1) IS NULL
-ORDER BY e.item_id LIMIT :limit
+-- query: memories_with_events
+SELECT DISTINCT item_id AS id FROM memory_events
+WHERE namespace = :namespace AND item_id > :after AND status IS NOT NULL
+ORDER BY item_id LIMIT :limit
 
--- query: lost_relations
--- Relations that two events of one change state, and of which there is no row.
-SELECT DISTINCT f.item_id AS from_id, t.item_id AS to_id, f.reason AS kind
-FROM memory_events f JOIN memory_events t ON t.namespace = f.namespace
-  AND t.change_id = f.change_id AND t.kind = 'related' AND t.reason = 'inbound ' || f.reason
-WHERE f.namespace = :namespace AND f.kind = 'related' AND (
-  SELECT 1 FROM relations r JOIN memory_events o ON o.namespace = :namespace
-    AND o.change_id = f.change_id AND o.item_id = r.to_id AND o.reason = t.reason
-  WHERE r.namespace = :namespace AND r.from_id = f.item_id AND r.kind = f.reason LIMIT 1) IS NULL
-ORDER BY 1, 2, 3 LIMIT :limit
+-- query: stated_relations
+SELECT item_id, change_id, reason FROM memory_events
+WHERE namespace = :namespace AND kind = 'related' ORDER BY seq
 
--- query: added_relations
--- Relations that no event states, and that did not come with a memory.
-SELECT r.from_id, r.to_id, r.kind FROM relations r
-WHERE r.namespace = :namespace AND (
-  SELECT 1 FROM memory_events e WHERE e.namespace = :namespace AND e.item_id = r.from_id
-    AND e.kind = 'related' AND e.reason = r.kind LIMIT 1) IS NULL AND (
-  SELECT 1 FROM memory_events e WHERE e.namespace = :namespace AND e.item_id IN (r.from_id, r.to_id)
-    AND (e.kind = 'imported' OR (e.kind = 'added' AND e.at = r.made_at)) LIMIT 1) IS NULL
-ORDER BY 1, 2, 3 LIMIT :limit
+-- query: all_relations
+SELECT from_id, to_id, kind, made_at FROM relations
+WHERE namespace = :namespace ORDER BY from_id, to_id, kind
+
+-- query: added_at
+SELECT item_id, kind, at FROM memory_events
+WHERE namespace = :namespace AND item_id IN (:ids...) AND kind IN ('added', 'imported')
 
 -- query: all_counts
 SELECT type, topic, memories FROM memory_counts WHERE namespace = :namespace

@@ -1,13 +1,14 @@
 """The batches that a rebuild has derived so far, and the rows that they are compared with."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from recall_server.domain import record
 from recall_server.domain.episode import episode_of
 from recall_server.domain.memory_event import EventKind, MemoryState
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Row, document
+from recall_server.storage.driver import Row, document, moment
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.tables.memories import keys_of, state_of
 
@@ -138,20 +139,28 @@ class Rebuilt(BoundTable):
         """Set the keys by which the fact of a memory is found."""
         await self._bound.send("write_keys", id=memory_id, **keys_in(values))
 
-    async def relations(self, limit: int) -> tuple[list[Ends], list[Ends]]:
-        """Return relations that events state and that have no row, and those of which it is the
-        other way round.
-        """
-        lost = await self._bound.fetch("lost_relations", limit=limit)
-        added = await self._bound.fetch("added_relations", limit=limit)
-        return [tuple(dict(row).values()) for row in lost], [
-            tuple(dict(row).values()) for row in added
-        ]
-
-    async def lost(self, limit: int) -> list[str]:
-        """Return memories that have events and no row."""
-        rows = await self._bound.fetch("lost_memories", limit=limit)
+    async def with_events(self, after: str, limit: int) -> list[str]:
+        """Return the next memories that have events, in the order of their ids."""
+        rows = await self._bound.fetch("memories_with_events", after=after, limit=limit)
         return [row["id"] for row in rows]
+
+    async def relations(self) -> dict[Ends, datetime]:
+        """Return all relations, each with the moment at which it was made."""
+        rows = await self._bound.fetch("all_relations")
+        return {(row["from_id"], row["to_id"], row["kind"]): moment(row["made_at"]) for row in rows}
+
+    async def stated(self) -> list[tuple[str, str, str]]:
+        """Return the events that state relations: the memory, the change and the reason."""
+        rows = await self._bound.fetch("stated_relations")
+        return [(row["item_id"], row["change_id"], row["reason"]) for row in rows]
+
+    async def added_at(self, ids: Collection[str]) -> dict[str, datetime | None]:
+        """Return when each of these memories was added; None for an imported one."""
+        rows = await self._bound.fetch("added_at", ids=sorted(ids))
+        return {
+            row["item_id"]: None if row["kind"] == EventKind.IMPORTED else moment(row["at"])
+            for row in rows
+        }
 
     async def counts(self) -> dict[tuple[str, str], int]:
         """Return the counts of memories, by type and topic."""
