@@ -138,6 +138,17 @@ def stop_signal() -> asyncio.Event:
     return stop
 
 
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Application]:
+    """Open the application of a long-running process, with the processes that compute for it."""
+    async with (
+        computing_process() as compute,
+        computing_process(NICENESS_OF_MERGES) as compute_merges,
+        open_application(settings, compute=compute, compute_merges=compute_merges) as built,
+    ):
+        yield built
+
+
 async def work_once(settings: Settings) -> int:
     """Run the jobs that are due, and return how many were run."""
     async with open_application(settings) as built, checked_and_loaded(built):
@@ -148,9 +159,7 @@ async def work(settings: Settings) -> None:
     """Run jobs only, until SIGTERM or SIGINT."""
     stop = stop_signal()
     async with (
-        computing_process() as compute,
-        computing_process(NICENESS_OF_MERGES) as compute_merges,
-        open_application(settings, compute=compute, compute_merges=compute_merges) as built,
+        opened(settings) as built,
         checked_and_loaded(built),
         working(built),
         showing_health(built),

@@ -20,14 +20,14 @@ from recall_server.api.listener import Connections, ConnectionTimeouts, Listener
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
 from recall_server.api.probes import probing, with_metrics
 from recall_server.application import Application
-from recall_server.bootstrap import open_application, working
+from recall_server.bootstrap import working
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
-from recall_server.integrations.computing import NICENESS_OF_MERGES, computing_process
 from recall_server.lifecycle import (
     SLOW_S,
     checked_and_loaded,
     only_server,
+    opened,
     showing_health,
     stop_signal,
 )
@@ -173,9 +173,7 @@ async def serve(
     async with _stopped_unused(settings, stop) if until_unused else nullcontext():
         with only_server(settings), closing(bound(settings)) as listener:
             async with (
-                computing_process() as compute,
-                computing_process(NICENESS_OF_MERGES) as compute_merges,
-                open_application(settings, compute=compute, compute_merges=compute_merges) as built,
+                opened(settings) as built,
                 # A client on this machine gives up on a server that has not answered within 10 s.
                 checked_and_loaded(built, redactor_s=0 if until_unused else SLOW_S),
                 working(built),

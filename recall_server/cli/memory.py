@@ -358,8 +358,10 @@ def _standing(hit: Json) -> str:
 
 
 def _source(item: dict[str, Any]) -> str:
-    """Return the words that an item rests on, with their speaker and time, and their text."""
+    """Return the words that an item rests on, unless its text has them, with their speaker and
+    time, and the id of the text that they are from.
+    """
     source = item["source"]
     said = [source["speaker"], (source["said_at"] or "")[:10], source["episode_id"]]
-    quote = f'"{source["quote"]}"  ' if source["quote"] and source["quote"] != item["text"] else ""
+    quote = f'"{source["quote"]}"  ' if (source["quote"] or "") not in item["text"] else ""
     return quote + ", ".join(part for part in said if part)

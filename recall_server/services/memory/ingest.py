@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import (
@@ -28,7 +26,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
-from recall_server.domain.permissions import AccessScope
+from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
 from recall_server.domain.plan import Plan, Policy, Propose, Settling
 from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
 from recall_server.domain.task import Job, TextJob
@@ -64,7 +62,6 @@ from recall_server.storage.store import Store, Transaction
 
 EXTRACT = "extract"
 
-_ACCESS_SCOPE = TypeAdapter(AccessScope)
 
 TOPIC_CHARS_MAX = 128
 # Parsing a longer text would delay other callers.
@@ -158,7 +155,7 @@ class Ingest:
         confined = context.scope.confined(submission.topic, submission.container)
         limit = {}
         if not confined.everything:
-            limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
+            limit["reach"] = ACCESS_SCOPE.dump_python(confined, mode="json")
         key = submission.idempotency_key
         digest = submission.digest()
         context.entry.part_of = episode.job_id
@@ -397,7 +394,7 @@ class Ingest:
     ) -> None:
         entry.usage = found.usage
         # The text can change only what its caller may access, in its container.
-        access_scope = _ACCESS_SCOPE.validate_python(job.payload.get("reach", {})).inside(
+        access_scope = ACCESS_SCOPE.validate_python(job.payload.get("reach", {})).inside(
             {episode.container}
         )
         async with self.store.transaction(

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pydantic import TypeAdapter
-
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Memory
-from recall_server.domain.permissions import AccessScope
+from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
 from recall_server.domain.plan import Dispute, Plan
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.similarity import near_duplicates, opposed
@@ -27,7 +25,6 @@ from recall_server.storage.store import Store, Transaction
 RECHECK = "recheck"
 # How many memories one job compares: the next page waits its turn among other namespaces.
 PAGE_MEMORIES = 50
-_ACCESS_SCOPE = TypeAdapter(AccessScope)
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Recheck:
         `Stale` if a memory to be disputed has changed meanwhile.
         """
         record, now = entry(RECHECK), self.runtime.now()
-        scope = _ACCESS_SCOPE.validate_python(job.payload.get("reach", {}))
+        scope = ACCESS_SCOPE.validate_python(job.payload.get("reach", {}))
         async with self.store.transaction(job.namespace, write=False, access_scope=scope) as tx:
             page = await tx.memories.believed(job.payload.get("after", ""), PAGE_MEMORIES)
             plan = await _compared(tx, page, now)
@@ -91,7 +88,7 @@ async def promise(
 ) -> str:
     """Queue a recheck of the memories in an access scope. Return the id of its first job."""
     job_id = runtime.new_id("job")
-    payload = {"run_id": job_id, "reach": _ACCESS_SCOPE.dump_python(scope, mode="json")}
+    payload = {"run_id": job_id, "reach": ACCESS_SCOPE.dump_python(scope, mode="json")}
     await tx.jobs.add(job_id, RECHECK, payload, runtime.now(), accessor)
     return job_id
 
