@@ -316,7 +316,7 @@ async def open_application(
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, runtime),
-                rebuild=Rebuild(store, runtime, models.rules, embeds=vectors is not None),
+                rebuild=Rebuild(store, runtime, models.rules, vectors.model if vectors else None),
                 recall=Recall(
                     store,
                     vectors,

@@ -101,7 +101,7 @@ async def rebuild(
 ) -> None:
     """Derive memories and the index again from the texts and the events, compare them with what
     is read, and mend what differs; after an interruption, run it again to continue. No model is
-    called.
+    called. Exits with 1 if something differs that it cannot mend.
     """
     ns = await existing(built, name)
     rebuilding = built.services.rebuild
@@ -123,7 +123,8 @@ async def rebuild(
         print_json(shown)
     else:
         _tell(shown, ns, diff=diff)
-    if diff and not compared.same:
+    left = compared.relations or {*compared.altered}.difference(compared.repaired)
+    if left or (diff and not compared.same):
         raise typer.Exit(1)
 
 
@@ -139,14 +140,47 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
     if one["resumed"]:
         echo(f"Continued: {one['resumed']} memories and texts were derived before.")
     echo(f"read     {one['digest']}\nderived  {one['rebuilt']}")
+    if one["untold"]:
+        echo(
+            f"Whether the words of {one['untold']} memories were altered cannot be told: an older "
+            "release recorded no digest of them. "
+            + ("`recall rebuild` records it." if diff else "It is recorded from now on.")
+        )
+    if one["vectors"]:
+        echo(f"{one['vectors']} items have no vector yet: a job makes it, or `recall reembed`.")
     if one["same"]:
         echo(f"{one['memories']} memories and the index are as the texts and events say.")
         return
     named = len(one["different"])
-    memories = f"{named} or more" if named == NAMED_MAX else str(named)
     echo(
-        f"{'Different' if diff else 'Mended'}: {memories} memories, {one['items']} "
-        f"items and {one['words']} words of the index."
+        f"{'Different' if diff else 'Mended'}: the states of {_at_most(named)} memories, "
+        f"{one['items']} items and {one['words']} words of the index, {one['counts']} counts."
     )
     for memory_id in one["different"]:
         echo(f"  {memory_id}")
+    _tell_unmended(one)
+
+
+def _tell_unmended(one: dict[str, Any]) -> None:
+    if repaired := one["repaired"]:
+        echo(f"Written again as their texts say: the words of {len(repaired)} memories.")
+        for memory_id in repaired:
+            echo(f"  {memory_id}")
+    if left := [memory_id for memory_id in one["altered"] if memory_id not in repaired]:
+        echo(
+            f"Not as recorded: the text, type, fact or citations of {len(left)} memories. Restore "
+            "a backup; or give the memory its right words by hand, and erase the altered version."
+        )
+        for memory_id in left:
+            echo(f"  {memory_id}")
+    if one["relations"]:
+        echo(
+            f"Not as the events say: {_at_most(len(one['relations']))} relations. State a lost one "
+            "again; one that nobody stated goes with an erasure of one of its memories."
+        )
+        for from_id, to_id, kind in one["relations"]:
+            echo(f"  {from_id} {kind} {to_id}")
+
+
+def _at_most(named: int) -> str:
+    return f"{named} or more" if named >= NAMED_MAX else str(named)

@@ -19,12 +19,14 @@ class EventKind(StrEnum):
 
     ADDED = "added"
     IMPORTED = "imported"
+    """`reason` is "forgotten" if its words were hidden in the file."""
     REINFORCED = "reinforced"
     SUPERSEDED = "superseded"
     DISPUTED = "disputed"
     """A dispute about it was opened: `reason` is the id of the dispute."""
     SETTLED = "settled"
-    """A dispute about it ended: `reason` is the id of the dispute."""
+    """A dispute about it ended, or other words took the place of a proposal of it: `reason` is the
+    id of the dispute or the proposal."""
     DEPRECATED = "deprecated"
     CONSOLIDATED = "consolidated"
     FORGOTTEN = "forgotten"
@@ -216,6 +218,15 @@ class Histories:
         ]
         return replace(before.state, expires_at=ends[-1]) if ends else before.state
 
+    def takes_out(self, item_id: str, change_id: str) -> bool:
+        """Return whether the undo of a change takes back that the item was added: the change added
+        it, or is an undo by which it stands again.
+        """
+        undoes = False
+        while (event := self.of_change(item_id, change_id)[-1]).kind is EventKind.UNDONE:
+            change_id, undoes = event.reason, not undoes
+        return not undoes and self.before(item_id, change_id) is None
+
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
         """Return the event that gave a memory its citation at this position, if it still stands."""
         for one in self._of_item.get(memory_id, ()):
@@ -229,11 +240,14 @@ class Histories:
         """
 
         def left(hidden: bool, event: MemoryEvent) -> bool:
+            if _hidden_in_file(event):
+                return True
             return event.kind in _HIDES if event.kind in (*_HIDES, *_SHOWS) else hidden
 
         first = next(iter(self._of_item.get(item_id, ())), None)
         brought = first is not None and first.kind in _ADDS and first.state is None
-        return self._around(item_id, change_id, brought, left)
+        came_hidden = first is not None and _hidden_in_file(first)
+        return self._around(item_id, change_id, brought or came_hidden, left)
 
     def decided(
         self, item_id: str, change_id: str
@@ -268,6 +282,10 @@ class Histories:
             if one.change_id == change_id:
                 after = state
         return before.get(change_id, state), after
+
+
+def _hidden_in_file(event: MemoryEvent) -> bool:
+    return event.kind is EventKind.IMPORTED and event.reason == EventKind.FORGOTTEN
 
 
 _ADDS = (EventKind.ADDED, EventKind.IMPORTED)

@@ -24,6 +24,7 @@ from recall_server.domain.permissions import (
     LATEST,
     AccessScope,
 )
+from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.driver import (
     Connection,
@@ -307,6 +308,8 @@ class BoundConnection:
     past: Past = PRESENT
     # The events of this transaction, by item, kind and reason.
     noted: dict[NotedKey, Noted] = field(default_factory=dict)
+    # What this transaction records of memories, by their ids.
+    recorded: dict[str, Recorded] = field(default_factory=dict)
     # Further events for webhooks.
     announced: dict[Announced, None] = field(default_factory=dict)
     # When the first job is due that this transaction queues, for pushes (True) and others (False).
@@ -325,6 +328,10 @@ class BoundConnection:
     ) -> None:
         """Have an event written with this transaction, once, however often it is noted."""
         self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped, hides)
+
+    def record(self, memory_id: str) -> Recorded:
+        """Return what this transaction has recorded of a memory so far, to add to it."""
+        return self.recorded.setdefault(memory_id, Recorded())
 
     def note_due(self, at: datetime, *, pushes: bool) -> None:
         """Have workers look for a job of this namespace at a moment, after the commit."""

@@ -108,6 +108,7 @@ class WholeWalk(Walk):
             (1, self.forget_by_words),
             (1, self.update),
             (2, self.propose),
+            (1, self.decide),
             (1, self.relabel),
             (1, self.recheck),
             (1, self.relate),
@@ -193,19 +194,23 @@ class WholeWalk(Walk):
         return bool(chosen)
 
     async def propose(self) -> bool:
-        """Let a change wait, and answer the one that has waited longest."""
+        """Let a change wait."""
         chosen = await self._memory() if self.chance.random() < 0.5 else ""
         intent = self.chance.choice((Intent.CORRECT, Intent.FORGET)) if chosen else Intent.REMEMBER
         text = "" if intent is Intent.FORGET else self._line()
         await self._submit(Wish(intent, Submission(text, "life"), chosen, review=True))
+        return True
+
+    async def decide(self) -> bool:
+        """Answer the proposal that has waited longest. To reject one changes no memory."""
         reviews = self.application.services.reviews
         waiting = await reviews.waiting(context(self.application), [ReviewKind.PROPOSAL], limit=1)
-        if waiting and self.chance.random() < 0.5:
+        if waiting:
             verdict = self.chance.choice((Verdict.ACCEPT, Verdict.REJECT))
             await reviews.answer(
                 context(self.application), waiting[0].id, verdict, rights=ALL_RIGHTS
             )
-        return True
+        return bool(waiting)
 
     async def relabel(self) -> bool:
         if chosen := await self._one(TEXTS):

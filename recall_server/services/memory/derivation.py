@@ -9,25 +9,30 @@ import operator
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recall_server import __version__
-from recall_server.domain.memory import FINDABLE, Status
+from recall_server.domain import record
+from recall_server.domain.memory import FINDABLE, Memory, Status
 from recall_server.domain.memory_event import MemoryState
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
+from recall_server.storage.driver import Row
 from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.rebuilt import Cursor, Moment
+from recall_server.storage.tables.rebuilt import Cursor, Ends, Kept, Moment, keys_in
 
 # A batch has this many memories, or texts.
 MEMORIES = 500
 TEXTS = 20
 NAMED_MAX = 100
+
+_T = TypeVar("_T")
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 Progress = Callable[[int], object]
 # Values of JSON. Of a state: its fields in their order. Of an entry: the turn and places, the
@@ -62,6 +67,12 @@ class Compared:
     `different`: the ids of those whose state differs, `NAMED_MAX` at most.
     `items`, `words`: how many items and words of the index differ.
     `digest`, `rebuilt`: the digests of what is read, and of what is derived.
+    `counts`: how many counts of memories, by type and topic, differ.
+    `altered`: the ids of those whose text, type, fact or citations are not what was recorded, or
+    that have no row any more; `repaired`: those of them that were written again.
+    `untold`: of how many memories an older release recorded no digest.
+    `relations`: those that no event states, or that have no row, `NAMED_MAX` at most.
+    `vectors`: how many items have no vector yet; jobs make them, so this is no difference.
     `resumed`: how many memories and texts an interrupted run had derived before.
     """
 
@@ -71,6 +82,12 @@ class Compared:
     words: int
     digest: str
     rebuilt: str
+    counts: int = 0
+    altered: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = field(default=(), compare=False)
+    untold: int = 0
+    relations: tuple[Ends, ...] = ()
+    vectors: int = 0
     resumed: int = field(default=0, compare=False)
 
     @property
@@ -86,6 +103,9 @@ class Differences:
     `wrong`, `extra`: the items whose entries are missing or wrong, and those that should have none.
     `terms`, `documents`, `words`: how many entries the counts have too many.
     `owners`: the memories and texts of these items.
+    `keys`: the memories whose keys are not those of their fact.
+    `counts`: how many memories the counts lack, by type and topic.
+    `altered`: the memories that are not as recorded, `digests`: those that events lack.
     """
 
     moment: Moment
@@ -97,6 +117,10 @@ class Differences:
     documents: int = 0
     words: int = 0
     owners: set[str] = field(default_factory=set)
+    keys: dict[str, Row] = field(default_factory=dict)
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    altered: list[str] = field(default_factory=list)
+    digests: dict[int, str] = field(default_factory=dict)
 
 
 class _Digest:
@@ -181,18 +205,15 @@ def _entries(made: Postings) -> dict[str, Values]:
     return {item_id: [*rest, digests[item_id] % 2**64] for item_id, *rest in made.entries.value}
 
 
-async def compare(
-    tx: Transaction, on_progress: Progress = lambda _: None
-) -> tuple[Compared, Differences]:
+async def compare(tx: Transaction, model: str | None) -> tuple[Compared, Differences]:
     """Compare all of a namespace with the batches that were kept. What has changed since, and what
-    no batch includes, is derived again.
+    no batch includes, is derived again. With a `model` of vectors, items without one are counted.
     """
     now = await tx.words.statistics()
     sides = _Sides(tx, Differences(_moment(now), now.erase_epoch), await tx.words.digests())
     async for batch in _batches(tx):
         await sides.take(batch)
-        on_progress(sides.memories)
-    await sides.end(now.documents, now.words)
+    await sides.end(now.documents, now.words, model)
     return sides.compared, sides.differences
 
 
@@ -233,18 +254,31 @@ class _Sides:
     terms: Counter[str] = field(default_factory=Counter)
     items: set[str] = field(default_factory=set)
     words: int = 0
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    untold: int = 0
+    relations: list[Ends] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    vectors: int = 0
 
     async def take(self, batch: Batch) -> None:
         """Compare a batch with the rows of its memories and items."""
         self.memories += len(batch.states)
+        self.known.update(batch.states)
         live = await self.tx.rebuilt.states(batch.states)
+        kept = await self.tx.rebuilt.kept(batch.states)
+        checked = await asyncio.to_thread(_checked, kept)
         for one, state in batch.states.items():
             self.derived.add("state", one, state)
-            if one in live:
-                self.live.add("state", one, _values(live[one]))
-            if one not in live or _values(live[one]) != state:
+            if one not in live:
+                continue  # erased since
+            now = _values(live[one])
+            self.live.add("state", one, now)
+            if now[:-1] != state[:-1]:
                 self.differences.states[one] = _state(state)
                 self.differences.owners.add(one)
+            self._record(one, kept[one].row, checked[one], whole=now[-1] == state[-1])
+            if _state(state).retired_at is None:
+                self.counts[kept[one].row["type"], kept[one].row["topic"]] += 1
         found: dict[str, Values] = {}
         for item_id, slot, *rest in await self._rows(batch.entries):
             entry = [*rest, self._digest(slot)]
@@ -260,6 +294,18 @@ class _Sides:
         self.terms.update(batch.terms)
         self._own(batch, self.differences.wrong)
 
+    def _record(self, memory_id: str, row: Row, checked: record.Checked, *, whole: bool) -> None:
+        if checked.intact is None and checked.first:
+            self.untold += 1
+            self.differences.digests[checked.first] = checked.digest
+        if checked.intact is False or not whole:
+            self.live.add("altered", memory_id)
+            self.differences.altered.append(memory_id)
+        if any(row[name] != key for name, key in keys_in(row).items()):
+            self.live.add("keys", memory_id)
+            self.differences.keys[memory_id] = row
+            self.differences.owners.add(memory_id)
+
     def _own(self, batch: Batch, wrong: Collection[str]) -> None:
         if any(one in wrong for one in batch.entries):
             self.differences.owners.update(batch.ids)
@@ -273,10 +319,14 @@ class _Sides:
             rows += [[*dict(row).values()] for row in await self.tx.rebuilt.entries(some)]
         return rows
 
-    async def end(self, documents: int, words: int) -> None:
-        """Compare what remains: entries that should not be, and the counts."""
+    async def end(self, documents: int, words: int, model: str | None) -> None:
+        """Compare what remains: entries that should not be, the counts, relations, vectors, and
+        memories that have no row.
+        """
         ids, after = await self.tx.findables.page(0)
         while ids:
+            if model is not None:
+                self.vectors += len(await self.tx.vectors.lacking(model, ids))
             extra = [one for one in ids if one not in self.items]
             for item_id, slot, *rest in await self._rows(extra):
                 self.live.add("item", item_id, [*rest, self._digest(slot)])
@@ -290,21 +340,71 @@ class _Sides:
             digest.add("counts", *counts)
             for term, count in terms.items():
                 digest.add("word", term, count)
+        await self._lost()
+        await self._relations()
+        await self._counts()
         live.subtract(self.terms)
         self.differences.terms = Counter({term: many for term, many in live.items() if many})
         self.differences.documents = documents - len(self.items)
         self.differences.words = words - self.words
+
+    async def _lost(self) -> None:
+        after = ""
+        while ids := await self.tx.rebuilt.with_events(after, MEMORIES):
+            after = ids[-1]
+            for memory_id in ids:
+                if memory_id not in self.known:
+                    self.derived.add("row", memory_id)
+                    self.differences.altered.append(memory_id)
+
+    async def _relations(self) -> None:
+        """Compare relations with the events of both ends; one that came with a new memory was made
+        at the moment of that.
+        """
+        stated = await self.tx.rebuilt.stated()
+        found = await self.tx.rebuilt.relations()
+        ends: dict[tuple[str, str], list[str]] = {}
+        for memory_id, change_id, reason in stated:
+            ends.setdefault((change_id, reason), []).append(memory_id)
+        for from_id, change_id, kind in stated:
+            to_ids = ends.get((change_id, f"inbound {kind}"), ())
+            if to_ids and not any((from_id, to_id, kind) in found for to_id in to_ids):
+                self.derived.add("relation", from_id, kind)
+                self.relations.append((from_id, to_ids[0], kind))
+        by_event = {(memory_id, reason) for memory_id, _, reason in stated}
+        others = [one for one in found if (one[0], one[2]) not in by_event]
+        for some in _parts(others):
+            added = await self.tx.rebuilt.added_at({end for one in some for end in one[:2]})
+            for one in some:
+                if not {None, found[one]} & {added.get(end, _NEVER) for end in one[:2]}:
+                    self.live.add("relation", one)
+                    self.relations.append(one)
+
+    async def _counts(self) -> None:
+        counted = await self.tx.rebuilt.counts()
+        for digest, counts in ((self.live, counted), (self.derived, self.counts)):
+            for named, many in counts.items():
+                digest.add("count", named, many)
+        more = {
+            named: self.counts[named] - counted.get(named, 0) for named in counted | self.counts
+        }
+        self.differences.counts = {named: many for named, many in more.items() if many}
 
     @property
     def compared(self) -> Compared:
         differ = self.differences
         return Compared(
             self.memories,
-            tuple(differ.states)[:NAMED_MAX],
+            tuple(differ.states | differ.keys)[:NAMED_MAX],
             len(differ.wrong) + len(differ.extra),
             len(differ.terms),
             str(self.live),
             str(self.derived),
+            counts=len(differ.counts),
+            altered=tuple(differ.altered)[:NAMED_MAX],
+            untold=self.untold,
+            relations=tuple(self.relations)[:NAMED_MAX],
+            vectors=self.vectors,
         )
 
 
@@ -321,20 +421,42 @@ async def mend(tx: Transaction, differences: Differences) -> None:
     """Replace the rows that differ."""
     for memory_id, state in differences.states.items():
         await tx.memories.mend(memory_id, state)
+    for memory_id, row in differences.keys.items():
+        await tx.rebuilt.write_keys(memory_id, row)
+    await tx.rebuilt.correct_counts(differences.counts)
+    await tx.rebuilt.give_digests(differences.digests)
     await tx.words.hide_entries(differences.extra)
     for ids in _parts(sorted(differences.wrong)):
         await indexing.replace(tx, ids)
     await tx.words.correct(differences.terms, differences.documents, differences.words)
 
 
+def as_recorded(kept: Kept, made: Memory) -> dict[str, Any] | None:
+    """Return the fields of an altered memory as they were recorded, if they follow from what the
+    rules make of its text: as it was added, some fields may have been others.
+    """
+    fact = vars(made.fact) if made.fact else dict.fromkeys(record.FACT) | {"negated": False}
+    new = {**vars(made), **fact}
+    citations = kept.citations | {0: record.cited(made.citation)}
+    for fields in (record.STATED, (*record.STATED, "type"), record.FIELDS):
+        values = {**dict(kept.row), **{name: new[name] for name in fields}}
+        if record.check(values, citations, kept.events).intact:
+            return values
+    return None
+
+
 def _moment(now: Statistics) -> Moment:
     return Moment(now.last_event, now.version)
 
 
-def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
+def _parts(ids: Iterable[_T]) -> Iterator[list[_T]]:
     left = list(ids)
     for first in range(0, len(left), MEMORIES):
         yield left[first : first + MEMORIES]
+
+
+def _checked(kept: Mapping[str, Kept]) -> dict[str, record.Checked]:
+    return {i: record.check(one.row, one.citations, one.events) for i, one in kept.items()}
 
 
 def _batch(text: str) -> Batch:

@@ -12,6 +12,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
 from recall_server.domain.episode import Episode, Span, episode_of
 from recall_server.domain.errors import Invalid, Stale
+from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import labelled
@@ -29,6 +30,24 @@ async def promise_vectors(tx: Transaction, runtime: Runtime, episode_ids: Iterab
     for episode_id in sorted(set(episode_ids)):
         payload = {"episode_id": episode_id}
         await tx.jobs.add(runtime.new_id("job"), EMBED, payload, runtime.now())
+
+
+async def promise_lacking(
+    store: Store, runtime: Runtime, namespace: Namespace, model: str | None
+) -> None:
+    """Add a job for each text with an item that has no vector, a page of items at a time."""
+    if model is None:
+        return
+    after, more = 0, True
+    while more:
+        async with store.transaction(namespace) as tx:
+            await tx.lock()
+            bare, after = await tx.exports.without_vectors(model, after)
+            for episode_id in sorted(bare):
+                job_id = derived_id("job", episode_id, EMBED, model)
+                payload = {"episode_id": episode_id}
+                await tx.jobs.add(job_id, EMBED, payload, runtime.now(), again=True)
+        more = bool(after)
 
 
 REEMBED = "reembed"

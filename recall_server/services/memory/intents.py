@@ -366,7 +366,7 @@ class Intents:
     async def _close(self, context: Context, tx: Transaction, proposal_id: str) -> None:
         """Close the proposal that this edits, if it edits one. Raises `NotWaiting`."""
         by, now = context.entry.by, self.ingest.runtime.now()
-        if proposal_id and not await tx.proposals.close(proposal_id, "edit", by, now):
+        if proposal_id and not await tx.proposals.edit(proposal_id, by, now):
             raise NotWaiting
 
     async def _said(self, episode: Episode, wish: Wish) -> Said:

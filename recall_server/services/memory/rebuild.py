@@ -2,21 +2,22 @@
 with what search reads. No model is called.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.memory import Memory, Status
+from recall_server.domain.memory import FINDABLE, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Plan, Settling, Supersede
+from recall_server.domain.record import cited
 from recall_server.domain.task import JobState
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, derivation, indexing, reconcile
 from recall_server.services.memory.derivation import Compared, Progress
-from recall_server.services.memory.embedding import promise_vectors
+from recall_server.services.memory.embedding import promise_lacking, promise_vectors
 from recall_server.services.memory.passages import (
     VERBATIM,
     passages,
@@ -26,6 +27,8 @@ from recall_server.services.memory.passages import (
 from recall_server.storage.store import Store
 
 REEXTRACTED = "reextracted"
+# If more entries than this are wrong, each transaction writes so many.
+ENTRIES_AT_ONCE = 200
 _REPLACED = frozenset({Status.SUPERSEDED, Status.CONSOLIDATED})
 
 
@@ -47,13 +50,14 @@ class Rebuild:
     store: Store
     runtime: Runtime
     rules: Extractor
-    embeds: bool
+    # That of the vectors; None without an embedder.
+    model: str | None
 
     async def compare(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
         """Compare all of a namespace, as of one moment, with what it is derived to."""
         resumed = await derivation.derive(self.store, context.namespace, on_progress)
         async with self.store.snapshot(context.namespace) as tx:
-            compared, _ = await derivation.compare(tx)
+            compared, _ = await derivation.compare(tx, self.model)
         async with self.store.transaction(context.namespace) as tx:
             await tx.rebuilt.discard()
         return replace(compared, resumed=resumed)
@@ -61,20 +65,69 @@ class Rebuild:
     async def mend(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
         """Replace what differs, in one transaction that only writes: it compares again if what
         differs has changed meanwhile. Return the comparison from before. Readers see the old rows
-        until the commit.
+        until the commit, unless so many entries are wrong that writers would wait too long.
         """
         resumed = await derivation.derive(self.store, context.namespace, on_progress)
         async with self.store.snapshot(context.namespace) as tx:
-            compared, differences = await derivation.compare(tx)
+            before, differences = await derivation.compare(tx, self.model)
+        compared = before
+        repaired = await self._repaired(context.namespace, differences.altered)
+        many = not repaired and len(differences.wrong) > ENTRIES_AT_ONCE
+        if many:
+            await self._replaced(context.namespace, sorted(differences.wrong))
+        if repaired or many:
+            await derivation.derive(self.store, context.namespace, on_progress)
+            async with self.store.snapshot(context.namespace) as tx:
+                compared, differences = await derivation.compare(tx, self.model)
         async with self.store.change(context) as tx:
             await tx.lock()
-            if not compared.same:
+            if not compared.same or differences.digests:
                 if not await derivation.still(tx, differences):
-                    compared, differences = await derivation.compare(tx)
+                    compared, differences = await derivation.compare(tx, self.model)
                 await derivation.mend(tx, differences)
             await tx.rebuilt.discard()
             context.entry.counts["mended"] = len(differences.states)
-        return replace(compared, resumed=resumed)
+            context.entry.counts["repaired"] = len(repaired)
+        if before.vectors or differences.wrong:
+            await promise_lacking(self.store, self.runtime, context.namespace, self.model)
+            self.runtime.wake()
+        return replace(before, repaired=tuple(repaired), resumed=resumed)
+
+    async def _replaced(self, namespace: Namespace, wrong: Sequence[str]) -> None:
+        """Make entries anew, some at a time: of most of an index one transaction takes long."""
+        for first in range(0, len(wrong), ENTRIES_AT_ONCE):
+            async with self.store.transaction(namespace) as tx:
+                await tx.lock()
+                ids = wrong[first : first + ENTRIES_AT_ONCE]
+                found = await tx.memories.get(ids)
+                # Some may have been forgotten since they were compared.
+                gone = {i for i, one in found.items() if one.status not in FINDABLE}
+                await indexing.replace(tx, [one for one in ids if one not in gone])
+
+    async def _repaired(self, namespace: Namespace, altered: Sequence[str]) -> list[str]:
+        """Write those of these memories again which the rules make of their texts exactly as they
+        were recorded. Return their ids.
+        """
+        async with self.store.transaction(namespace, write=False) as tx:
+            found = await tx.memories.get(altered) if altered else {}
+            texts = await tx.episodes.several(
+                sorted({one.citation.episode_id for one in found.values()})
+            )
+        made: dict[str, Memory] = {}
+        for episode in texts:
+            made |= reconcile.memories_of(episode, (await self._extracted(episode))[0])
+        repaired = []
+        async with self.store.transaction(namespace, erasing=True) as tx:
+            await tx.lock()
+            kept = await tx.rebuilt.kept([one for one in altered if one in made])
+            for memory_id, one in kept.items():
+                values = derivation.as_recorded(one, made[memory_id])
+                if values is not None:
+                    await tx.rebuilt.write(memory_id, values, cited(made[memory_id].citation))
+                    repaired.append(memory_id)
+            if repaired:
+                await tx.rebuilt.discard()
+        return repaired
 
     async def reextract(
         self, namespace: Namespace, begin: Callable[[], Context], on_progress: Progress
@@ -119,7 +172,7 @@ class Rebuild:
             left = _without_replaced(
                 await without_forgotten(tx, episode, candidates), every.values(), known
             )
-            made = reconcile.ids_of(episode, left)
+            made = reconcile.memories_of(episode, left)
             old = [
                 one for one in known if one.extractor.startswith("rules/") and one.id not in made
             ]
@@ -133,7 +186,7 @@ class Rebuild:
             await indexing.hide(tx, [one.id for one in ended])
             await commit.settle_ended(tx, now)
             counts = plan.counts()
-            if self.embeds and counts.get("added"):
+            if self.model and counts.get("added"):
                 await promise_vectors(tx, self.runtime, [episode.id])
             context.entry.ids += [episode.id, *plan.ids()]
             context.entry.counts |= {**counts, "deprecated": len(ended)}

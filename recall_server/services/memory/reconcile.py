@@ -229,9 +229,10 @@ def proposed(
     return [memory for _, memory in _proposals(episode, candidates, extractor, now).values()]
 
 
-def ids_of(episode: Episode, candidates: Sequence[Candidate]) -> set[str]:
-    """Return the ids of the memories that candidates of an episode become."""
-    return set(_proposals(episode, candidates, "", episode.recorded_at))
+def memories_of(episode: Episode, candidates: Sequence[Candidate]) -> dict[str, Memory]:
+    """Return the memories that candidates of an episode become, by id."""
+    proposals = _proposals(episode, candidates, "", episode.recorded_at)
+    return {memory_id: memory for memory_id, (_, memory) in proposals.items()}
 
 
 def _proposals(

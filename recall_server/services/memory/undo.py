@@ -363,11 +363,15 @@ class _Reverting:
         for memory_id in memories:
             disputes |= self.histories.disputes(memory_id, self.change_id)
         await self.tx.disputes.undo(disputes, self.now)
+        # An undo that reopened proposals is undone.
+        again = [i for i, events in memories.items() if events[-1].kind is EventKind.UNDONE]
+        await self.tx.proposals.close_reopened(again, self.now)
         standing = [one for one, state in states.items() if state]
         for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
             if closed_at in {one.at for one in memories[memory_id]}:
                 await self.tx.proposals.reopen(memory_id, closed_at)
-        await self.tx.proposals.withdraw([i for i, state in states.items() if not state], self.now)
+        brought = [one for one in memories if self.histories.takes_out(one, self.change_id)]
+        await self.tx.proposals.withdraw(brought, self.now)
         findable = {i for i, state in states.items() if state and state.status in FINDABLE}
         found = await self.tx.findables.found(memories)
         await indexing.hide(self.tx, found - findable)

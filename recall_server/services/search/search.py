@@ -332,9 +332,11 @@ def _candidates(
     return found
 
 
-async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candidate]) -> Candidates:
+async def load_items(
+    tx: Transaction, found: Candidates, wanted: Sequence[Candidate], *, only_current: bool = False
+) -> Candidates:
     """Return the candidates with the items of those `wanted` loaded, and without those that can no
-    longer be read.
+    longer be read, or that are not current.
     """
     ids = found.documents.ids
     slots_of = (slot for one in wanted for slot in (one.slot, *one.others))
@@ -342,7 +344,11 @@ async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candid
     if not missing:
         return found
     slots = {ids[slot]: slot for slot in missing if slot in ids}
-    items = {slots[item.id]: item for item in await read_items(tx, list(slots))}
+    read = await read_items(tx, list(slots))
+    if only_current:
+        later = {*await _later(tx, read), *(item.id for item in read)}
+        read = [item for item in read if item.superseded_by not in later]
+    items = {slots[item.id]: item for item in read}
     gone = set(missing) - items.keys()
     best = [one for one in found.best if one.slot not in gone]
     return replace(found, best=best, items={**found.items, **items})
@@ -355,11 +361,13 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     found = _worth_showing(found, query)
     found = replace(found, best=_in_order(found, query))
     fresh = replace(found, items={})
+    only_current = query.mode is SearchMode.RECALL and query.past.as_of is None
     while True:
         wanted = _spread(fresh, query)
         if _is_current_first(query):
             wanted = [*fresh.best[: ranking.LOOKED_AT], *wanted]
-        before, fresh = len(fresh.best), await load_items(tx, fresh, wanted)
+        before = len(fresh.best)
+        fresh = await load_items(tx, fresh, wanted, only_current=only_current)
         if len(fresh.best) < before:
             continue
         best = _current_first(fresh, query)

@@ -24,11 +24,10 @@ from recall_server.domain.errors import (
 from recall_server.domain.export_format import FORMAT, ORDER, VERSION, End, Episode, Line, Manifest
 from recall_server.domain.export_format import Memory as MemoryLine
 from recall_server.domain.export_format import read as read_line
-from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import BELIEVED, FINDABLE, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import commit, indexing, reconcile
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.embedding import promise_lacking
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.judgements import Judgements
 from recall_server.services.transfer import intake
@@ -191,7 +190,7 @@ class Import:
             await commit.settle_ended(tx, self.runtime.now())
             # Only now: a side may have come with a later batch.
             await self.judgements.promise_each(tx, sorted(disputes), first.began_by)
-        await self._promise_vectors(namespace)
+        await promise_lacking(self.store, self.runtime, namespace, self.model)
         self.runtime.wake()
         return report
 
@@ -412,21 +411,6 @@ class Import:
                 report.new["memory"] += 1
                 added.append(line.id)
         return added
-
-    async def _promise_vectors(self, namespace: Namespace) -> None:
-        """Add a job for each episode with an item that has no vector."""
-        if self.model is None:
-            return
-        after, more = 0, True
-        while more:
-            async with self.store.transaction(namespace) as tx:
-                await tx.lock()
-                bare, after = await tx.exports.without_vectors(self.model, after)
-                for episode_id in sorted(bare):
-                    job_id = derived_id("job", episode_id, EMBED, self.model)
-                    payload = {"episode_id": episode_id}
-                    await tx.jobs.add(job_id, EMBED, payload, self.runtime.now(), again=True)
-            more = bool(after)
 
 
 def _damaged(number: int, what: str) -> ExportDamaged:

@@ -16,6 +16,9 @@ SELECT namespace FROM namespaces WHERE namespace = :namespace
 SELECT id, idempotency_key FROM episodes
 WHERE namespace = :namespace AND idempotency_key IN (:keys...)
 
+-- query: hides_words
+SELECT 1 AS one FROM forgotten WHERE namespace = :namespace AND item_id = :id LIMIT 1
+
 -- query: lengths_of_episodes
 SELECT id, length(text) AS chars FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
 

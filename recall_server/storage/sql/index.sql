@@ -154,7 +154,8 @@ FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
 WHERE n.namespace = :namespace
 
 -- query: page_of_terms
-SELECT term, documents FROM terms WHERE namespace = :namespace AND term > :after AND documents > 0
+-- Where the index had lost entries, what was hidden since has left counts below 0.
+SELECT term, documents FROM terms WHERE namespace = :namespace AND term > :after AND documents <> 0
 ORDER BY term LIMIT :limit
 
 -- query: page_of_documents

@@ -72,13 +72,14 @@ UPDATE queues SET due_at = :due_at WHERE namespace = :owner AND pushes = :pushes
 DELETE FROM queues WHERE namespace = :owner AND pushes = :pushes
 
 -- query: advance_queue
--- Does nothing if there is no such job. The row is locked even if it is not changed, so a worker
--- that defers the queue sees the jobs of this transaction.
+-- Does nothing if there is no job. A queue may tell too early: a transaction may look from a moment
+-- before its first job is due. The row is locked even if it is not changed, so a worker that defers
+-- the queue sees the jobs of this transaction.
 INSERT INTO queues (namespace, pushes, due_at)
 SELECT :namespace, :pushes, :due_at
 WHERE EXISTS (SELECT 1 FROM operations
   WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND namespace = :namespace
-    AND state IN ('queued', 'processing') AND due_at <= :due_at)
+    AND state IN ('queued', 'processing'))
 ON CONFLICT (namespace, pushes) DO UPDATE SET due_at = excluded.due_at
 WHERE queues.due_at > excluded.due_at
 

@@ -29,10 +29,16 @@ WHERE namespace = :namespace AND memory_id IN (:ids...) AND closed_at IS NOT NUL
 ORDER BY memory_id, closed_at
 
 -- query: reopen_proposals
-UPDATE proposals SET closed_at = NULL, choice = NULL, decided_by = NULL
+-- The answer stays, for an undo of this undo.
+UPDATE proposals SET closed_at = NULL
 WHERE namespace = :namespace AND closed_at = :closed_at AND id IN (
   SELECT id FROM proposals
   WHERE namespace = :namespace AND memory_id = :memory_id AND closed_at = :closed_at)
+
+-- query: close_reopened_proposals
+UPDATE proposals SET closed_at = :now
+WHERE namespace = :namespace AND closed_at IS NULL AND choice IS NOT NULL AND id IN (
+  SELECT id FROM proposals WHERE namespace = :namespace AND memory_id IN (:ids...))
 
 -- query: open_proposals
 -- The memories of the longest waiting proposals.
@@ -57,4 +63,4 @@ ORDER BY opened_at, id LIMIT 1
 -- query: unaccepted_memory
 SELECT 1 AS one FROM proposals
 WHERE namespace = :namespace AND memory_id = :memory_id AND side = 'new'
-  AND COALESCE(choice, '') <> 'accept' LIMIT 1
+  AND (closed_at IS NULL OR COALESCE(choice, '') <> 'accept') LIMIT 1

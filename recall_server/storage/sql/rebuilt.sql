@@ -41,6 +41,66 @@ FROM memory_events e
 WHERE e.namespace = :namespace AND e.item_id IN (:ids...) AND e.status IS NOT NULL AND e.seq = (
   SELECT max(l.seq) FROM memory_events l WHERE l.namespace = :namespace AND l.item_id = e.item_id)
 
+-- query: records_now
+-- any scope: a rebuild is of the whole namespace
+SELECT id, text, type, topic, container, layer, entity, attribute, value, negated, said_at,
+  valid_from, entity_key, attribute_key, value_key
+FROM memories WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: recorded_of
+-- The events of these memories that recorded words or citations, or dropped some.
+SELECT item_id, seq, kind, digest, citations, dropped FROM memory_events
+WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL
+  AND (digest IS NOT NULL OR dropped IS NOT NULL OR kind IN ('added', 'imported'))
+ORDER BY +seq
+
+-- query: give_digest
+UPDATE memory_events SET digest = :digest
+WHERE namespace = :namespace AND seq = :seq AND digest IS NULL
+
+-- query: memories_with_events
+SELECT DISTINCT item_id AS id FROM memory_events
+WHERE namespace = :namespace AND item_id > :after AND status IS NOT NULL
+ORDER BY item_id LIMIT :limit
+
+-- query: stated_relations
+SELECT item_id, change_id, reason FROM memory_events
+WHERE namespace = :namespace AND kind = 'related' ORDER BY seq
+
+-- query: all_relations
+SELECT from_id, to_id, kind, made_at FROM relations
+WHERE namespace = :namespace ORDER BY from_id, to_id, kind
+
+-- query: added_at
+SELECT item_id, kind, at FROM memory_events
+WHERE namespace = :namespace AND item_id IN (:ids...) AND kind IN ('added', 'imported')
+
+-- query: all_counts
+SELECT type, topic, memories FROM memory_counts WHERE namespace = :namespace
+
+-- query: correct_count
+INSERT INTO memory_counts (namespace, type, topic, memories)
+VALUES (:namespace, :type, :topic, :more)
+ON CONFLICT (namespace, type, topic) DO UPDATE SET memories = memory_counts.memories + excluded.memories
+
+-- query: remove_zero_counts
+DELETE FROM memory_counts WHERE namespace = :namespace AND memories = 0
+
+-- query: write_record
+-- any scope: a rebuild is of the whole namespace
+UPDATE memories SET text = :text, type = :type, topic = :topic, container = :container,
+  layer = :layer, entity = :entity, attribute = :attribute, value = :value, negated = :negated,
+  said_at = :said_at, valid_from = :valid_from
+WHERE namespace = :namespace AND id = :id
+
+-- query: write_keys
+-- any scope: a rebuild is of the whole namespace
+UPDATE memories SET entity_key = :entity_key, attribute_key = :attribute_key, value_key = :value_key
+WHERE namespace = :namespace AND id = :id
+
+-- query: remove_citation
+DELETE FROM citations WHERE namespace = :namespace AND memory_id = :id AND position = :position
+
 -- query: changed_by_events
 -- Each item with an event behind this number, its text if it is not a memory, and the last number.
 SELECT item_id, episode_id, max(seq) AS seq FROM memory_events

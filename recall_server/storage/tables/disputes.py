@@ -275,6 +275,15 @@ class Proposals(BoundTable):
             "close_proposal", id=proposal_id, choice=choice, decided_by=by, now=now
         )
 
+    async def edit(self, proposal_id: str, by: str, now: datetime) -> bool:
+        """Answer a proposal with other words. Return False if it is not open. The memories that it
+        would have added stay as they are: their events tell an undo to reopen it.
+        """
+        proposal = await self.get(proposal_id)
+        for one in proposal.new if proposal else ():
+            self._bound.note(one, EventKind.SETTLED, now, reason=proposal_id)
+        return await self.close(proposal_id, "edit", by, now)
+
     async def withdraw(self, memory_ids: Sequence[str], now: datetime) -> None:
         """Close, without an answer, the open proposals that would add these memories."""
         await self._bound.send("withdraw_proposals", ids=memory_ids, now=now)
@@ -293,6 +302,12 @@ class Proposals(BoundTable):
     async def reopen(self, memory_id: str, closed_at: datetime) -> None:
         """Reopen the proposals about a memory that were closed at this moment."""
         await self._bound.send("reopen_proposals", memory_id=memory_id, closed_at=closed_at)
+
+    async def close_reopened(self, memory_ids: Sequence[str], now: datetime) -> None:
+        """Close with their earlier answer the proposals about these memories that an undo has
+        reopened.
+        """
+        await self._bound.send("close_reopened_proposals", ids=memory_ids, now=now)
 
     async def get(self, proposal_id: str) -> Proposal | None:
         found = _proposals(await self._bound.fetch("proposal", id=proposal_id))

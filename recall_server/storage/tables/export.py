@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from recall_server.domain import record
 from recall_server.domain.episode import Span, turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
+from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none, span
@@ -206,7 +208,15 @@ class ExportTable(BoundTable):
         """
         keys = keys_of(memory.entity, memory.attribute, memory.value)
         await self._add("memories", [{**vars(memory), **keys}])
-        self._bound.note(memory.id, EventKind.IMPORTED, now)
+        recorded = self._bound.record(memory.id)
+        recorded.words = record.words(vars(memory))
+        recorded.citations += [(one.episode_id, one.start, one.end) for one in memory.citations]
+        # An undo of what shows these words has to know that they were hidden.
+        hidden = memory.status == Status.FORGOTTEN and await self._bound.touched(
+            "hides_words", id=memory.id
+        )
+        reason = EventKind.FORGOTTEN if hidden else ""
+        self._bound.note(memory.id, EventKind.IMPORTED, now, reason=reason)
         citations = [
             {
                 "memory_id": memory.id,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from recall_server.domain import record
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Source, Span
@@ -54,11 +55,13 @@ class Memories(BoundTable):
             "metadata": Document(source.metadata) if source.metadata else None,
         }
         await self._bound.send("add_memories", **row)
+        self._bound.record(memory.id).words = record.words(row)
         await self.cite(memory.id, memory.citation)
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
         """Add a citation to a memory."""
+        self._bound.record(memory_id).citations.append(record.cited(citation))
         await self._bound.send(
             "add_citation",
             memory_id=memory_id,

@@ -10,6 +10,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind, MemoryEvent
+from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import (
     MEMORY_EVENTS,
     TEXT_EVENTS,
@@ -53,9 +54,9 @@ class MemoryEvents(BoundTable):
                 change_id=entry.change if entry else "",
                 operation=entry.operation if entry else "",
                 accessor=entry.made_by if entry else None,
-                events=await asyncio.to_thread(_document, noted)
+                events=await asyncio.to_thread(_document, noted, self._bound.recorded)
                 if len(noted) > INLINE_MAX
-                else _document(noted),
+                else _document(noted, self._bound.recorded),
             )
         if last is not None:
             kept = await self._for_webhooks(last - count)
@@ -164,11 +165,19 @@ class MemoryEvents(BoundTable):
         return [_event(row) for row in rows]
 
 
-def _document(noted: Mapping[tuple[str, EventKind, str], Noted]) -> Document:
-    """Return the events as a query parameter, with its JSON text made."""
+def _document(
+    noted: Mapping[tuple[str, EventKind, str], Noted], recorded: Mapping[str, Recorded]
+) -> Document:
+    """Return the events as a query parameter, with its JSON text made. The first event of a memory
+    has the digest of what was recorded of it.
+    """
+    digests = {item_id: one.digest() for item_id, one in recorded.items()}
     found = Document(
         [
-            [item_id, kind, _text(one.at), one.episode_id, reason, one.dropped]
+            [
+                *(item_id, kind, _text(one.at), one.episode_id, reason, one.dropped),
+                digests.pop(item_id, None),
+            ]
             for (item_id, kind, reason), one in noted.items()
         ]
     )

@@ -1,14 +1,16 @@
 """The batches that a rebuild has derived so far, and the rows that they are compared with."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple
 
+from recall_server.domain import record
 from recall_server.domain.episode import episode_of
-from recall_server.domain.memory_event import MemoryState
+from recall_server.domain.memory_event import EventKind, MemoryState
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Row
+from recall_server.storage.driver import Row, document, moment
 from recall_server.storage.index.words import Statistics
-from recall_server.storage.tables.memories import state_of
+from recall_server.storage.tables.memories import keys_of, state_of
 
 
 class Cursor(NamedTuple):
@@ -23,6 +25,21 @@ class Moment(NamedTuple):
 
     last_event: int
     version: int
+
+
+Ends = tuple[str, str, str]
+"""The memories of a relation, from and to, and its kind."""
+
+
+class Kept(NamedTuple):
+    """What rows and events say of a memory that no update changes.
+
+    `row`: the recorded fields and the keys by which facts are found. `citations`: by position.
+    """
+
+    row: Row
+    citations: dict[int, record.Cited]
+    events: list[record.Written]
 
 
 class Rebuilt(BoundTable):
@@ -78,6 +95,87 @@ class Rebuilt(BoundTable):
         rows = await self._bound.fetch("last_states", ids=sorted(ids)) if ids else []
         return {row["id"]: state_of(row) for row in rows}
 
+    async def kept(self, ids: Collection[str]) -> dict[str, Kept]:
+        """Return what is kept of these memories."""
+        if not ids:
+            return {}
+        wanted = sorted(ids)
+        rows = await self._bound.fetch("records_now", ids=wanted)
+        found = {row["id"]: Kept(row, {}, []) for row in rows}
+        for row in await self._bound.fetch("citations", ids=wanted):
+            memory_id, position, *cited = dict(row).values()
+            if memory_id in found:
+                found[memory_id].citations.update(record.dropped([(position, *cited)]))
+        for row in await self._bound.fetch("recorded_of", ids=wanted):
+            if row["item_id"] in found:
+                found[row["item_id"]].events.append(_written(row))
+        return found
+
+    async def give_digests(self, digests: Mapping[int, str]) -> None:
+        """Write the digests that events of an older release lack, by the number of the event."""
+        await self._bound.many(
+            "give_digest", [{"seq": seq, "digest": one} for seq, one in digests.items()]
+        )
+
+    async def write(self, memory_id: str, values: Mapping[str, Any], cited: record.Cited) -> None:
+        """Set the recorded fields of a memory, and its first citation. Needs an erasing
+        transaction.
+        """
+        fields = {name: values[name] for name in record.FIELDS}
+        await self._bound.send("write_record", id=memory_id, **fields)
+        await self.write_keys(memory_id, values)
+        episode_id, start, end = cited
+        place = {"id": memory_id, "position": 0}
+        await self._bound.send("remove_citation", **place)
+        await self._bound.send(
+            "undo_dropped_citation",
+            **place,
+            episode_id=episode_id,
+            span_start=start,
+            span_end=end,
+        )
+
+    async def write_keys(self, memory_id: str, values: Mapping[str, Any]) -> None:
+        """Set the keys by which the fact of a memory is found."""
+        await self._bound.send("write_keys", id=memory_id, **keys_in(values))
+
+    async def with_events(self, after: str, limit: int) -> list[str]:
+        """Return the next memories that have events, in the order of their ids."""
+        rows = await self._bound.fetch("memories_with_events", after=after, limit=limit)
+        return [row["id"] for row in rows]
+
+    async def relations(self) -> dict[Ends, datetime]:
+        """Return all relations, each with the moment at which it was made."""
+        rows = await self._bound.fetch("all_relations")
+        return {(row["from_id"], row["to_id"], row["kind"]): moment(row["made_at"]) for row in rows}
+
+    async def stated(self) -> list[tuple[str, str, str]]:
+        """Return the events that state relations: the memory, the change and the reason."""
+        rows = await self._bound.fetch("stated_relations")
+        return [(row["item_id"], row["change_id"], row["reason"]) for row in rows]
+
+    async def added_at(self, ids: Collection[str]) -> dict[str, datetime | None]:
+        """Return when each of these memories was added; None for an imported one."""
+        rows = await self._bound.fetch("added_at", ids=sorted(ids))
+        return {
+            row["item_id"]: None if row["kind"] == EventKind.IMPORTED else moment(row["at"])
+            for row in rows
+        }
+
+    async def counts(self) -> dict[tuple[str, str], int]:
+        """Return the counts of memories, by type and topic."""
+        rows = await self._bound.fetch("all_counts")
+        return {(row["type"], row["topic"]): int(row["memories"]) for row in rows}
+
+    async def correct_counts(self, more: Mapping[tuple[str, str], int]) -> None:
+        """Add to counts of memories, by type and topic."""
+        if more:
+            await self._bound.many(
+                "correct_count",
+                [{"type": t, "topic": topic, "more": many} for (t, topic), many in more.items()],
+            )
+            await self._bound.send("remove_zero_counts")
+
     async def changed_after(self, moment: Moment) -> dict[str, Moment]:
         """Return the memories and texts that have changed after a moment, each with the last event
         and version. An event of a memory does not tell which texts lose words with it, but then
@@ -97,3 +195,21 @@ class Rebuilt(BoundTable):
     async def entries(self, ids: Collection[str]) -> list[Row]:
         """Return the index entries by which search finds these items."""
         return list(await self._bound.fetch("entries_of", ids=sorted(ids))) if ids else []
+
+
+def keys_in(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the keys by which the fact in these fields is found."""
+    return keys_of(values["entity"], values["attribute"], values["value"])
+
+
+def _written(row: Row) -> record.Written:
+    return record.Written(
+        seq=row["seq"],
+        adds=row["kind"] in _ADDS,
+        digest=row["digest"],
+        citations=row["citations"] or 0,
+        dropped=record.dropped(document(row["dropped"]) or ()),
+    )
+
+
+_ADDS = (EventKind.ADDED, EventKind.IMPORTED)

@@ -220,7 +220,7 @@ TABLES = (
         not_exported="an import begins with what it takes in",
         inner=_words(
             "change_id at kind reason operation accessor item_id episode_id status superseded_by"
-            " valid_until retired_at expires_at confidence reinforcements citations dropped"
+            " valid_until retired_at expires_at confidence reinforcements citations dropped digest"
         ),
     ),
     Table(

@@ -246,7 +246,11 @@ TOLD_BY = {
     "undo_memory": {"memories.py"},
     "undo_added_memories": {"memories.py"},
     "undo_citations": {"memories.py"},
-    "undo_dropped_citation": {"memories.py"},
+    # A rebuild writes again what was recorded, and the keys of a fact.
+    "write_record": {"rebuilt.py"},
+    "write_keys": {"rebuilt.py"},
+    "remove_citation": {"rebuilt.py"},
+    "undo_dropped_citation": {"memories.py", "rebuilt.py"},
     "believe_again": {"sources.py"},
     "relink_memory": {"sources.py"},
     "drop_citations": {"sources.py"},

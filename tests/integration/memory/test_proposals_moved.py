@@ -6,6 +6,8 @@ from recall_server.application import Application
 from recall_server.domain.errors import NotFound, NotRestorable, NotWaiting
 from recall_server.domain.intents import Intent
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import OPERATOR
+from recall_server.domain.query import Query
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Report, Wish
 from recall_server.services.tasks.reviews import Review, ReviewKind, Verdict
@@ -85,3 +87,35 @@ async def test_a_proposal_whose_target_was_left_out_of_a_file_does_not_wait(open
         await taken_in(application, await exported(application), BOB)
         assert await waiting(application, ALICE) == {}
         assert await waiting(application, BOB) == {}
+
+
+async def test_words_that_were_imported_as_hidden_are_hidden_by_an_undo(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await submit(application, "Bea plays chess.", review=True)
+        file = await exported(application)
+        await taken_in(application, file, BOB)
+        (chess,) = (await waiting(application, BOB)).values()
+        asked = context(application, BOB)
+        recall, changes = application.services.recall, application.services.changes
+
+        async def hits() -> list[str]:
+            answer = await recall.search(context(application, BOB), Query("chess"))
+            return [hit.text for hit in answer.hits]
+
+        found = [await hits()]
+        await application.services.reviews.answer(
+            asked, chess.id, Verdict.ACCEPT, rights=ALL_RIGHTS
+        )
+        found.append(await hits())
+        change_id = asked.entry.change
+        for _ in range(2):
+            undoing = context(application, BOB)
+            await changes.undo(
+                undoing, change_id, rights=OPERATOR, dry_run=False, with_dependents=False
+            )
+            change_id = undoing.entry.change
+            found.append(await hits())
+
+    assert found[1]
+    assert found == [[], found[1]] * 2

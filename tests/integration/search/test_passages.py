@@ -240,6 +240,10 @@ async def test_a_correction_leaves_what_else_the_sentence_says(open_app: Open) -
         assert second.item.valid_until is not None
         (only,) = await asked(application, "Does the user live in Lisbon?", limit=1)
         assert only.item.id == porto.id, "what holds now is shown above what does not"
+        recalled = Query("Where does the user live? In Lisbon?", mode=SearchMode.RECALL)
+        answer = await application.services.recall.search(context(application), recalled)
+        assert porto.id in {hit.item.id for hit in answer.hits}
+        assert second.item.id not in {hit.item.id for hit in answer.hits}
 
 
 async def test_a_restored_memory_gives_way_to_what_was_stated_since(

@@ -100,6 +100,27 @@ async def test_whoever_claims_the_last_job_that_is_due_tells_that_no_other_is(st
     assert await any_due(store, at=TOMORROW)
 
 
+async def test_a_job_is_found_that_is_due_after_the_moment_from_which_its_transaction_looks(
+    store: Store,
+) -> None:
+    """A purge of a source fences all jobs, and then adds some."""
+    await enter(store, ALICE)
+    later = NOON + timedelta(milliseconds=5)
+    await add(store, "done")
+    done = await claim(store)
+    assert done is not None
+    async with store.transaction(ALICE) as tx:
+        await tx.jobs.finish(done, NOON)
+    async with store.transaction(ALICE, erasing=True) as tx:
+        await tx.erasures.fence(NOON)
+        await tx.jobs.add("next", "extract", {}, later)
+
+    found = await claim(store, at=later)
+
+    assert found is not None
+    assert found.id == "next"
+
+
 async def test_a_job_for_later_is_found_when_it_is_due_and_an_earlier_one_before(
     store: Store,
 ) -> None:

@@ -1,0 +1,173 @@
+"""Rows that somebody changes behind the server are named by `recall rebuild`, and written again if
+the texts and events say how.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.context import Context
+from recall_server.domain.relations import RelationKind
+from recall_server.services.memory.ingest import Submission
+from tests.support.audit import ALICE, Database, enter, inside, line, recall
+from tests.support.conversation import drained, memories
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+TEXTS = ("User: I live in Porto.", "User: I like figs.", "User: I am allergic to peanuts.")
+BY_HAND = "The boat is called Nell."
+
+
+async def _filled(built: Application) -> None:
+    """Store texts of one memory each, the last of which gets other words by hand."""
+    await enter(built, ALICE)
+    for text in (*TEXTS, "User: I own a boat."):
+        await built.services.ingest.remember(Context(line(built)), Submission(text, "life"))
+    await drained(built)
+    ids = {one.text: one.id for one in await memories(built)}
+    await built.services.intents.update(
+        Context(line(built)),
+        _of(ids, "boat"),
+        text=BY_HAND,
+        type_=None,
+        confidence=None,
+        dry_run=False,
+    )
+    await built.services.intents.relate(
+        Context(line(built)), _of(ids, "Porto"), RelationKind.EXTENDS, _of(ids, "figs"), 0.5
+    )
+    await drained(built)
+
+
+def _altered(*statements: str) -> Callable[[Application], Any]:
+    async def alter(built: Application) -> None:
+        async with built.store.driver.transaction(namespace=ALICE, write=True, erasing=True) as raw:
+            for sql in statements:
+                await raw.fetch(sql, {})
+
+    return alter
+
+
+def _ids(database: Database) -> dict[str, str]:
+    listed = json.loads(recall(database, "list", "alice", "--json").out)
+    return {one["text"]: one["id"] for one in listed["memories"]}
+
+
+def _of(ids: dict[str, str], word: str) -> str:
+    return next(i for text, i in ids.items() if word in text)
+
+
+def _rebuilt(database: Database, *options: str) -> tuple[int, dict[str, Any]]:
+    said = recall(database, "rebuild", "alice", *options, "--json")
+    return said.code, json.loads(said.out)["compared"]
+
+
+OTHER_CITATION = """
+DELETE FROM citations WHERE memory_id = '{home}';
+INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
+SELECT namespace, '{home}', 0, id, 0, 4 FROM episodes WHERE text LIKE '%Porto%'
+"""
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "UPDATE memories SET text = 'The user lives in Rome.' WHERE id = '{home}'",
+        "UPDATE memories SET value = 'Rome', value_key = 'rome' WHERE id = '{home}'",
+        "UPDATE memories SET type = 'decision' WHERE id = '{home}'",
+        "UPDATE memories SET topic = 'work' WHERE id = '{home}'",
+        OTHER_CITATION,
+    ],
+)
+def test_altered_words_are_named_and_written_again_as_their_text_says(
+    database: Database, statements: str
+) -> None:
+    inside(database, _filled)
+    before, whole = recall(database, "list", "alice", "--json").out, _rebuilt(database, "--diff")
+    home = _of(_ids(database), "Porto")
+    inside(database, _altered(*statements.format(home=home).split(";")))
+    code, seen = _rebuilt(database, "--diff")
+    told = recall(database, "rebuild", "alice", "--diff").out
+    mended_code, mended = _rebuilt(database)
+
+    assert (whole[0], whole[1]["same"], whole[1]["altered"]) == (0, True, [])
+    assert (code, seen["same"], seen["altered"]) == (1, False, [home])
+    assert "Not as recorded: the text, type, fact or citations of 1 memories." in told
+    assert (mended_code, mended["repaired"]) == (0, [home])
+    assert _rebuilt(database, "--diff") == whole
+    assert recall(database, "list", "alice", "--json").out == before
+
+
+def test_what_no_text_says_is_named_until_it_is_as_it_was(database: Database) -> None:
+    inside(database, _filled)
+    whole = _rebuilt(database, "--diff")
+    boat = _of(_ids(database), "boat")
+    # As if a model had worded it.
+    swap = (
+        "UPDATE memory_events SET digest = replace(digest, '{}.', '{}.')"
+        f" WHERE item_id = '{boat}'"
+    )
+    inside(database, _altered(swap.format("1", "1.0")))
+    code, mended = _rebuilt(database)
+    told = recall(database, "rebuild", "alice")
+    again, still = _rebuilt(database, "--diff")
+    inside(database, _altered(swap.format("1.0", "1")))
+    recall(database, "rebuild", "alice")
+
+    assert (code, mended["altered"], mended["repaired"]) == (1, [boat], [])
+    assert "Restore a backup" in told.out
+    assert f"  {boat}" in told.out
+    assert (again, still["altered"]) == (1, [boat])
+    assert _rebuilt(database, "--diff") == whole
+
+
+def test_lost_rows_counts_and_relations_are_named(database: Database) -> None:
+    inside(database, _filled)
+    whole = _rebuilt(database, "--diff")
+    ids = _ids(database)
+    home, figs, nuts = (_of(ids, word) for word in ("Porto", "figs", "peanuts"))
+    inside(
+        database,
+        _altered(
+            "UPDATE memory_counts SET memories = memories + 4",
+            f"DELETE FROM relations WHERE from_id = '{home}'",
+            f"UPDATE memories SET entity_key = 'nobody' WHERE id = '{figs}'",
+        ),
+    )
+    code, seen = _rebuilt(database, "--diff")
+    left_code, left = _rebuilt(database)
+    lose = (
+        f"DELETE FROM {name} '{nuts}'"
+        for name in ("citations WHERE memory_id =", "memories WHERE id =")
+    )
+    inside(database, _altered(*lose))
+    lost_code, lost = _rebuilt(database, "--diff")
+
+    assert whole[0] == 0
+    assert (code, seen["different"], seen["altered"]) == (1, [figs], [])
+    assert seen["counts"] > 0
+    assert seen["relations"] == [[home, figs, "extends"]]
+    assert left_code == 1
+    assert left["relations"] == [[home, figs, "extends"]]
+    assert (lost_code, lost["altered"]) == (1, [nuts])
+    assert (lost["different"], lost["counts"]) == ([], 0) or lost["counts"] == 1
+
+
+def test_of_an_older_release_it_cannot_tell_until_it_has_recorded_them(database: Database) -> None:
+    inside(database, _filled)
+    home = _of(_ids(database), "Porto")
+    inside(database, _altered("UPDATE memory_events SET digest = NULL WHERE digest IS NOT NULL"))
+    first = recall(database, "rebuild", "alice", "--diff")
+    recorded = recall(database, "rebuild", "alice")
+    after = _rebuilt(database, "--diff")[1]
+    inside(database, _altered(f"UPDATE memories SET text = 'Sold.' WHERE id = '{home}'"))
+    seen = _rebuilt(database, "--diff")[1]
+
+    assert first.code == 0
+    assert "cannot be told: an older release recorded no digest of them." in first.out
+    assert "It is recorded from now on." in recorded.out
+    assert (after["untold"], after["same"]) == (0, True)
+    assert seen["altered"] == [home]
