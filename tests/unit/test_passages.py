@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,75 @@ def test_a_line_with_a_colon_is_a_heading_of_its_turn_or_of_the_next_one() -> No
         (("Contacts:",), "- Ann: 0172"),
         ((), "The bin is blue."),
     ]
+
+
+def test_a_line_without_a_mark_is_a_heading_of_a_part_a_list_or_a_paragraph() -> None:
+    below = "Caterer: Giulia, 62 per head\nVegan: 9"
+    lists = "- Radek, not on Fridays\n- Ida"
+    said = "The regulator stands at 19 degrees.\nPressure: 1.8"
+    marks = (
+        "2) Food",
+        "Food",
+        "FOOD",
+        "Food and drink (new)",
+        "Section 4",
+        "voice memo 002 monday",
+    )
+    found = {
+        f"{heading}\n{words}": cut(f"One.\n\n{heading}\n{words}\n\nThe end.")
+        for heading in marks
+        for words in (below, lists, said)
+    }
+
+    for words, passages_ in found.items():
+        heading, first, last = words.split("\n")
+        assert passages_[1:] == [
+            ((), f"{heading}\n{first}"),
+            ((heading,), last),
+            ((), "The end."),
+        ]
+
+
+def test_a_line_by_itself_is_a_heading_of_the_next_paragraph() -> None:
+    text = "Costs\n\nRent: 140 a year\nWater: 22 a year\n\nNobody pays in May."
+
+    assert cut(text) == [
+        ((), "Costs"),
+        (("Costs",), "Rent: 140 a year"),
+        (("Costs",), "Water: 22 a year"),
+        ((), "Nobody pays in May."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "It rains.",
+        "Is it far?",
+        "We moved to Oslo",
+        "Hi all",
+        "Thanks",
+        "Best,",
+        "Milk, bread,",
+        "Ana: hello",
+        "- Milk",
+        "3. Bread and a very long rope",
+        "food",
+        "The bridge broke again. Ben knows",
+        "What the neighbours said about our new hedge",
+    ],
+)
+def test_what_says_or_lists_something_is_no_heading(line: str) -> None:
+    text = f"One.\n\n{line}\n- Rent: 140 a year\n- Water: 22 a year"
+
+    assert [headings for headings, _ in cut(text)][-2:] == [(), ()]
+    assert cut(f"Food\n{text}")[-1] == ((), "- Water: 22 a year")
+
+
+def test_short_lines_above_short_lines_are_no_headings() -> None:
+    text = "Apples\nTwo breads\nTea: green\n\n1. Ana\n2. Ben\n\nBest wishes\nAna\n\nPart 2 is here\n\nOk."
+
+    assert not any(headings for headings, _ in cut(text))
 
 
 def test_headings_end_where_somebody_else_speaks() -> None:

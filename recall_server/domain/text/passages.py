@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from recall_server.domain.episode import Episode, Span, Turn, passage_id
 from recall_server.domain.erasure import BLOCK
+from recall_server.domain.text.headings import HEADING_CHARS_MAX, is_heading
 from recall_server.domain.text.transcript import LEAD
 
 # Sentences of a paragraph are joined up to this many characters; a shorter turn stays whole. With
@@ -19,8 +20,7 @@ from recall_server.domain.text.transcript import LEAD
 PASSAGE_CHARS = 420
 # A line of prose of such a length continues in the next one, unless a sentence ends there.
 _WRAPPED_CHARS_MIN, _WRAPPED_CHARS_MAX = 60, 120
-_COLON_CHARS_MAX = 80
-# The level of a line that ends with a colon, below those of Markdown.
+# The level of a heading without a mark, such as a line that ends with a colon: below Markdown's.
 _COLON_LEVEL = 7
 # The level of the first row of a table, which names its columns; above the rows only.
 _TABLE_LEVEL = 8
@@ -114,6 +114,15 @@ def _with_headings(
 def _blocks(text: str, turn: Span) -> Iterator[_Block]:
     """Yield headings, list items, keys with values, code, and lines of prose."""
     lines = list(_lines(text, turn))
+
+    def names(at: int) -> bool:
+        """Return whether a line is a heading without a mark. A line by itself may be that of the
+        next turn.
+        """
+        start, end = lines[at]
+        last = turn.end if len(lines) > 1 else end + PASSAGE_CHARS
+        return is_heading(text[start:end], text[end:last], first=at == 0)
+
     at = 0
     while at < len(lines):
         start, end = lines[at]
@@ -131,7 +140,8 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
             yield _Block(start, lines[at][1], level=_TABLE_LEVEL)
             at += 1
             continue
-        if level := _level(line, alone=len(lines) == 1):
+        level = _level(line, alone=len(lines) == 1) or _COLON_LEVEL * names(at - 1)
+        if level:
             yield _Block(start, end, level=level)
             continue
         item = bool(_ITEM.match(line))
@@ -140,7 +150,9 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
             # So is a long line that ends without a full stop: a note that was spoken.
             spoken = len(line) > _WRAPPED_CHARS_MAX and not _ENDED.search(line)
             whole = whole or spoken or bool(_KEY.match(line) or _ENTRY.match(line))
-        while at < len(lines) and _goes_on(text, (start, end), lines[at], item=item):
+        while (
+            at < len(lines) and not names(at) and _goes_on(text, (start, end), lines[at], item=item)
+        ):
             end = lines[at][1]
             at += 1
         yield _Block(start, end, whole=whole)
@@ -165,7 +177,7 @@ def _level(line: str, *, alone: bool) -> int:
         return len(marked[1])
     if LEAD.fullmatch(line) and not alone:
         return _LEAD_LEVEL
-    if _BOLD.match(line) or (line.endswith(":") and len(line) <= _COLON_CHARS_MAX):
+    if _BOLD.match(line) or (line.endswith(":") and len(line) <= HEADING_CHARS_MAX):
         return _COLON_LEVEL
     return 0
 

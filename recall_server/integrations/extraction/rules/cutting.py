@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
+from recall_server.domain.text.headings import HEADING_CHARS_MAX
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact
 from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
@@ -17,7 +18,6 @@ _WRAPPED_MIN = 50
 # Of fewer lines it cannot be told that they are wrapped: a capital begins a new one.
 _LINES_MIN = 3
 _STOPS = (".", "!", "?", ")", "。", "！", "？")
-HEADING_CHARS_MAX = 80
 # The heading levels of a line in bold, and of a line that ends with a colon.
 BOLD, LEAD_IN = 4, 5
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
+from recall_server.domain.text.headings import ASIDE, NUMBERED, is_heading, may_name
 from recall_server.integrations.extraction.rules.cutting import (
-    HEADING_CHARS_MAX,
     LEAD_IN,
     Kind,
     Piece,
     key_and_value,
 )
-from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles
 from recall_server.integrations.extraction.rules.wording import cleaned
 
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
-_ASIDE = re.compile(r"\([^()]*\)")
-# "e.V." at the end of a title is no end of a sentence.
-_SHORT_FORM = re.compile(r"(?<!\w)(?:\w{1,2}\.){2,}$")
-_NAME_WORDS_MAX, _CAPTION_WORDS_MAX = 7, 4
+_DAY_WORDS_MAX = 4
 _DATE_CHARS_MAX = 24
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
 _BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
-_TO_BULLET = re.compile(r"[ \t]*\n[ \t]*(?:[-*•+–·▪●・→]|->|\[[ xX]\]|\d{1,2}[.)])[ \t]+")
 
 
 @dataclass
@@ -51,13 +45,13 @@ class Headings:
     @property
     def nearest(self) -> str:
         nearest = self.by_level[max(self.by_level)]
-        return _ASIDE.sub("", nearest).strip() or nearest
+        return ASIDE.sub("", nearest).strip() or nearest
 
     @property
     def text(self) -> str:
         """The title of the text and the nearest heading, without generic ones."""
         named = self._named()
-        shown = [one if len(one) <= _ASIDE_FROM else _ASIDE.sub("", one).strip() for one in named]
+        shown = [one if len(one) <= _ASIDE_FROM else ASIDE.sub("", one).strip() for one in named]
         return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
     def title(self, language: Table) -> str:
@@ -97,26 +91,22 @@ class Paragraph:
     def named(self, found: list[Piece]) -> list[Piece]:
         """Return the pieces, with unmarked lines that are headings turned into headings."""
         named = list(map(self._part, found))
-        for at, (piece, after) in enumerate(pairwise(found)):
-            if self._is_number(piece, after) or (
-                _TO_BULLET.fullmatch(self.text, piece.end, after.start) and self._is_name(piece)
-            ):
+        titled = self._is_title(found[0])
+        for at, piece in enumerate(found):
+            line = self.text[self.text.rfind("\n", 0, piece.start) + 1 : piece.end]
+            below = self.text[piece.end : found[-1].end]
+            if self._ends_line(piece) and is_heading(line, below, first=at == 0 and not titled):
                 named[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
-        first = named[0]
-        if self._is_title(first):
-            named[0] = replace(first, kind=Kind.HEADING, level=1)
-        elif len(named) > 1 and (self._is_day(first) or self._is_caption(first, named[1])):
-            named[0] = replace(first, kind=Kind.HEADING, level=LEAD_IN)
+        if named[0] == found[0] and titled:
+            named[0] = replace(named[0], kind=Kind.HEADING, level=1)
+        elif len(named) > 1 and self._is_day(named[0]):
+            named[0] = replace(named[0], kind=Kind.HEADING, level=LEAD_IN)
         return named
 
     def _part(self, piece: Piece) -> Piece:
-        """Return "TOP 1: Kasse" as the heading "Kasse", "Voice memo 2" as a heading, and any other
-        piece as it is.
-        """
+        """Return "TOP 1: Kasse" as the heading "Kasse", and any other piece as it is."""
         line = self.text[piece.start : piece.end]
-        if titles("numbered").match(self._line(piece)) and len(line.split()) <= _NAME_WORDS_MAX:
-            return replace(piece, kind=Kind.HEADING, level=LEAD_IN)
-        if not titles("numbered").fullmatch(piece.key) or line[-1:] in ".!?。！？":
+        if not NUMBERED.fullmatch(piece.key) or line[-1:] in ".!?。！？":
             return piece
         start = piece.end - len(key_and_value(line)[1])
         return replace(piece, start=start, kind=Kind.HEADING, level=LEAD_IN)
@@ -132,41 +122,16 @@ class Paragraph:
     def _is_day(self, piece: Piece) -> bool:
         """Return whether the first line of a paragraph is the day of the others, as in a log."""
         line = self._line(piece)
-        opens = line[:1].isdigit() or len(line.split()) <= _CAPTION_WORDS_MAX
+        opens = line[:1].isdigit() or len(line.split()) <= _DAY_WORDS_MAX
         return opens and has_date(line[:_DATE_CHARS_MAX], self.language)
 
-    def _is_name(self, piece: Piece) -> bool:
-        """Return whether a line only names what the list below is about, such as "Priya"."""
-        line = self._line(piece)
-        return line[:1].isupper() and len(_ASIDE.sub("", line).split()) <= _NAME_WORDS_MAX
-
-    def _is_number(self, piece: Piece, after: Piece) -> bool:
-        """Whether a numbered line only names what follows it, as "2. Money" does in minutes."""
-        line = self.text[piece.start : piece.end]
-        return (
-            piece.number > 0 == after.number
-            and len(line.split()) <= _CAPTION_WORDS_MAX
-            and line[:1].isupper()
-            and line[-1:] not in ".!?。！？"
-        )
-
-    def _is_caption(self, piece: Piece, after: Piece) -> bool:
-        """Return whether the first line of a paragraph names what its sentences are about."""
-        line, said = self._line(piece), self.text[after.start : after.end]
-        names = line[:1].isupper() and len(line.split()) <= _CAPTION_WORDS_MAX
-        says = said.endswith(".") and size(said, self.language) > _CAPTION_WORDS_MAX
-        return names and (after.kind is Kind.PAIR or says)
+    def _ends_line(self, piece: Piece) -> bool:
+        """Return whether a piece ends its line, and is no greeting."""
+        greets = self.language.starts("drop.greeting", self.text[piece.start : piece.end])
+        return self.text[piece.end : piece.end + 1] in ("\n", "") and not greets
 
     def _line(self, piece: Piece) -> str:
         """Return a line that may be a heading; "" if the piece cannot be one."""
-        text = self.text
-        line = text[piece.start : piece.end]
-        alone = text[piece.end : piece.end + 1] in ("\n", "")
-        may_be = (
-            piece.kind is Kind.SENTENCE
-            and alone
-            and len(line) <= HEADING_CHARS_MAX
-            and (line[-1:] not in ".!?。！？" or _SHORT_FORM.search(line))
-            and not self.language.starts("drop.greeting", line)
-        )
+        line = self.text[piece.start : piece.end]
+        may_be = piece.kind is Kind.SENTENCE and self._ends_line(piece) and may_name(line)
         return line if may_be else ""
