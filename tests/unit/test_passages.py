@@ -175,7 +175,10 @@ def test_what_says_or_lists_something_is_no_heading(line: str) -> None:
 
 
 def test_short_lines_above_short_lines_are_no_headings() -> None:
-    text = "Apples\nTwo breads\nTea: green\n\n1. Ana\n2. Ben\n\nBest wishes\nAna\n\nPart 2 is here\n\nOk."
+    text = (
+        "Apples\nTwo breads\nTea: green\n\n1. Ana\n2. Ben\n\nBest wishes\nAna\n\n"
+        "Part 2 is here\n\nOk."
+    )
 
     assert not any(headings for headings, _ in cut(text))
 
