@@ -76,6 +76,14 @@ def test_a_name_among_prose_counts_only_when_it_repeats() -> None:
     assert said(twice) == [("Alice", "I was late.\nSorry."), ("Alice", "It rained.")]
 
 
+def test_names_before_a_wide_colon_speak_if_one_recurs_after_another() -> None:
+    chat = "王芳：我下周搬家。\n李明：真的吗？\n王芳：搬到杭州。"
+    keys = "姓名：王芳\n备注：对花生过敏。\n备注：不喝酒。"
+
+    assert [turn.speaker for turn in parse_turns(chat, NOW)] == ["王芳", "李明", "王芳"]
+    assert [turn.speaker for turn in parse_turns(keys, NOW)] == [None]
+
+
 def test_lines_without_a_label_belong_to_the_turn_before() -> None:
     text = "User: first\nsecond\n\nthird\nBot: fine"
 

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
@@ -85,7 +86,7 @@ _LABEL = re.compile(
     r"(?P<stars>\*{2}|__)?"
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
-    r"(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)"
+    r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)|(?P<wide>：))"
 )
 _ROLES = _words(
     "user assistant human ai system agent bot model customer client operator me chatgpt claude"
@@ -304,7 +305,7 @@ def _classify(text: str, start: int, end: int) -> _Line:
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"])
     timed = bool(before) and _is_moment(before or "")
-    if label and (label["handle"] or _may_speak(label["name"], small=timed)):
+    if label and (label["handle"] or label["wide"] or _may_speak(label["name"], small=timed)):
         stamp = before or label["after"]
         if before and not timed:
             return _Line(start, start, end)
@@ -353,16 +354,21 @@ def _may_speak(name: str, *, small: bool) -> bool:
 
 def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     """Drop labels that name no speaker: a label counts if it is a role, has a time or repeats, or
-    if every line has one.
+    if every line has one. "王芳：" counts if every line has one, and one recurs after another.
     """
     labelled = [line for line in lines if line.name]
     content = [line for line in lines if not line.blank and not line.heading]
     times = Counter(line.name for line in labelled)
     spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
+    wide = [line.name for line in labelled if text[line.said_from - 1] == "："]
+    runs = [name for name, _ in groupby(wide)]
+    wide_speak = len(wide) == len(content) and len({*runs}) < len(runs)
     all_speak = len(labelled) == len(content) and spoken * 2 >= len(labelled)
 
     def speaks(line: _Line) -> bool:
         name = line.name or ""
+        if text[line.said_from - 1] == "：":
+            return wide_speak
         timed = line.stamp and _is_moment(line.stamp)
         return bool(timed) or name.lower() in _ROLES or times[name] > 1 or all_speak
 
