@@ -34,7 +34,7 @@ def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
 
 
 def labels(text: str, speakers: set[str]) -> frozenset[str]:
-    """Return the speakers whose labels `parse_turns` does not know, such as "Nele :"."""
+    """Return the speakers whose labels `parse_turns` does not know, such as "用户：" said once."""
     lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
     found = Counter(match[1] for match in map(_LABEL.match, lines) if match)
     least = 1 if not speakers and found.total() > len(found) else 2
