@@ -114,15 +114,12 @@ def _with_headings(
 def _blocks(text: str, turn: Span) -> Iterator[_Block]:
     """Yield headings, list items, keys with values, code, and lines of prose."""
     lines = list(_lines(text, turn))
-
-    def names(at: int) -> bool:
-        """Return whether a line is a heading without a mark. A line by itself may be that of the
-        next turn.
-        """
-        start, end = lines[at]
-        last = turn.end if len(lines) > 1 else end + PASSAGE_CHARS
-        return is_heading(text[start:end], text[end:last], first=at == 0)
-
+    # A line by itself may be the heading of the next turn.
+    last = turn.end if len(lines) > 1 else len(text)
+    named = [
+        is_heading(text[start:end], text[end : min(last, end + PASSAGE_CHARS)], first=not at)
+        for at, (start, end) in enumerate(lines)
+    ]
     at = 0
     while at < len(lines):
         start, end = lines[at]
@@ -140,7 +137,7 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
             yield _Block(start, lines[at][1], level=_TABLE_LEVEL)
             at += 1
             continue
-        level = _level(line, alone=len(lines) == 1) or _COLON_LEVEL * names(at - 1)
+        level = _level(line, alone=len(lines) == 1) or _COLON_LEVEL * named[at - 1]
         if level:
             yield _Block(start, end, level=level)
             continue
@@ -151,7 +148,7 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
             spoken = len(line) > _WRAPPED_CHARS_MAX and not _ENDED.search(line)
             whole = whole or spoken or bool(_KEY.match(line) or _ENTRY.match(line))
         while (
-            at < len(lines) and not names(at) and _goes_on(text, (start, end), lines[at], item=item)
+            at < len(lines) and not named[at] and _goes_on(text, (start, end), lines[at], item=item)
         ):
             end = lines[at][1]
             at += 1
