@@ -361,8 +361,8 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     times = Counter(line.name for line in labelled)
     spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
     wide = [line.name for line in labelled if text[line.said_from - 1] == "："]
-    runs = [name for name, _ in groupby(wide)]
-    wide_speak = len(wide) == len(content) and len({*runs}) < len(runs)
+    voices = [name for name, _ in groupby(wide)]
+    wide_speak = len(wide) == len(content) and len({*voices}) < len(voices)
     all_speak = len(labelled) == len(content) and spoken * 2 >= len(labelled)
 
     def speaks(line: _Line) -> bool:
