@@ -287,7 +287,7 @@ class _Reader:
         heading = self.headings.text if listed or self.document else ""
         leans = language.starts("words.pronoun", text) is not None
         cue = language.search("drop.correction", text)
-        # "Changed our minds" says nothing without what it takes back.
+        # "No, the green one" says nothing without what it takes back.
         before = self.before if leans or (cue and cue.start() <= _CUE_MAX) else None
         if before and language.starts("words.pronoun", before.text):
             before = None
