@@ -175,7 +175,10 @@ class Jobs(BoundTable):
 
     async def end_of(self, tokens: Sequence[str], code: str, now: datetime) -> int:
         """Give up the jobs that end with these tokens, with the reason. Return how many."""
-        return len(await self._bound.fetch("end_jobs_of", tokens=list(tokens), code=code, now=now))
+        given = {"tokens": list(tokens), "code": code, "now": now}
+        ended = await self._bound.fetch("end_jobs_of", **given)
+        # A job that was given up or done by the rules is done again once there is a key.
+        return len(ended) + len(await self._bound.fetch("end_jobs_without_key_of", **given))
 
     async def requeue_without_key(self, kind: str, now: datetime) -> None:
         """Queue for now the jobs that wait, were given up or were done by a fallback because the
