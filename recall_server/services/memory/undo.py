@@ -2,6 +2,7 @@
 later change rests on it. No memory is deleted: one that the change added is forgotten.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import TypeVar
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.errors import ChangeNotFound, NotUndoable
+from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import (
     Change,
@@ -19,6 +20,8 @@ from recall_server.domain.memory_event import (
     MemoryState,
     Reversal,
 )
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.pace import Pace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
@@ -33,6 +36,11 @@ from recall_server.storage.store import Store, Transaction
 BATCH = 200
 NAMED_MAX = 10
 PAGE_EVENTS = 1_000
+# Tokens of one namespace may take back so many events a second, in undos of more than PACED_FROM;
+# none waits for longer than PACE_WAIT_MAX_S.
+EVENTS_PER_S = 100
+PACED_FROM = 200
+PACE_WAIT_MAX_S = 5.0
 # Changes that cannot be undone: expiry, as time does not go back, and labels, which have no
 # recorded state.
 _FINAL = {
@@ -124,6 +132,8 @@ class Changes:
     embeds: bool
     # An undo is one transaction: other writers of the namespace wait for it, on SQLite all writers.
     events_max: int
+    # So that no token keeps the others from writing by undoing and undoing again.
+    _pace: Pace = field(default_factory=lambda: Pace(EVENTS_PER_S, PACE_WAIT_MAX_S))
 
     async def page(self, context: Context, before: int | None) -> Page:
         """Return the changes of the last `PAGE_EVENTS` events, or of those before the event
@@ -176,16 +186,20 @@ class Changes:
     ) -> Undone:
         """Take back a change, and with `with_dependents` all changes that rest on it; with
         `dry_run` only report what that would do. Raises `ChangeNotFound`; `NotUndoable` if another
-        change rests on it, it was taken back before, or its kind cannot be undone; and
-        `InsufficientScope` if it decides about the quarantine and the rights do not allow that.
+        change rests on it, it was taken back before, or its kind cannot be undone;
+        `InsufficientScope` if it decides about the quarantine and the rights do not allow that; and
+        `Busy` if tokens have taken back much just now.
         """
         storable(change_id)
-        effect = _Effect(self.events_max, dry_run)
-        if dry_run:
+        if dry_run or context.entry.bearer is not None:
+            planned = _Effect(self.events_max, dry=True)
             # Without a lock, so that nobody waits for it.
             async with self.store.transaction(context.namespace, write=False) as tx:
-                await self._undo(tx, rights, change_id, effect, with_dependents=with_dependents)
-            return effect.report(None)
+                await self._undo(tx, rights, change_id, planned, with_dependents=with_dependents)
+            if dry_run:
+                return planned.report(None)
+            await self._pass(context.namespace, planned.events)
+        effect = _Effect(self.events_max, dry=False)
         # `erasing`: citations that a change added are deleted.
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
@@ -202,6 +216,15 @@ class Changes:
             )
         self.runtime.wake()
         return effect.report(context.entry.change)
+
+    async def _pass(self, namespace: Namespace, events: int) -> None:
+        """Wait until a token may take back so many events. Raises `Busy`."""
+        if events <= PACED_FROM:
+            return
+        wait_s = self._pace.wait_s(namespace, events, asyncio.get_running_loop().time())
+        if wait_s is None:
+            raise Busy("Much was taken back here just now. Wait a minute, then undo this too.")
+        await asyncio.sleep(wait_s)
 
     async def _undo(
         self,
