@@ -14,6 +14,7 @@ from recall_server.domain.search.calibration import (
     KEYWORD,
     OTHER_VECTORS,
     WEAK_BELOW,
+    asked_weights,
     calibration,
     coverage,
     evidence,
@@ -38,7 +39,8 @@ def share(asked: list[str], found: Found, named: frozenset[str] = frozenset()) -
         for term in [*IDF, *named]
     }
     words = Words(times, np.ones(len(items), np.int64))
-    said = coverage(asked, words, idf=IDF, documents=99, named=named)
+    weights = asked_weights(asked, IDF, 99, named)
+    said = coverage(weights, words, named)
     return float(said.max(initial=0.0))
 
 

@@ -100,6 +100,7 @@ class Known(NamedTuple):
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
     values: frozenset[str] = frozenset()
+    share: float = 1.0
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
@@ -152,6 +153,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
             known.named,
             known.periods,
             known.values,
+            known.share,
         )
     )
     best = fused.order.tolist()
@@ -173,10 +175,11 @@ def evidence(
     named: Sequence[str] = (),
     periods: tuple[Period, ...] = (),
     values: Sequence[str] = (),
+    share: float = 1.0,
 ) -> Known:
     """Make evidence from words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] not in "@="}), 2.0)
-    known = (cosines or {}, frozenset(named), periods, frozenset(values))
+    known = (cosines or {}, frozenset(named), periods, frozenset(values), share)
     return Known(occurrences, idf, 10.0, *known)
 
 
@@ -229,6 +232,17 @@ def test_vectors_that_are_all_equally_near_are_as_near_as_they_are(cosine: float
 
     assert finals(alone) == pytest.approx({"a": max(0.0, cosine)})
     assert finals(both) == pytest.approx({"a": max(0, cosine), "b": max(0, cosine), "none": 0})
+
+
+def test_words_and_sessions_count_less_if_the_namespace_knows_few_words_of_the_question() -> None:
+    pool = [item("a", session="s", position=0), item("b", session="t", position=0)]
+    words, some = occurrence("a", "x"), only("keyword", "session")
+
+    all_known = finals(fuse(pool, evidence(words), some, NOW))
+    a_quarter = finals(fuse(pool, evidence(words, share=0.25), some, NOW))
+
+    assert all_known == pytest.approx({"a": 1.0, "b": 0.0})
+    assert a_quarter == pytest.approx({"a": 0.5, "b": 0.0})
 
 
 def test_what_is_near_without_any_word_of_the_question_counts_for_less() -> None:
@@ -592,6 +606,7 @@ EVIDENCE = st.builds(
     st.dictionaries(KEYS, st.floats(-1, 1) | st.sampled_from([0.5]), max_size=12),
     st.frozensets(st.sampled_from(["@a", "@b"])),
     PERIODS,
+    share=st.floats(0, 1),
 )
 QUERY = st.builds(
     Query,

@@ -101,27 +101,34 @@ def evidence(shown: Sequence[Scores], weights: Weights) -> float:
     return weights.probability(max(one.coverage or 0.0 for one in shown), max(cosines, default=0.0))
 
 
-def coverage(
-    asked: Sequence[str],
-    words: Words,
-    *,
-    idf: Mapping[str, float],
-    documents: int,
-    named: frozenset[str],
-) -> NDArray[np.float64]:
-    """Return how much of a question each item contains: the share of the terms asked for, weighted
-    by idf. A term that the namespace does not have counts as the rarest possible. `words` has how
-    often each item has each term.
-
-    `named` are the terms of speakers that the question names. Their names do not count as asked
-    for, and only their items count: "What did Ana bake?" is not answered by what Ben baked. If
-    several are named and no item has them all, items of anybody count; "I" may ask for what others
-    said.
+def asked_weights(
+    asked: Sequence[str], idf: Mapping[str, float], documents: int, named: frozenset[str]
+) -> dict[str, float]:
+    """Return how much each term of a question counts: by idf, and as the rarest possible if the
+    namespace does not have it. The names of `named`, the terms of speakers, do not count.
     """
-    times, shares = words.times, np.zeros(len(words.lengths))
     names = {term for name in named for term in terms(name.removeprefix(SPEAKER))}
     rarest = math.log(documents + 1)
-    weights = {term: idf.get(term, rarest) for term in asked if term not in names}
+    return {term: idf.get(term, rarest) for term in asked if term not in names}
+
+
+def known(weights: Mapping[str, float], idf: Mapping[str, float]) -> float:
+    """Return the weighted share of the terms of a question that the namespace has."""
+    total = math.fsum(weights.values())
+    return math.fsum(weights[term] for term in weights if term in idf) / total if total else 1.0
+
+
+def coverage(
+    weights: Mapping[str, float], words: Words, named: frozenset[str]
+) -> NDArray[np.float64]:
+    """Return how much of a question each item contains: the weighted share of its terms. `weights`
+    are those of `asked_weights`; `words` has how often each item has each term.
+
+    Where speakers are named, only their items count: "What did Ana bake?" is not answered by what
+    Ben baked. If several are named and no item has them all, items of anybody count; "I" may ask
+    for what others said.
+    """
+    times, shares = words.times, np.zeros(len(words.lengths))
     total = math.fsum(weights.values())
     for term, weight in weights.items():
         if term in times:

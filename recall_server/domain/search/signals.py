@@ -66,6 +66,7 @@ class Evidence(NamedTuple):
     `named`: the terms of the speakers that the question names.
     `periods`: the times that the question names.
     `values`: the terms of the kinds of value that the question asks for.
+    `known`: the share of the question's terms that the namespace has (`calibration.known`).
     """
 
     query: Query
@@ -78,6 +79,7 @@ class Evidence(NamedTuple):
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
     values: frozenset[str] = frozenset()
+    known: float = 1.0
 
 
 class Weight(NamedTuple):
@@ -115,13 +117,15 @@ class Signal(NamedTuple):
 
 
 def _keyword(evidence: Evidence) -> Values:
-    """Return BM25 as a share of the best in the pool."""
+    """Return BM25 as a share of the best in the pool, less if few words of the question are known
+    (not in the mode `recall`, whose formula has ranks).
+    """
     keyword = evidence.keyword
     if evidence.query.mode is SearchMode.RECALL:
         return _share(np.where(np.isfinite(keyword), np.maximum(keyword, 0.0), 0.0))
     if Step.NEIGHBOURS not in evidence.query.without:
         keyword = _with_neighbours(evidence, keyword)
-    return _share(keyword)
+    return math.sqrt(evidence.known) * _share(keyword)
 
 
 def _keyword_shown(_: Evidence, values: Values) -> Values:
@@ -198,7 +202,8 @@ def _value(evidence: Evidence) -> Values | None:
 
 def _session(evidence: Evidence) -> Values:
     """Return how well the session of an item matches as a whole, within the pool: by the words
-    asked for, weighted by how few sessions of the pool have them. The best session has 1.
+    asked for, weighted by how few sessions of the pool have them. The best session has 1, or less
+    if few words of the question are known: one common word may choose it.
     """
     sessions, at = np.unique(evidence.columns["session"], return_inverse=True)
     score = np.zeros(len(sessions))
@@ -208,7 +213,7 @@ def _session(evidence: Evidence) -> Values:
         if having:
             rarity = math.log((len(sessions) + 1) / having)
             score += rarity * often * (K1 + 1) / (often + K1)
-    return _share(score)[at]
+    return math.sqrt(evidence.known) * _share(score)[at]
 
 
 def _time(evidence: Evidence) -> Values | None:

