@@ -222,6 +222,31 @@ async def test_a_text_that_waits_for_the_key_of_a_model_is_not_read_for_a_revoke
     assert revocation.entry.counts.get("jobs", 0) == int(revoked)
 
 
+async def test_a_text_of_a_revoked_token_is_read_once_another_token_sends_it_again(
+    open_app: Open,
+) -> None:
+    """With the same key it was told that the text is stored, and nobody read it."""
+    async with open_app() as built:
+        running = Running(built, "")
+        stored = []
+        for number in range(2):
+            info = (await running.issued("alice"))[1]
+            context = line(built, "store_memory")
+            context.entry.bearer = info.bearer
+            submission = Submission("User: I live in Lisbon.", "life", "a key")
+            stored.append(await built.services.ingest.remember(context, submission))
+            if not number:
+                await running.revoke(info)
+                await drained(built)
+                before = await memories(built)
+        await drained(built)
+        after = [one.text for one in await memories(built)]
+
+    assert [one.cached for one in stored] == [False, True]
+    assert stored[0].job_id == stored[1].job_id
+    assert (before, after) == ([], ["The user lives in Lisbon."])
+
+
 async def claimed(built: Application, clock: Clock) -> Job:
     async with built.store.transaction(None) as tx:
         job = await tx.jobs.claim("", clock(), clock() + HOUR)

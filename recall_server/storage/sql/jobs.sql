@@ -168,6 +168,13 @@ WHERE namespace = :namespace AND id IN (
 )
 RETURNING id
 
+-- query: take_job_over
+UPDATE operations
+SET state = 'queued', due_at = :now, failures = 0, finished_at = NULL, error_code = NULL,
+  accessor = :accessor
+WHERE namespace = :namespace AND id = :id AND state = 'failed' AND error_code = :code
+RETURNING id
+
 -- query: bury_job
 UPDATE operations
 SET state = 'failed', finished_at = :now, error_code = :code, failures = failures + 1
