@@ -362,6 +362,8 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
     async def act(built: Application) -> None:
         async with _noting_a_hold(built, ns, operations.erasure.PURGE_SOURCE) as context:
             found = await built.services.sources.purge(context, source, dry_run=dry_run)
+            if dry_run:  # it has no transaction that its record could be in
+                await built.services.audit.write(context.entry)
         if as_json:
             change_id = None if dry_run else context.entry.change
             print_json({**_as_json(found, dry_run=dry_run), "change_id": change_id})

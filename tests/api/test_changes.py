@@ -5,11 +5,12 @@ import pytest
 
 from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
-from recall_server.domain.permissions import Rights, Scope
+from recall_server.domain.permissions import OPERATOR, Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource
+from recall_server.services.memory import undo
 from tests.support.limited_tokens import Json, limited
-from tests.support.server import Running
+from tests.support.server import Running, Serve
 
 
 async def _store(running: Running, http: httpx2.AsyncClient, text: str) -> str:
@@ -141,3 +142,38 @@ async def test_what_rests_on_a_change_of_anybody_may_be_an_administrators(runnin
 
     assert (refused.status_code, refused.json()["code"]) == (403, "INSUFFICIENT_SCOPE")
     assert taken.status_code == 200, taken.text
+
+
+async def test_tokens_keep_nobody_from_writing_by_undoing_again_and_again(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An undo of 5,000 events held the writer of SQLite for two seconds, and the next began at
+    once. Dry runs, other namespaces and the operator do not wait.
+    """
+    monkeypatch.setattr(undo, "EVENTS_PER_S", 0.001)
+    monkeypatch.setattr(undo, "PACED_FROM", 1)
+    async with (
+        serve() as running,
+        running.http(await running.token("alice")) as alice,
+        running.http(await running.token("bob")) as bob,
+    ):
+        jobs = [await _store(running, one, "User: I live in Porto.") for one in (alice, bob)]
+        done = await alice.post(f"/v1/changes/{jobs[0]}/undo", json={})
+        path = f"/v1/changes/{done.json()['change_id']}/undo"
+        refused = await alice.post(path, json={})
+        planned = await alice.post(path, json={"dry_run": True})
+        others = await bob.post(f"/v1/changes/{jobs[1]}/undo", json={})
+        services = running.application.services
+        entry = services.audit.begin(namespace("alice"), "undo_change", "cli", None)
+        taken = await services.changes.undo(
+            Context(entry),
+            done.json()["change_id"],
+            rights=OPERATOR,
+            dry_run=False,
+            with_dependents=False,
+        )
+
+    assert [one.status_code for one in (done, planned, others)] == [200] * 3
+    assert (refused.status_code, refused.json()["code"]) == (503, "BUSY")
+    assert "Wait" in refused.json()["detail"]
+    assert taken.memories

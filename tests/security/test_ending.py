@@ -12,7 +12,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.context import Context
-from recall_server.domain.errors import Unauthenticated
+from recall_server.domain.errors import ModelKeyRejected, Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
@@ -191,6 +191,60 @@ async def test_a_text_that_is_read_as_its_token_is_revoked_makes_no_memories(
 
     assert any("Ana" in text for text in found)
     assert not any("Lisbon" in text for text in found)
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+@pytest.mark.parametrize("by_rules", [True, False], ids=["read by rules", "given up"])
+async def test_a_text_that_waits_for_the_key_of_a_model_is_not_read_for_a_revoked_token(
+    open_app: Open, clock: Clock, by_rules: bool, revoked: bool
+) -> None:
+    """Its job had ended when the token was revoked, to be done again once there is a key."""
+    async with open_app() as built:
+        running = Running(built, "")
+        info = (await running.issued("alice"))[1]
+        context = line(built, "store_memory")
+        context.entry.bearer = info.bearer
+        await built.services.ingest.remember(context, Submission("User: I live in Lisbon.", "life"))
+        job = await claimed(built, clock)
+        async with built.store.transaction(ALICE) as tx:
+            if by_rules:
+                await tx.jobs.finish(job, clock(), ModelKeyRejected.code)
+            else:
+                await tx.jobs.bury(job, ModelKeyRejected.code, clock())
+        revocation = line(built, "revoke_token")
+        if revoked:
+            await built.services.access.revoke(revocation, info, force=True)
+        await built.services.model_keys.begin()
+        await drained(built)
+        found = [one.text for one in await memories(built)]
+
+    assert (found == []) is revoked
+    assert revocation.entry.counts.get("jobs", 0) == int(revoked)
+
+
+async def test_a_text_of_a_revoked_token_is_read_once_another_token_sends_it_again(
+    open_app: Open,
+) -> None:
+    """With the same key it was told that the text is stored, and nobody read it."""
+    async with open_app() as built:
+        running = Running(built, "")
+        stored = []
+        for number in range(2):
+            info = (await running.issued("alice"))[1]
+            context = line(built, "store_memory")
+            context.entry.bearer = info.bearer
+            submission = Submission("User: I live in Lisbon.", "life", "a key")
+            stored.append(await built.services.ingest.remember(context, submission))
+            if not number:
+                await running.revoke(info)
+                await drained(built)
+                before = await memories(built)
+        await drained(built)
+        after = [one.text for one in await memories(built)]
+
+    assert [one.cached for one in stored] == [False, True]
+    assert stored[0].job_id == stored[1].job_id
+    assert (before, after) == ([], ["The user lives in Lisbon."])
 
 
 async def claimed(built: Application, clock: Clock) -> Job:

@@ -5,13 +5,15 @@ Data that is written in between is erased as well.
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from recall_server.application import Application
 from recall_server.domain.episode import Citation, Episode, Span
-from recall_server.domain.erasure import Subject
+from recall_server.domain.erasure import CONFIRMATION, Subject
+from recall_server.domain.errors import Stale
 from recall_server.domain.memory import Fact
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure import eraser
@@ -272,6 +274,7 @@ async def test_a_dry_run_waits_for_no_writer_and_none_waits_for_it(open_app: Ope
         await drained(application)
         async with application.store.transaction(ALICE) as tx:
             await tx.lock()
+            await tx.audit.head()  # PostgreSQL gets the lock with a statement that reads
             async with asyncio.timeout(30):
                 planned = await application.services.erase.subject(
                     context(application), NAME, dry_run=True
@@ -281,3 +284,57 @@ async def test_a_dry_run_waits_for_no_writer_and_none_waits_for_it(open_app: Ope
     assert planned.dry_run
     assert planned.counts["memories"] == 1
     assert planned.counts == done.counts
+
+
+KITE = "Ann: I fly a kite."
+
+
+@pytest.mark.parametrize("kind", ["subject", "namespace"])
+async def test_an_export_that_is_under_way_sends_nothing_that_is_erased_meanwhile(
+    open_app: Open, kind: str
+) -> None:
+    """Its snapshot still has what was erased. The control: beside a write it goes on to its end."""
+    async with open_app() as application:
+        await enter(application)
+        for number in range(40):
+            await remember(application, f"Ann: {NAME} has {number} boats.")
+
+        async def export(meanwhile: Between) -> list[bytes]:
+            pieces = []
+            stream = application.services.export.stream(context(application))
+            async with aclosing(stream) as export:
+                async for piece in export:
+                    pieces.append(piece)
+                    if len(pieces) == 1:  # the manifest
+                        await meanwhile()
+            return pieces
+
+        async def clear() -> Erased:
+            return await application.services.erase.namespace(context(application), CONFIRMATION)
+
+        whole = await export(lambda: remember(application, KITE))
+        with pytest.raises(Stale, match="erased"):
+            await export(clear if kind == "namespace" else lambda: erase(application))
+
+    assert b"kite" not in b"".join(whole)
+    assert b'"kind":"end"' in whole[-1]
+
+
+@pytest.mark.parametrize("erased", [True, False])
+async def test_events_of_a_task_are_not_sent_to_a_slow_reader_once_it_is_erased(
+    open_app: Open, erased: bool
+) -> None:
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
+        task = await start(application, FIRST, RED)
+        await drained(application)
+        watching = application.services.tasks.watch(context(application), task.id, 0)
+        async with aclosing(watching) as events:
+            first = await anext(events)
+            if erased:
+                await erase(application)
+            left = [one async for one in events]
+
+    assert NAME not in repr(first)
+    assert (left == []) is erased
+    assert (NAME in repr(left)) is not erased

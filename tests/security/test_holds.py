@@ -225,7 +225,7 @@ UNASKED = {
     "drop_others": "vectors of other models, made anew of the words",
     "run": "it goes on with what was begun before the hold",
     "undo": "the citations that it takes away stand in its event, and an undo of it restores them",
-    "_dry_run": "all of it is rolled back",
+    "_repaired": "it writes memories again as they were recorded",
 }
 
 

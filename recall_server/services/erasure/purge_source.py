@@ -120,25 +120,27 @@ class Sources:
 
     async def purge(self, context: Context, source: BadSource, *, dry_run: bool) -> Purged:
         """Take back all that rests on a source, in one transaction; with `dry_run`, only report
-        what that would be. An unknown source is no error. The worker extracts again what is left.
-        Raises `OnHold`.
+        what that would be, without a lock. An unknown source is no error. The worker extracts again
+        what is left. Raises `OnHold`.
         """
-        asking: list[Task] = []
+        if dry_run:
+            async with self.store.transaction(context.namespace, write=False) as tx:
+                purged = await _derived(tx, source)
+            context.entry.counts |= purged.counts()
+            return purged
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
             await tx.lock()
             purged = await _derived(tx, source)
             context.entry.counts |= purged.counts()
-            if not dry_run:
-                await refuse_held(tx)
-                context.entry.ids += [*purged.episodes, *purged.removed]
-                asking = await self._take_back(tx, purged, context.entry)
-        if not dry_run:
-            self.store.forget(context.namespace)
-            for task in asking:
-                self.transitions.notify(context.namespace, task)
-            self.runtime.wake()
+            await refuse_held(tx)
+            context.entry.ids += [*purged.episodes, *purged.removed]
+            asking = await self._take_back(tx, purged, context.entry)
+        self.store.forget(context.namespace)
+        for task in asking:
+            self.transitions.notify(context.namespace, task)
+        self.runtime.wake()
         return purged
 
     async def _take_back(self, tx: Transaction, purged: Purged, entry: AuditEntry) -> list[Task]:

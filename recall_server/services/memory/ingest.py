@@ -185,6 +185,9 @@ class Ingest:
                 assert before is not None
                 if before.request_digest != digest:
                     raise IdempotencyConflict
+                # The text is now that of a token that stands.
+                now = self.runtime.now()
+                await tx.jobs.take_over(before.job_id, now, context.entry.began_by)
                 accepted = Accepted(
                     before.episode_id, before.job_id, cached=True, container=submission.container
                 )

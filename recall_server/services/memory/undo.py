@@ -2,15 +2,15 @@
 later change rests on it. No memory is deleted: one that the change added is forgotten.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.errors import ChangeNotFound, NotUndoable
+from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import (
     Change,
@@ -20,6 +20,8 @@ from recall_server.domain.memory_event import (
     MemoryState,
     Reversal,
 )
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.pace import Pace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
@@ -34,6 +36,11 @@ from recall_server.storage.store import Store, Transaction
 BATCH = 200
 NAMED_MAX = 10
 PAGE_EVENTS = 1_000
+# Tokens of one namespace may take back so many events a second, in undos of more than PACED_FROM;
+# none waits for longer than PACE_WAIT_MAX_S.
+EVENTS_PER_S = 100
+PACED_FROM = 200
+PACE_WAIT_MAX_S = 5.0
 # Changes that cannot be undone: expiry, as time does not go back, and labels, which have no
 # recorded state.
 _FINAL = {
@@ -74,23 +81,22 @@ class Page:
     answers: Mapping[str, Sequence[Resolution]] = field(default_factory=dict)
 
 
-class _RolledBack(Exception):
-    """Ends the transaction of a dry run."""
-
-
 @dataclass
 class _Effect:
-    """The effect of an undo so far.
+    """The effect of an undo so far. A `dry` one writes nothing.
 
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.
+    `states`: the states that memories get; None: forgotten.
     `expired`: the texts whose expiry was taken back.
     `screens`: True if it changes what an administrator decided about a turn or a memory in
     quarantine.
     """
 
     events_max: int
+    dry: bool
     changes: list[str] = field(default_factory=list)
+    states: dict[str, MemoryState | None] = field(default_factory=dict)
     events: int = 0
     last_seq: int = 0
     expired: set[str] = field(default_factory=set)
@@ -126,6 +132,8 @@ class Changes:
     embeds: bool
     # An undo is one transaction: other writers of the namespace wait for it, on SQLite all writers.
     events_max: int
+    # So that no token keeps the others from writing by undoing and undoing again.
+    _pace: Pace = field(default_factory=lambda: Pace(EVENTS_PER_S, PACE_WAIT_MAX_S))
 
     async def page(self, context: Context, before: int | None) -> Page:
         """Return the changes of the last `PAGE_EVENTS` events, or of those before the event
@@ -178,17 +186,28 @@ class Changes:
     ) -> Undone:
         """Take back a change, and with `with_dependents` all changes that rest on it; with
         `dry_run` only report what that would do. Raises `ChangeNotFound`; `NotUndoable` if another
-        change rests on it, it was taken back before, or its kind cannot be undone; and
-        `InsufficientScope` if it decides about the quarantine and the rights do not allow that.
+        change rests on it, it was taken back before, or its kind cannot be undone;
+        `InsufficientScope` if it decides about the quarantine and the rights do not allow that; and
+        `Busy` if tokens have taken back much just now.
         """
         storable(change_id)
-        if dry_run:
-            return await self._dry_run(context, rights, change_id, with_dependents=with_dependents)
+        if dry_run or context.entry.bearer is not None:
+            planned = _Effect(self.events_max, dry=True)
+            # Without a lock, so that nobody waits for it.
+            async with self.store.transaction(context.namespace, write=False) as tx:
+                await self._undo(tx, rights, change_id, planned, with_dependents=with_dependents)
+            if dry_run:
+                return planned.report(None)
+            await self._pass(context.namespace, planned.events)
+        effect = _Effect(self.events_max, dry=False)
         # `erasing`: citations that a change added are deleted.
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
-            effect = await self._undo(tx, rights, change_id, with_dependents=with_dependents)
+            await tx.lock()
+            await self._undo(tx, rights, change_id, effect, with_dependents=with_dependents)
+            await commit.settle_ended(tx, self.runtime.now())
+            await self._promise_expiries(tx, effect)
             if self.embeds:
                 await promise_vectors(tx, self.runtime, effect.texts)
             context.entry.ids += effect.changes
@@ -198,40 +217,43 @@ class Changes:
         self.runtime.wake()
         return effect.report(context.entry.change)
 
-    async def _dry_run(
-        self, context: Context, rights: Rights, change_id: str, *, with_dependents: bool
-    ) -> Undone:
-        """Return what an undo would do: it is done and rolled back."""
-        effect = _Effect(self.events_max)
-        with suppress(_RolledBack):
-            async with self.store.transaction(context.namespace, erasing=True) as tx:
-                effect = await self._undo(tx, rights, change_id, with_dependents=with_dependents)
-                raise _RolledBack
-        return effect.report(None)
+    async def _pass(self, namespace: Namespace, events: int) -> None:
+        """Wait until a token may take back so many events. Raises `Busy`."""
+        if events <= PACED_FROM:
+            return
+        wait_s = self._pace.wait_s(namespace, events, asyncio.get_running_loop().time())
+        if wait_s is None:
+            raise Busy("Much was taken back here just now. Wait a minute, then undo this too.")
+        await asyncio.sleep(wait_s)
 
     async def _undo(
-        self, tx: Transaction, rights: Rights, change_id: str, *, with_dependents: bool
-    ) -> _Effect:
-        effect, now = _Effect(self.events_max), self.runtime.now()
-        await tx.lock()
+        self,
+        tx: Transaction,
+        rights: Rights,
+        change_id: str,
+        effect: _Effect,
+        *,
+        with_dependents: bool,
+    ) -> None:
         counts = await tx.events.counts(change_id) if change_id else {}
         if not counts:
             raise ChangeNotFound
         for kind in _FINAL.keys() & counts.keys():
             raise NotUndoable(_FINAL[kind])
         effect.count(counts)
+        now = self.runtime.now()
         await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
         if effect.screens:
             # Else the token that forgets could release what an administrator holds back.
             rights.require(Scope.ADMIN, whole_namespace=True)
-        await commit.settle_ended(tx, now)
         await _refuse_second_values(tx, effect)
+
+    async def _promise_expiries(self, tx: Transaction, effect: _Effect) -> None:
         for episode_id in sorted(effect.expired):
             episode = await tx.episodes.get(episode_id)
             if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
                 # The undo makes the text findable again; it still has to expire.
                 await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
-        return effect
 
 
 async def _take_back(
@@ -333,14 +355,15 @@ class _Reverting:
         last = max(events[-1].seq for events in of_change.values())
         self.effect.last_seq = max(self.effect.last_seq, last)
         related = [one for one in items if self.histories.only_relates(one, self.change_id)]
-        self.tx.relations.undone(related, self.change_id, self.now)
+        if not self.effect.dry:
+            self.tx.relations.undone(related, self.change_id, self.now)
         self.effect.related.update(dict.fromkeys(related))
         of_change = {i: of_change[i] for i in items if i not in related}
         memories = {i: events for i, events in of_change.items() if events[0].state is not None}
         texts = {i: events[0] for i, events in of_change.items() if events[0].state is None}
         await self._memories(memories)
         differ = await self._words(list(memories), texts)
-        for item_id, event in texts.items():
+        for item_id, event in () if self.effect.dry else texts.items():
             assert event.episode_id is not None
             hides = differ.get(item_id)
             await self.tx.episodes.undone(
@@ -358,6 +381,16 @@ class _Reverting:
             self.effect.memories[memory_id] = None
             if state is None or state.status is Status.FORGOTTEN:
                 self.effect.forgotten[memory_id] = None
+        self.effect.states |= states
+        if not self.effect.dry:
+            await self._restore(memories, states, reversals)
+
+    async def _restore(
+        self,
+        memories: Mapping[str, Sequence[MemoryEvent]],
+        states: Mapping[str, MemoryState | None],
+        reversals: Sequence[Reversal],
+    ) -> None:
         await self.tx.memories.undo(self.change_id, reversals, self.now)
         disputes: dict[str, bool] = {}
         for memory_id in memories:
@@ -420,7 +453,7 @@ class _Reverting:
             for turn_id, before in decided.items():
                 await self.tx.quarantine.undo(turn_id, before)
 
-        if touched:
+        if touched and not self.effect.dry:
             await indexing.reread(self.tx, sorted(touched), change)
         self.effect.texts.update(dict.fromkeys(sorted(touched)))
         self.effect.expired.update(
@@ -452,8 +485,9 @@ async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
     for batch in _batches([one for one in changed if one not in effect.memories]):
         keys.update(key for one in await tx.memories.active(batch) for key in fact_keys(one.fact))
     beliefs = Beliefs(tx)
-    for batch in _batches([one for one in effect.memories if one not in effect.forgotten]):
-        for memory in await tx.memories.active(batch) if keys else ():
+    active = [one for one, state in effect.states.items() if state and state.retired_at is None]
+    for batch in _batches(active):
+        for memory in (await tx.memories.get(batch)).values() if keys else ():
             if keys.isdisjoint(fact_keys(memory.fact)):
                 continue
             rivals = {one.id: one for one in await reconcile.rivals(tx, memory, beliefs)}

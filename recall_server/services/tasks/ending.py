@@ -11,9 +11,9 @@ from recall_server.domain.task import Job, Task
 from recall_server.services.auth.open_answers import KINDS, OpenAnswers
 from recall_server.services.tasks.transitions import TaskTransitions, revoked
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.jobs import TOKEN_REVOKED
 
 END = "end_tasks"
-TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # the code of a job
 # The kinds of work of a token that are in the database, and all kinds that a revocation counts.
 STORED = ("tasks", "push_configs", "webhooks", "jobs")
 COUNTED = (*STORED, *KINDS)

@@ -223,7 +223,8 @@ class Tasks:
         async with self.transitions.events.subscribe(context.namespace, task_id) as subscription:
             while not self.transitions.events.closed:
                 async with self.store.view(context) as tx:
-                    events = await tx.tasks.events(task_id, after)
+                    # One at a time: it may be erased before a slow reader takes it.
+                    events = await tx.tasks.events(task_id, after, limit=1)
                     gone = not events and await tx.tasks.get(task_id) is None
                 for event in events:
                     after = event.seq
@@ -232,7 +233,8 @@ class Tasks:
                         return
                 if gone:
                     return
-                await subscription.wait()
+                if not events:
+                    await subscription.wait()
 
     async def wait_until_idle(self, context: Context, task: Task) -> Task:
         """Wait until the task has ended or asks something; return it unchanged if this process

@@ -21,7 +21,7 @@ from recall_server.domain.attributes import normal_entity
 from recall_server.domain.context import Context
 from recall_server.domain.episode import turn_id
 from recall_server.domain.erasure import SUBJECT_CHARS_MAX, Subject
-from recall_server.domain.errors import ExportBusy
+from recall_server.domain.errors import ExportBusy, Stale
 from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.cleaning import clean_label
@@ -128,7 +128,8 @@ class Export:
 
         The caller must close it (`aclosing`). Raises `NamespaceNotFound`, and `ExportBusy` while
         another export of the namespace runs, or too many others do; in the middle `ExportBusy` if
-        it must give way to others, and `Unauthenticated` if the caller's token has ended.
+        it must give way to others, `Unauthenticated` if the caller's token has ended, and `Stale`
+        if something was erased, which the snapshot still has.
         """
         person = None if subject is None else Person(subject)
         reader = reader or Reader()
@@ -139,13 +140,21 @@ class Export:
                 pass
             account = Account()
             async with self.store.snapshot(context.namespace) as tx:
+                began = await tx.erasure_scan.moment()
                 async for records in self._records(tx, context.namespace, person):
                     with reader.taking():
                         yield account.lines(records)
                     if reader.ended:
                         raise ExportBusy
                     await require_standing(self.store, self.now(), context.entry)
+                    await self._require_unerased(context.namespace, began)
             yield written(account.end())
+
+    async def _require_unerased(self, namespace: Namespace, began: tuple[int, int]) -> None:
+        epoch, last_event = await self.store.autocommit(namespace).erasure_scan.moment()
+        # The numbers of a namespace that was erased begin anew.
+        if epoch != began[0] or last_event < began[1]:
+            raise Stale("Something was erased meanwhile, which this export would have. Repeat it.")
 
     @asynccontextmanager
     async def _turn(self, context: Context, reader: Reader) -> AsyncIterator[None]:

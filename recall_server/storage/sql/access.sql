@@ -153,3 +153,9 @@ SELECT accessor FROM webhooks WHERE namespace = :namespace AND accessor IS NOT N
 UNION
 SELECT accessor FROM operations WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = 0
   AND namespace = :namespace AND state IN ('queued', 'processing') AND accessor IS NOT NULL
+UNION
+SELECT accessor FROM operations WHERE namespace = :namespace AND accessor IS NOT NULL
+  AND error_code = 'MODEL_KEY_REJECTED' AND state IN ('queued', 'failed')
+UNION
+SELECT accessor FROM operations WHERE namespace = :namespace AND accessor IS NOT NULL
+  AND error_code = 'MODEL_KEY_REJECTED' AND state = 'complete'

@@ -154,6 +154,27 @@ WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = 0 AND namespace = :namespace
   AND state IN ('queued', 'processing') AND accessor IN (:tokens...)
 RETURNING id
 
+-- query: end_jobs_without_key_of
+-- Those that have ended and would be done again with another key; each part has its own index.
+UPDATE operations SET state = 'failed', finished_at = :now, error_code = :code
+WHERE namespace = :namespace AND id IN (
+  SELECT id FROM operations
+  WHERE namespace = :namespace AND accessor IN (:tokens...)
+    AND error_code = 'MODEL_KEY_REJECTED' AND state IN ('queued', 'failed')
+  UNION ALL
+  SELECT id FROM operations
+  WHERE namespace = :namespace AND accessor IN (:tokens...)
+    AND error_code = 'MODEL_KEY_REJECTED' AND state = 'complete'
+)
+RETURNING id
+
+-- query: take_job_over
+UPDATE operations
+SET state = 'queued', due_at = :now, failures = 0, finished_at = NULL, error_code = NULL,
+  accessor = :accessor
+WHERE namespace = :namespace AND id = :id AND state = 'failed' AND error_code = :code
+RETURNING id
+
 -- query: bury_job
 UPDATE operations
 SET state = 'failed', finished_at = :now, error_code = :code, failures = failures + 1

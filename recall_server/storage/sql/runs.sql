@@ -88,7 +88,7 @@ SELECT e.seq, e.status, e.outcome, r.context_id, r.event_bytes
 FROM run_events e JOIN runs r ON r.namespace = e.namespace AND r.id = e.run_id
 WHERE e.namespace = :namespace AND e.run_id = :run_id AND e.seq > :after
   AND {{task_scope:r}}
-ORDER BY e.seq
+ORDER BY e.seq LIMIT :limit
 
 -- query: add_decision
 -- A dispute whose answer was undone is answered anew.

@@ -13,6 +13,7 @@ from recall_server.storage.driver import Document, Row, document, moment, moment
 
 PUSH = "push"
 """The kind of a delivery of a push."""
+TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # why a job was given up
 
 # Namespaces read in one look for jobs; the first one nearly always has a due job.
 LOOK_ROWS = 20
@@ -175,7 +176,17 @@ class Jobs(BoundTable):
 
     async def end_of(self, tokens: Sequence[str], code: str, now: datetime) -> int:
         """Give up the jobs that end with these tokens, with the reason. Return how many."""
-        return len(await self._bound.fetch("end_jobs_of", tokens=list(tokens), code=code, now=now))
+        given = {"tokens": list(tokens), "code": code, "now": now}
+        ended = await self._bound.fetch("end_jobs_of", **given)
+        # A job that was given up or done by the rules is done again once there is a key.
+        return len(ended) + len(await self._bound.fetch("end_jobs_without_key_of", **given))
+
+    async def take_over(self, job_id: str, now: datetime, accessor: str | None) -> None:
+        """Queue a job for another token, if it was given up because its own was revoked."""
+        if await self._bound.touched(
+            "take_job_over", id=job_id, code=TOKEN_REVOKED, now=now, accessor=accessor
+        ):
+            self._bound.note_due(now, pushes=False)
 
     async def requeue_without_key(self, kind: str, now: datetime) -> None:
         """Queue for now the jobs that wait, were given up or were done by a fallback because the

@@ -23,7 +23,7 @@ from recall_server.domain.task import (
     TaskState,
     Work,
 )
-from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.bound_connection import ANY, BoundTable
 from recall_server.storage.driver import Document, Row, bearer, document, moment, moment_or_none
 from recall_server.storage.tables.jobs import PUSH, Jobs
 from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
@@ -107,9 +107,9 @@ class TaskTable(BoundTable):
         await self._bound.many("add_run_event", written.events)
         return replace(saved, version=task.version + 1)
 
-    async def events(self, task_id: str, after: int) -> list[Event]:
+    async def events(self, task_id: str, after: int, *, limit: int = ANY) -> list[Event]:
         """Return the events of the task after `after`, in order."""
-        rows = await self._bound.fetch("run_events", run_id=task_id, after=after)
+        rows = await self._bound.fetch("run_events", run_id=task_id, after=after, limit=limit)
         large = bool(rows) and rows[0]["event_bytes"] > LARGE_BYTES
         return await _apart(large, lambda: [_event(task_id, row) for row in rows])
 

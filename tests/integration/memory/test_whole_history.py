@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -43,10 +45,12 @@ async def changes(application: Application) -> list[str]:
 
 
 async def undo(application: Application, change_id: str) -> str:
-    undoing = context(application)
-    await application.services.changes.undo(
-        undoing, change_id, rights=OPERATOR, dry_run=False, with_dependents=False
-    )
+    """Undo a change. A dry run before it must report the same."""
+    undoing, changes = context(application), application.services.changes
+    undo = partial(changes.undo, rights=OPERATOR, with_dependents=False)
+    planned = await undo(context(application), change_id, dry_run=True)
+    done = await undo(undoing, change_id, dry_run=False)
+    assert replace(done, change_id=None) == planned
     return undoing.entry.change
 
 

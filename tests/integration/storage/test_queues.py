@@ -27,6 +27,7 @@ TOLD_BY = {
     "fence_jobs": "Erasures.fence",
     "import_extraction": "ExportTable.add_episode",
     "add_job_again": "Jobs.add",
+    "take_job_over": "Jobs.take_over",
     "promise_pushes": "Pushes.promise",
     "promise_webhooks": "Webhooks.keep",
     "promise_push_end": "Pushes.promise_end",
