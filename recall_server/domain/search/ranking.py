@@ -439,7 +439,7 @@ LOOKED_AT = 10
 # Longer texts say more than one thing.
 STATEMENT_TERMS_MAX = 25
 # The least share of common terms (Jaccard) of two statements about the same thing.
-ALIKE_MIN = 0.4
+ALIKE_MIN = 0.35
 
 
 def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[int, int]]:
