@@ -29,13 +29,13 @@ class RoleModel:
 
 
 class _Own(NamedTuple):
-    """What a role has for itself."""
+    """The settings of one role; None is that of the extractor or its provider."""
 
-    provider: Literal["rules", "none", "anthropic", "openai"] | None
-    model: str | None
-    url: str | None
-    api_key: SecretStr | None
-    deadline_s: float | None
+    provider: Literal["rules", "none", "anthropic", "openai"] | None = None
+    model: str | None = None
+    url: str | None = None
+    api_key: SecretStr | None = None
+    deadline_s: float | None = None
 
 
 class ModelSettings(BaseSettings):
@@ -151,7 +151,7 @@ class ModelSettings(BaseSettings):
     def _own(self, role: Role) -> _Own:
         match role:
             case Role.EXTRACT:
-                return _Own(None, None, None, None, None)
+                return _Own()
             case Role.MERGE:
                 return _Own(
                     self.merge_provider,

@@ -36,7 +36,7 @@ _UNSEEN = (
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
 )
 _UNSEEN_RUN = re.compile(f"[{_UNSEEN}]+")
-# What joins the letter before it: combining marks, and parts of a syllable of Hangul.
+# Characters that belong to the letter before them: combining marks, parts of a Hangul syllable.
 _JOINING = "\u0300-\u036f\u1161-\u11ff\u3099\u309a\uff9e\uff9f"
 # The pieces of a text that are folded by themselves: ASCII, what nobody sees, and one letter.
 _PIECE = re.compile(
@@ -118,7 +118,7 @@ class Subject:
             return []
         if text.isascii():
             return self._in(text.lower())
-        # What nobody sees may stand within the name, or between it and another word.
+        # Characters that nobody sees may be within the name, or between it and another word.
         joints = ("", " ") if _UNSEEN_RUN.search(text) else ("",)
         return [place for joint in joints for place in self._in_any(text, joint)]
 

@@ -23,7 +23,7 @@ Cited = tuple[str, int, int]
 
 @dataclass
 class Recorded:
-    """What a transaction recorded of a memory: the words of a new one, and citations."""
+    """The fields of a new memory, and the citations, that a transaction has recorded."""
 
     words: tuple[object, ...] = ()
     citations: list[Cited] = field(default_factory=list)

@@ -308,7 +308,7 @@ class BoundConnection:
     past: Past = PRESENT
     # The events of this transaction, by item, kind and reason.
     noted: dict[NotedKey, Noted] = field(default_factory=dict)
-    # What this transaction records of memories, by their ids.
+    # The fields and citations that this transaction records, by the ids of memories.
     recorded: dict[str, Recorded] = field(default_factory=dict)
     # Further events for webhooks.
     announced: dict[Announced, None] = field(default_factory=dict)

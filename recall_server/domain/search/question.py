@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from recall_server.domain.text.dates import TEXT_CHARS_MAX
 from recall_server.domain.text.function_words import asked_terms, other_forms
 from recall_server.domain.text.terms import SPEAKER, speaker_terms, written
 from recall_server.domain.text.values import asked_values
 
 TERMS_MAX = 64
 NAMES_MAX = 32
-READ_CHARS_MAX = 1_000
-"""Only this much of a longer query is read for names and kinds of value, like for dates."""
 
 # The speakers that "I" may stand for.
 _SELF = frozenset(f"{SPEAKER}{role}" for role in ("user", "human", "me"))
@@ -42,7 +41,7 @@ class Question:
     @staticmethod
     def parse(text: str) -> Question:
         asked = tuple(asked_terms(text))[:TERMS_MAX]
-        read = text[:READ_CHARS_MAX]
+        read = text[:TEXT_CHARS_MAX]  # as for dates
         names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(read) else ())
         for name in _names(read):
             names |= dict.fromkeys(name.terms)
@@ -76,7 +75,7 @@ class Question:
         people = set(speakers) - ROLES
         said: list[str] = []
         end = 0
-        for name in _names(self.text[:READ_CHARS_MAX]) if people else ():
+        for name in _names(self.text[:TEXT_CHARS_MAX]) if people else ():
             if people.isdisjoint(name.terms):
                 continue
             between = self.text[end : name.start]

@@ -452,8 +452,6 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     """
     asked = frozenset(terms(question))
     about = [_about(item, frozenset(terms(item.searchable)), asked) for item in items]
-    # Without the headings, which are the same above all items of a list.
-    said = [frozenset(terms(item.citation.quote)) for item in items]
     order = list(range(len(items)))
     alike: dict[Hashable, list[int]] = {}
     for place in order:
@@ -461,6 +459,8 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
             alike.setdefault(about[place], []).append(place)
     if len(alike) == sum(map(len, alike.values())):
         return order, {}
+    # Without the headings, which are the same above all items of a list.
+    said = [frozenset(terms(item.citation.quote)) for item in items]
     when = [_when(item) for item in items]
     trust = [_trust(item) for item in items]
 

@@ -108,8 +108,10 @@ class Rebuild:
         """Write those of these memories again which the rules make of their texts exactly as they
         were recorded. Return their ids.
         """
+        if not altered:
+            return []
         async with self.store.transaction(namespace, write=False) as tx:
-            found = await tx.memories.get(altered) if altered else {}
+            found = await tx.memories.get(altered)
             texts = await tx.episodes.several(
                 sorted({one.citation.episode_id for one in found.values()})
             )

@@ -32,7 +32,7 @@ Ends = tuple[str, str, str]
 
 
 class Kept(NamedTuple):
-    """What rows and events say of a memory that no update changes.
+    """The fields of a memory that no update changes, as its rows and its events have them.
 
     `row`: the recorded fields and the keys by which facts are found. `citations`: by position.
     """
