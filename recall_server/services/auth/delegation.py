@@ -13,10 +13,8 @@ import jwt
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Invalid, TokenNotFound, Unauthenticated, WouldWiden
-from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import (
-    AccessScope,
     Rights,
     Scope,
     TokenInfo,
@@ -157,11 +155,15 @@ class Delegation:
         prove(token, self._public, self._expected)
         if token.jti is None:
             raise NotValid("jti")
+        try:
+            rights = Rights.read(token.claims)
+        except (KeyError, TypeError, ValueError):
+            raise NotValid("rights") from None
         info = TokenInfo(
             accessor=f"{token.subject}/{token.jti}",
             namespace=_namespace(token.claims.get("namespace")),
             created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
-            rights=_rights(token.claims),
+            rights=rights,
             parent=token.subject,
             expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
             signed=token.signed,
@@ -211,17 +213,3 @@ def _namespace(claim: object) -> Namespace:
         return namespace(str(claim))
     except Invalid:
         raise NotValid("namespace") from None
-
-
-def _rights(claims: Any) -> Rights:
-    """Parse the claims of `_claims`, after the signature was verified."""
-    try:
-        limits: dict[str, Any] = {
-            name: frozenset(map(kind, claims[name]))
-            for name, kind in (("topics", str), ("types", MemoryType), ("containers", str))
-            if claims.get(name) is not None
-        }
-        access_scope = AccessScope(agent_id=claims.get("agent_id"), **limits)
-        return Rights(frozenset(map(Scope, claims["scopes"])), access_scope)
-    except (KeyError, TypeError, ValueError):
-        raise NotValid("rights") from None

@@ -16,8 +16,8 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import LATEST, Bearer
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import START, Head, Link
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row, document, moment
+from recall_server.storage.bound_connection import BoundConnection, BoundTable
+from recall_server.storage.driver import Document, Row, reader
 
 SALT_BYTES = 16
 
@@ -99,11 +99,11 @@ class Filter:
     touching: str = ""
 
 
-class Audit:
+class Audit(BoundTable):
     """Appends and reads records; nothing here changes one."""
 
     def __init__(self, bound: BoundConnection, mac_key: bytes | None) -> None:
-        self._bound = bound
+        super().__init__(bound)
         self._mac_key = mac_key
 
     async def record(self, entry: AuditEntry) -> None:
@@ -126,8 +126,7 @@ class Audit:
 
     async def written(self, ids: Iterable[str]) -> set[str]:
         """Return the ids of those of these records that are in the audit log."""
-        rows = await self._bound.fetch("written_records", ids=list(ids))
-        return {row["id"] for row in rows}
+        return set(await self._column("id", "written_records", ids=list(ids)))
 
     async def _append(self, head: Head, entries: Sequence[AuditEntry]) -> None:
         if self._mac_key is None:
@@ -207,8 +206,7 @@ class Audit:
 
     async def head(self) -> Head | None:
         """Return the head of the chain; None if there is no such namespace or no record."""
-        rows = await self._bound.fetch("audit_head")
-        return Head(rows[0]["seq"], rows[0]["digest"]) if rows else None
+        return await self._first(reader(Head), "audit_head")
 
     async def cut(self) -> tuple[int, str]:
         """Return up to which record the chain was cut, and the signed statement; 0 and "" if not
@@ -227,9 +225,7 @@ class Audit:
 
     async def remove_cut(self, limit: int) -> int:
         """Delete the oldest records that were cut, with their details. Return how many."""
-        rows = await self._bound.fetch("cut_records", limit=limit)
-        ids = [row["id"] for row in rows]
-        if ids:
+        if ids := await self._column("id", "cut_records", limit=limit):
             await self._bound.send("erase_details", ids=ids)
             await self._bound.send("remove_records", ids=ids)
         return len(ids)
@@ -238,46 +234,34 @@ class Audit:
         """Return namespaces after `after` whose first remaining record is older than `before`, or
         that still have records which were cut. Needs a connection for all namespaces.
         """
-        rows = await self._bound.fetch("audits_to_cut", before=before, after=after, limit=limit)
-        return [Namespace(row["namespace"]) for row in rows]
+        given = {"before": before, "after": after, "limit": limit}
+        return await self._column("namespace", "audits_to_cut", **given)
 
     async def newest(self, limit: int) -> list[AuditRecord]:
         """Return the newest records of this namespace, newest first, without details."""
-        return [_record(row) for row in await self._bound.fetch("records", limit=limit)]
+        return await self._all(_record, "records", limit=limit)
 
     async def newest_of_all(self, limit: int) -> list[AuditRecord]:
         """Return the newest records of all namespaces, newest first, without details."""
-        return [_record(row) for row in await self._bound.fetch("all_records", limit=limit)]
+        return await self._all(_record, "all_records", limit=limit)
 
     async def page(self, wanted: Filter, before: int, limit: int) -> list[AuditRecord]:
         """Return the chained records before `before` that meet the conditions, newest first."""
-        rows = await self._bound.fetch(
-            "record_page",
-            before=before,
-            limit=limit,
-            operation=wanted.operation,
-            accessor=wanted.accessor,
-            outcome=wanted.outcome,
-            since=wanted.since,
-            until=wanted.until,
-            touching=wanted.touching,
-        )
-        return [_record(row) for row in rows]
+        return await self._all(_record, "record_page", before=before, limit=limit, **vars(wanted))
 
     async def chained(self, after: int, limit: int) -> list[dict[str, Any]]:
         """Return the records after `after` in the exported form, in the order of the chain. A
         record that was tampered with and cannot be read is empty.
         """
-        rows = await self._bound.fetch("chained_records", after=after, limit=limit)
-        return [_exported(row) for row in rows]
+        return await self._all(_exported, "chained_records", after=after, limit=limit)
 
     async def unchained(self) -> int:
         """Return the number of records from before there was a chain."""
-        return int((await self._bound.fetch("unchained_records"))[0]["records"])
+        return await self._int("records", "unchained_records")
 
     async def recent(self, since: datetime) -> int:
         """Return the number of records at `since` or later."""
-        return int((await self._bound.fetch("recent_records", since=since))[0]["records"])
+        return await self._int("records", "recent_records", since=since)
 
     async def checkpointed(self, seq: int) -> None:
         """Note that a checkpoint for `seq` was written."""
@@ -288,8 +272,7 @@ class Audit:
         since its checkpoint.
         """
         query = "grown_audits" if grown else "all_audits"
-        rows = await self._bound.fetch(query, after=after, limit=limit)
-        return [Namespace(row["namespace"]) for row in rows]
+        return await self._column("namespace", query, after=after, limit=limit)
 
 
 def _head(rows: Sequence[Row]) -> Head:
@@ -305,26 +288,11 @@ def _exported(row: Row) -> dict[str, Any]:
         return {}
 
 
-def _record(row: Row) -> AuditRecord:
-    return AuditRecord(
-        namespace=Namespace(row["namespace"]),
-        id=row["id"],
-        at=moment(row["at"]),
-        protocol=row["door"],
-        operation=row["operation"],
-        accessor=row["accessor"],
-        request_id=row["request_id"],
-        ids=tuple(document(row["ids"])),
-        counts=document(row["counts"]),
-        outcome=Outcome(row["outcome"]),
-        code=row["code"],
-        milliseconds=row["milliseconds"],
-        usage=Usage(row["model"], row["input_tokens"], row["output_tokens"], row["cost_usd"]),
-        link=None
-        if row["seq"] is None
-        else Link(row["seq"], row["prev"], row["digest"], row["mac"], row["detail_digest"]),
-        details=None
-        if row["salt"] is None
-        else Details(bytes(row["salt"]), document(row["details"])),
-        inputs_hash=row["inputs_hash"],
-    )
+_link, _details = reader(Link), reader(Details, values="details")
+_record = reader(
+    AuditRecord,
+    protocol="door",
+    usage=reader(Usage),
+    link=lambda row: None if row["seq"] is None else _link(row),
+    details=lambda row: None if row["salt"] is None else _details(row),
+)

@@ -122,12 +122,6 @@ class ExportTable(BoundTable):
         async for rows in self._pages("export_tool_call_records", PAGE_OF_TEXTS):
             yield [_record("tool_call_records", row) for row in rows]
 
-    async def _pages(self, query: str, size: int) -> AsyncIterator[Sequence[Row]]:
-        after = ""
-        while rows := await self._bound.fetch(query, after=after, limit=size):
-            yield rows
-            after = rows[-1]["id"]
-
     async def _children(self, table: str, owner: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
         """Return the rows of a table that belong to these rows, by owner and in their order."""
         found: dict[str, list[Row]] = {}

@@ -18,7 +18,7 @@ from recall_server.domain.webhook import (
     kind_for_words,
 )
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
-from recall_server.storage.driver import Document, Row, document, moment
+from recall_server.storage.driver import Document, Row, document, reader
 from recall_server.storage.tables.limits import EVENT_BYTES, take_quota
 from recall_server.storage.tables.memories import state_of
 from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
@@ -98,8 +98,7 @@ class MemoryEvents(BoundTable):
 
     async def numbered(self, seq: int) -> MemoryEvent | None:
         """Return the event of this number."""
-        found = await self._bound.fetch("event_numbered", seq=seq)
-        return _event(found[0]) if found else None
+        return await self._first(_event, "event_numbered", seq=seq)
 
     async def count(self, ids: Collection[str], *, erased: bool = False) -> None:
         """Update the counts of memories for these changed ones, before their events are written; or
@@ -112,7 +111,7 @@ class MemoryEvents(BoundTable):
 
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """Return the events of these memories, texts, turns or passages, oldest first."""
-        return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
+        return await self._all(_event, "events_of_items", ids=sorted(ids))
 
     async def latest(self, ids: Collection[str], limit: int) -> list[MemoryEvent]:
         """Return the last `limit` events of these items that were known at the requested moment,
@@ -125,28 +124,23 @@ class MemoryEvents(BoundTable):
         """The events of these memories that say what stated their relations, and what of it was
         taken back, as it was known at the moment that is read.
         """
-        rows = await self._bound.fetch("events_of_relations", ids=sorted(ids)) if ids else []
-        return [_event(row) for row in rows]
+        return [_event(row) for row in await self._of("events_of_relations", ids)]
 
     async def items(self, change_id: str) -> list[str]:
         """Return the items of a change, in the order of its events."""
-        rows = await self._bound.fetch("items_of_change", change_id=change_id)
-        return [row["item_id"] for row in rows]
+        return await self._column("item_id", "items_of_change", change_id=change_id)
 
     async def changed_later(self, change_id: str) -> list[str]:
         """Return the items of a change that were changed again since."""
-        rows = await self._bound.fetch("items_changed_later", change_id=change_id)
-        return [row["item_id"] for row in rows]
+        return await self._column("item_id", "items_changed_later", change_id=change_id)
 
     async def changed_after(self, seq: int) -> list[str]:
         """The memories that were changed behind the event of this number."""
-        rows = await self._bound.fetch("memories_changed_after", seq=seq)
-        return [row["item_id"] for row in rows]
+        return await self._column("item_id", "memories_changed_after", seq=seq)
 
     async def brought(self, change_id: str) -> list[MemoryEvent]:
         """Return the events of a change that added, imported or released words."""
-        rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)
-        return [_event(row) for row in rows]
+        return await self._all(_event, "words_shown_by_change", change_id=change_id)
 
     async def counts(self, change_id: str) -> dict[EventKind, int]:
         """Return how many events of each kind a change has."""
@@ -155,14 +149,12 @@ class MemoryEvents(BoundTable):
 
     async def undone_of(self, ids: Collection[str]) -> list[MemoryEvent]:
         """Return the events by which changes of these items were undone."""
-        rows = await self._bound.fetch("undone_of_items", ids=sorted(ids)) if ids else []
-        return [_event(row) for row in rows]
+        return [_event(row) for row in await self._of("undone_of_items", ids)]
 
     async def page(self, before: int | None, limit: int) -> list[MemoryEvent]:
         """Return the events before a number, the newest first."""
         upto = ANY if before is None else before
-        rows = await self._bound.fetch("page_of_events", before=upto, limit=limit)
-        return [_event(row) for row in rows]
+        return await self._all(_event, "page_of_events", before=upto, limit=limit)
 
 
 def _document(
@@ -189,20 +181,13 @@ def _text(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")
 
 
-def _event(row: Row) -> MemoryEvent:
-    return MemoryEvent(
-        seq=row["seq"],
-        change_id=row["change_id"],
-        at=moment(row["at"]),
-        kind=EventKind(row["kind"]),
-        item_id=row["item_id"],
-        reason=row["reason"],
-        operation=row["operation"],
-        accessor=row["accessor"],
-        episode_id=row["episode_id"],
-        state=state_of(row) if row["status"] else None,
-        dropped=tuple(
-            (position, Citation(episode_id, Span(start, end)))
-            for position, episode_id, start, end in document(row["dropped"]) or ()
-        ),
+def _dropped(row: Row) -> tuple[tuple[int, Citation], ...]:
+    return tuple(
+        (position, Citation(episode_id, Span(start, end)))
+        for position, episode_id, start, end in document(row["dropped"]) or ()
     )
+
+
+_event = reader(
+    MemoryEvent, state=lambda row: state_of(row) if row["status"] else None, dropped=_dropped
+)

@@ -75,38 +75,30 @@ class Rebuilt(BoundTable):
 
     async def memories(self, after: str, limit: int) -> list[str]:
         """Return the next memories, in any state, in the order of their ids."""
-        rows = await self._bound.fetch("page_of_memory_ids", after=after, limit=limit)
-        return [row["id"] for row in rows]
+        return await self._column("id", "page_of_memory_ids", after=after, limit=limit)
 
     async def texts(self, after: str, limit: int) -> list[str]:
         """Return the next texts, in the order of their ids."""
-        rows = await self._bound.fetch("episodes_to_index", after=after, limit=limit)
-        return [row["id"] for row in rows]
+        return await self._column("id", "episodes_to_index", after=after, limit=limit)
 
     async def states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
         """Return the states of these memories."""
-        rows = await self._bound.fetch("states_now", ids=sorted(ids)) if ids else []
-        return {row["id"]: state_of(row) for row in rows}
+        return {row["id"]: state_of(row) for row in await self._of("states_now", ids)}
 
     async def last_states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
         """Return the states that the last events of these memories left; those that release 0.1.0
         made and nothing changed since have no event.
         """
-        rows = await self._bound.fetch("last_states", ids=sorted(ids)) if ids else []
-        return {row["id"]: state_of(row) for row in rows}
+        return {row["id"]: state_of(row) for row in await self._of("last_states", ids)}
 
     async def kept(self, ids: Collection[str]) -> dict[str, Kept]:
         """Return what is kept of these memories."""
-        if not ids:
-            return {}
-        wanted = sorted(ids)
-        rows = await self._bound.fetch("records_now", ids=wanted)
-        found = {row["id"]: Kept(row, {}, []) for row in rows}
-        for row in await self._bound.fetch("citations", ids=wanted):
+        found = {row["id"]: Kept(row, {}, []) for row in await self._of("records_now", ids)}
+        for row in await self._of("citations", ids):
             memory_id, position, *cited = dict(row).values()
             if memory_id in found:
                 found[memory_id].citations.update(record.dropped([(position, *cited)]))
-        for row in await self._bound.fetch("recorded_of", ids=wanted):
+        for row in await self._of("recorded_of", ids):
             if row["item_id"] in found:
                 found[row["item_id"]].events.append(_written(row))
         return found
@@ -141,8 +133,7 @@ class Rebuilt(BoundTable):
 
     async def with_events(self, after: str, limit: int) -> list[str]:
         """Return the next memories that have events, in the order of their ids."""
-        rows = await self._bound.fetch("memories_with_events", after=after, limit=limit)
-        return [row["id"] for row in rows]
+        return await self._column("id", "memories_with_events", after=after, limit=limit)
 
     async def relations(self) -> dict[Ends, datetime]:
         """Return all relations, each with the moment at which it was made."""
@@ -194,7 +185,7 @@ class Rebuilt(BoundTable):
 
     async def entries(self, ids: Collection[str]) -> list[Row]:
         """Return the index entries by which search finds these items."""
-        return list(await self._bound.fetch("entries_of", ids=sorted(ids))) if ids else []
+        return list(await self._of("entries_of", ids))
 
 
 def keys_in(values: Mapping[str, Any]) -> dict[str, str | None]:
