@@ -10,7 +10,7 @@ from recall_server.config import Settings, is_address
 from recall_server.config_models import ANTHROPIC_URL, RoleModel
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.domain.model_key import Role
+from recall_server.domain.extraction import Role
 from recall_server.integrations.archives import ArchiveFolder
 from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
 from recall_server.integrations.crypto.issuers import Issuer, check, load

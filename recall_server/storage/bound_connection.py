@@ -448,7 +448,7 @@ class BoundTable:
         (row,) = await self._bound.fetch(query, **params)
         return int(row[column] or 0)
 
-    async def _of(self, query: str, ids: Iterable[str], **params: Any) -> Sequence[Row]:
+    async def _by_ids(self, query: str, ids: Iterable[str], **params: Any) -> Sequence[Row]:
         """Return the rows of these ids, without a statement if there are none."""
         wanted = sorted(set(ids))
         return await self._bound.fetch(query, ids=wanted, **params) if wanted else []

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
@@ -19,7 +19,7 @@ from recall_server.storage.index.documents import Cache
 from recall_server.storage.index.vectors import Vectors
 from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.access import Access, Server
+from recall_server.storage.tables.access import Access, Rates, Server, Spend
 from recall_server.storage.tables.audit import Audit
 from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
@@ -27,10 +27,8 @@ from recall_server.storage.tables.erasure import Erasures, ErasureScan
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.index_entries import Findables
 from recall_server.storage.tables.jobs import Jobs
-from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
-from recall_server.storage.tables.memory_events import MemoryEvents
-from recall_server.storage.tables.rebuilt import Rebuilt
+from recall_server.storage.tables.memory_events import MemoryEvents, Rebuilt
 from recall_server.storage.tables.sources import Sources
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks

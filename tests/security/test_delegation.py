@@ -16,7 +16,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
-from recall_server.services.auth.delegation import TYP
+from recall_server.services.auth.signed_tokens import TYP
 from recall_server.storage.driver import Connection
 from tests.support.application import Open
 from tests.support.engines import on_sqlite

@@ -17,10 +17,9 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskState
-from recall_server.services.auth.access import TokenRequest, stands
-from recall_server.services.auth.open_answers import KINDS
+from recall_server.services.auth.access import KINDS, TokenRequest, stands
 from recall_server.services.memory.ingest import Submission
-from recall_server.services.tasks.ending import COUNTED, END, STORED, TASKS_AT_ONCE
+from recall_server.services.tasks.transitions import COUNTED, END, STORED, TASKS_AT_ONCE
 from recall_server.storage.store import Store
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.jobs import Fenced

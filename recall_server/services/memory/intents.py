@@ -22,9 +22,20 @@ from recall_server.domain.intents import Intent, Match, intended, matches, meant
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.plan import Add, Dispute, Forget, Plan, Propose
-from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
-from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKind
+from recall_server.domain.plan import (
+    BY_HAND,
+    PREFIX,
+    Add,
+    Dispute,
+    Forget,
+    Plan,
+    Proposal,
+    ProposalKind,
+    Propose,
+    Reason,
+    Relation,
+    RelationKind,
+)
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms

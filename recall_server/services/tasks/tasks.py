@@ -34,8 +34,7 @@ from recall_server.domain.task import (
     says_nothing,
 )
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.auth.access import require_standing
-from recall_server.services.auth.open_answers import CALLS, OpenAnswers
+from recall_server.services.auth.access import CALLS, OpenAnswers, require_standing
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.tasks.transitions import (

@@ -98,14 +98,14 @@ class Vectors(BoundTable):
 
     async def get(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """Return the stored vectors of those of `ids` that are findable and have one."""
-        rows = await self._of("vectors_of", ids, model=model)
+        rows = await self._by_ids("vectors_of", ids, model=model)
         if not rows:
             return {}
         return dict(zip((row["item_id"] for row in rows), unpacked(rows), strict=True))
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
         """Return those of `ids` that search finds by no vector of the model."""
-        having = {row["item_id"] for row in await self._of("having_vectors", ids, model=model)}
+        having = {row["item_id"] for row in await self._by_ids("having_vectors", ids, model=model)}
         return [i for i in ids if i not in having]
 
     async def count(self, model: str) -> int:

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
-from recall_server.domain.text.terms import speaker_terms, term_counts
-from recall_server.domain.text.values import value_terms
+from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
 from recall_server.storage.bound_connection import BoundConnection, BoundTable
 from recall_server.storage.driver import Document, Row, moment
 from recall_server.storage.index.documents import Cache, Documents, Slots, numbers_of
 from recall_server.storage.index.vector_cache import Flags
-from recall_server.storage.tables.limits import ITEM_BYTES
+from recall_server.storage.tables.access import ITEM_BYTES
 
 # Documents read at a time: half a megabyte of text.
 PAGE = 65_536
@@ -234,7 +233,7 @@ class WordIndex(BoundTable):
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
         """Return since when search finds each of these items."""
-        rows = await self._of("moments_added", ids)
+        rows = await self._by_ids("moments_added", ids)
         return {row["item_id"]: moment(row["added_at"]) for row in rows}
 
     async def backdate(self, moments: Mapping[str, datetime]) -> None:

@@ -9,9 +9,7 @@ from itertools import groupby
 
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind, Histories
-from recall_server.domain.plan import Decision, Resolution
-from recall_server.domain.proposal import Proposal
-from recall_server.domain.relations import Relation, RelationKind
+from recall_server.domain.plan import Decision, Proposal, Relation, RelationKind, Resolution
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Row, moment, reader
@@ -144,7 +142,7 @@ class Decisions(BoundTable):
 
     async def answers(self, disputes: Collection[str]) -> dict[str, Resolution]:
         """Return the answers that were given to these disputes, by their ids."""
-        rows = await self._of("answers_given", disputes)
+        rows = await self._by_ids("answers_given", disputes)
         return {row["question_id"]: _resolution(row) for row in rows}
 
 

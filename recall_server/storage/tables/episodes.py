@@ -27,7 +27,7 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
+from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 
 # Preparing the turns of a longer text delays other callers noticeably.
 INLINE_CHARS_MAX = 16_000
@@ -159,7 +159,7 @@ class Episodes(BoundTable):
         )
         ids = [row["id"] for row in rows]
         hidden = await self.forgotten_words(ids)
-        for row in await self._of("hidden_words", ids):
+        for row in await self._by_ids("hidden_words", ids):
             hidden.setdefault(row["episode_id"], []).append(span(row))
         found = [_episode(row, (), hidden.get(row["id"], ())) for row in rows]
         return [(one, visible(one.text, 0, one.forgotten)) for one in found]
@@ -167,7 +167,7 @@ class Episodes(BoundTable):
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """Return the spans of the forgotten words of these episodes."""
         found: dict[str, list[Span]] = {}
-        for row in await self._of(f"forgotten_words{self._then}", episode_ids):
+        for row in await self._by_ids(f"forgotten_words{self._then}", episode_ids):
             found.setdefault(row["episode_id"], []).append(span(row))
         return found
 
@@ -240,7 +240,7 @@ class Episodes(BoundTable):
         rows = await self._bound.fetch("passage_items", ids=list(ids))
         forgotten = await self.forgotten_in(rows)
         episode_ids = (row["episode_id"] for row in rows)
-        superseded = await self._of(f"superseded_words{self._then}", episode_ids)
+        superseded = await self._by_ids(f"superseded_words{self._then}", episode_ids)
         found = [
             _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
             for row in rows
@@ -253,14 +253,14 @@ class Episodes(BoundTable):
         """
         rows = await self._bound.fetch("expired_passages", slots=list(slots), limit=limit)
         forgotten: dict[str, list[Span]] = {}
-        for row in await self._of("forgotten_besides", (row["episode_id"] for row in rows)):
+        for row in await self._by_ids("forgotten_besides", (row["episode_id"] for row in rows)):
             forgotten.setdefault(row["episode_id"], []).append(span(row))
         found = [_item(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
         return [one._replace(expired=True) for one in found if one.quote]
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
         """Return the readable words of those of these turns that have any, by id."""
-        rows = await self._of("turns_said", ids)
+        rows = await self._by_ids("turns_said", ids)
         forgotten = await self.forgotten_in(rows)
         found = {}
         for row in rows:

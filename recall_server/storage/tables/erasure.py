@@ -19,7 +19,7 @@ from recall_server.storage.driver import (
     reader,
 )
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.limits import EVENT_BYTES, bytes_of, return_quota, take_quota
+from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.registry import Part
 
@@ -282,12 +282,12 @@ class Erasures(BoundTable):
             self._bound.note_due(now, pushes=pushes)
 
     async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
-        return await self.with_turns(await self._of("episodes_to_erase_by_id", ids))
+        return await self.with_turns(await self._by_ids("episodes_to_erase_by_id", ids))
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         """Return each episode with its turns."""
         turns: dict[str, list[Row]] = {}
-        for turn in await self._of("turns_of_episodes", (row["id"] for row in episodes)):
+        for turn in await self._by_ids("turns_of_episodes", (row["id"] for row in episodes)):
             turns.setdefault(turn["episode_id"], []).append(turn)
         return [(row, turns.get(row["id"], [])) for row in episodes]
 
@@ -296,13 +296,13 @@ class Erasures(BoundTable):
 
     async def memories_of(self, ids: Iterable[str]) -> Sequence[Row]:
         """Return these memories, in any state."""
-        return await self._of("memories_to_erase_by_id", ids)
+        return await self._by_ids("memories_to_erase_by_id", ids)
 
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
-        return await self._of("citations", ids)
+        return await self._by_ids("citations", ids)
 
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
-        return await self._of("citations_of_episodes", episode_ids)
+        return await self._by_ids("citations_of_episodes", episode_ids)
 
     async def remove_tasks(self, ids: Iterable[str]) -> None:
         """Delete tasks with all their rows, end their jobs, and return their quota."""
@@ -423,7 +423,7 @@ class ErasureScan(BoundTable):
 
     async def begun(self, task_ids: Collection[str], at: datetime) -> list[str]:
         """Return those of these tasks that existed then."""
-        return [row["id"] for row in await self._of("runs_begun", task_ids, at=at)]
+        return [row["id"] for row in await self._by_ids("runs_begun", task_ids, at=at)]
 
     async def rows_before(self, epoch: int) -> dict[str, int]:
         """Return the number of rows from before an erasure, by table."""

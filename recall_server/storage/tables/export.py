@@ -15,9 +15,9 @@ from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none, span
 from recall_server.storage.tables import registry
+from recall_server.storage.tables.access import bytes_of, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
-from recall_server.storage.tables.limits import bytes_of, take_quota
 from recall_server.storage.tables.memories import keys_of
 
 # Rows of a page. Pages of rows with whole texts or hundreds of ids have fewer.

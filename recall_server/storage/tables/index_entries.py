@@ -16,12 +16,12 @@ class Findables(BoundTable):
         """Return the index entries of these memories, in any state."""
         return {
             row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])
-            for row in await self._of("findable_memories", ids)
+            for row in await self._by_ids("findable_memories", ids)
         }
 
     async def found(self, ids: Collection[str]) -> set[str]:
         """Return those of `ids` that search finds."""
-        return {row["id"] for row in await self._of("found_among", ids)}
+        return {row["id"] for row in await self._by_ids("found_among", ids)}
 
     async def memories_of_episode(self, episode_id: str) -> list[str]:
         """Return the memories whose first citation is in an episode, in any state."""

@@ -80,7 +80,7 @@ class Memories(BoundTable):
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""
-        rows = await self._of("citations", ids)
+        rows = await self._by_ids("citations", ids)
         order = {memory_id: place for place, memory_id in enumerate(ids)}
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
@@ -239,7 +239,7 @@ class Memories(BoundTable):
 
     async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
         """Return the states of those of these memories that existed at the requested moment."""
-        return {row["item_id"]: state_of(row) for row in await self._of("states_at", ids)}
+        return {row["item_id"]: state_of(row) for row in await self._by_ids("states_at", ids)}
 
     async def mend(self, memory_id: str, state: MemoryState) -> None:
         """Set a memory to the state that its last event left."""

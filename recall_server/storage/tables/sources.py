@@ -19,11 +19,11 @@ class Sources(BoundTable):
 
     async def turns(self, episode_ids: Collection[str]) -> list[Row]:
         """Return the turns of these episodes, each with its id, span and state."""
-        return list(await self._of("turns_of_episodes", episode_ids))
+        return list(await self._by_ids("turns_of_episodes", episode_ids))
 
     async def given_way(self, memory_ids: Collection[str]) -> list[str]:
         """Return the memories that one of these has superseded."""
-        return [row["id"] for row in await self._of("superseded_by", memory_ids)]
+        return [row["id"] for row in await self._by_ids("superseded_by", memory_ids)]
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these memories active again, as if nothing had superseded them."""

@@ -25,8 +25,8 @@ from recall_server.domain.task import (
 )
 from recall_server.storage.bound_connection import ANY, BoundTable
 from recall_server.storage.driver import Document, Row, bearer, document, reader
+from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 from recall_server.storage.tables.jobs import PUSH, Jobs
-from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
 # A change that adds no more than this is never refused by the quota.
 SMALL_BYTES = 4_096
@@ -129,7 +129,7 @@ class TaskTable(BoundTable):
         sums = accumulate(row["stored_bytes"] for row in rows)
         fitting = [row["id"] for row, size in zip(rows, sums, strict=True) if size <= PAGE_BYTES]
         ids = (fitting or [row["id"] for row in rows[:1]])[:limit]
-        found = {one.id: one for one in await _tasks(await self._of("runs_by_id", ids))}
+        found = {one.id: one for one in await _tasks(await self._by_ids("runs_by_id", ids))}
         return [found[one] for one in ids if one in found], len(ids) < len(rows)
 
     async def asking(self, question_id: str) -> str | None:
