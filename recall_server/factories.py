@@ -50,8 +50,7 @@ def refuse_lost(settings: Settings) -> None:
 async def server_key(store: Store, settings: Settings, now: datetime) -> ServerKey:
     """Return the key of the database. It is created only together with the database."""
     path = settings.key_path
-    async with store.transaction(None, write=False) as tx:
-        bound = await tx.server.kid()
+    bound = await store.autocommit(None).server.kid()
     if bound is None and not path.exists():
         ServerKey.make(path)
     key = ServerKey.read(path)

@@ -98,7 +98,6 @@ class Registrations:
             bearer=context.entry.bearer,
         )
         async with self.store.change(context) as tx:
-            await tx.lock()
             if not await tx.exports.exists():
                 raise NamespaceNotFound
             if len(await tx.webhooks.all()) >= self.webhooks_max:
@@ -121,7 +120,6 @@ class Registrations:
         """Remove a webhook: it receives nothing more. Raises `WebhookNotFound`."""
         storable(webhook_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if not await tx.webhooks.remove(webhook_id):
                 raise WebhookNotFound
             await tx.webhooks.drop_sent()
@@ -138,7 +136,6 @@ class Registrations:
             raise WebhookNotFound
         tested = await self._sent(context.namespace, found)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if tested.delivered:
                 await tx.webhooks.revive(webhook_id)
             context.entry.ids.append(webhook_id)
@@ -317,8 +314,7 @@ class Delivery:
         """End the job; False if an event has come meanwhile. Writers of events hold the lock too,
         so they find the job either ended or still going on.
         """
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             one = await tx.webhooks.get(job.payload["webhook_id"])
             if one is not None and one.active and await tx.webhooks.next(one) is not None:
                 return False
@@ -410,8 +406,7 @@ class Delivery:
     ) -> None:
         """Advance past an event, which was sent if there is a record, and else skipped."""
         now = self.runtime.now()
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             await tx.webhooks.delivered(one.id, event.seq, now if record else None)
             await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
             if record is not None:
@@ -422,15 +417,13 @@ class Delivery:
         """Let the job wait after a failure; new events do not shorten the pause."""
         log.warning("webhook_failed", webhook=one.id, code=error.code)
         due_at = self.runtime.now() + pause(PAUSES, one.failures, error)
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             await tx.webhooks.failed(one.id, error.code, dead=False)
             await tx.jobs.release(job, due_at, error.code, failed=False)
 
     async def _die(self, job: Job, one: Registration, code: str) -> None:
         log.warning("webhook_dead", webhook=one.id, code=code)
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             await tx.webhooks.failed(one.id, code, dead=True)
             await tx.jobs.finish(job, self.runtime.now(), code)
             await tx.webhooks.drop_sent()

@@ -462,6 +462,8 @@ class BoundTable:
         place: dict[str, Any] = dict.fromkeys(keys, "") | params
         while rows := await self._bound.fetch(query, limit=limit, **place):
             yield rows
+            if len(rows) < limit:
+                return
             place |= {name: rows[-1][column] for name, column in keys.items()}
 
 

@@ -124,11 +124,12 @@ class Store:
         access_scope: AccessScope = FULL_ACCESS,
         entry: AuditEntry | None = None,
         erasing: bool = False,
+        locked: bool = False,
         past: Past = PRESENT,
     ) -> AsyncIterator[Transaction]:
-        """One transaction, limited to an access scope. Just before the commit it writes the events
-        that the tables noted, and `entry`, if given, to the audit log. Only an `erasing`
-        transaction may destroy texts.
+        """One transaction, limited to an access scope; `locked`: it begins with `lock`. Just before
+        the commit it writes the events that the tables noted, and `entry`, if given, to the audit
+        log. Only an `erasing` transaction may destroy texts.
         """
         assert write or entry is None, "a read notes its record in the read log"
         # Work for all namespaces does not count against any one of them.
@@ -152,6 +153,8 @@ class Store:
             transaction = Transaction(
                 bound, self._cache, self._mac_key, is_recorded=entry is not None
             )
+            if locked:
+                await transaction.lock()
             yield transaction
             await transaction.events.write(entry)
             if write:
@@ -171,10 +174,11 @@ class Store:
         )
 
     def change(self, context: Context) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction that changes memory within the caller's access scope, and writes its audit
-        record.
+        """A transaction that changes memory within the caller's access scope, with the lock of the
+        namespace, and writes its audit record.
         """
-        return self.transaction(context.namespace, access_scope=context.scope, entry=context.entry)
+        scope, entry = context.scope, context.entry
+        return self.transaction(context.namespace, access_scope=scope, entry=entry, locked=True)
 
     def autocommit(
         self,

@@ -205,8 +205,7 @@ class Access:
         entry = self.begin(info.namespace, "authenticate", "guard", info.accessor)
         entry.outcome, entry.code = Outcome.ERROR, Unauthenticated.code
         entry.counts[refusal] = 1
-        async with self.store.transaction(info.namespace, entry=entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(info.namespace, entry=entry, locked=True) as tx:
             await tx.access.refuse(info.accessor, now, expired=expired)
 
     async def tokens(
@@ -241,8 +240,7 @@ class Access:
         if not timedelta() <= overlap <= OVERLAP_MAX:
             raise Invalid(f"overlap must be 0 seconds to {OVERLAP_MAX.days} days.")
         token, now = new_token(), self.runtime.now()
-        async with self.store.transaction(info.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(info.namespace, entry=context.entry, locked=True) as tx:
             await tx.audit.require(context.entry)
             context.entry.ends_caller = True
             old = await _find(tx, info.accessor)
@@ -278,8 +276,7 @@ class Access:
         `force`.
         """
         now = self.runtime.now()
-        async with self.store.transaction(info.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(info.namespace, entry=context.entry, locked=True) as tx:
             await tx.audit.require(context.entry)
             context.entry.ends_caller = True
             tokens = await tx.access.tokens()
@@ -341,8 +338,7 @@ async def stands(
     if bearer is None:
         return True
     accessor, jti = bearer.parts
-    async with store.transaction(None, write=False) as tx:
-        found = await tx.access.entrance(namespace, accessor, jti)
+    found = await store.autocommit(None).access.entrance(namespace, accessor, jti)
     if found is None or found.revoked or passed(bearer.until, now):
         return False
     issuer, not_before = found.parent, found.not_before

@@ -150,8 +150,9 @@ class Delegation:
             raise TokenNotFound
         now = self._runtime.now()
         until = now + LIFE_MAX + 2 * LEEWAY  # its expiry is unknown, but bounded
-        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self._store.transaction(
+            context.namespace, entry=context.entry, locked=True
+        ) as tx:
             name = f"{parent}/{jti}"
             context.entry.ids.append(name)
             revoked = await tx.access.revoke_child(parent, jti, now, until)
@@ -197,8 +198,9 @@ class Delegation:
         """Check a child against its parent and return the parent's label. Raises `NotValid`."""
         assert info.parent is not None
         assert info.signed is not None
-        async with self._store.transaction(None, write=False) as tx:
-            found = await tx.access.entrance(info.namespace, info.parent, info.signed.jti)
+        found = await self._store.autocommit(None).access.entrance(
+            info.namespace, info.parent, info.signed.jti
+        )
         if found is None or found.parent is None:
             raise NotValid("unknown parent")
         if found.revoked:
@@ -293,8 +295,7 @@ class Identity:
     ) -> None:
         if issuer.too_old(signed.issued_at):
             raise NotValid("not_before")
-        async with self._store.transaction(None, write=False) as tx:
-            found = await tx.access.entrance(namespace, accessor, signed.jti)
+        found = await self._store.autocommit(None).access.entrance(namespace, accessor, signed.jti)
         if found is None:
             log.warning("token_refused", reason="namespace", accessor=accessor, missing=namespace)
             raise NamespaceNotAllowed(

@@ -11,7 +11,15 @@ each table may hold.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -188,45 +196,45 @@ class ErasureCheck:
         """Remove the names from rows beside the texts. Return how many rows were changed. Reads
         without the lock.
         """
-        scan = self.store.autocommit(namespace).erasure_scan
+        tables = self.store.autocommit(namespace)
         changed = 0
-        async for rows in scan.details():
-            if ids := await asyncio.to_thread(_details_naming, names, rows):
-                async with self._change(namespace) as tx:
-                    await tx.erasures.remove_details(ids)
-                changed += len(ids)
-        async for rows in scan.pushes():
+        async for rows in tables.erasure_scan.details():
+            ids = await asyncio.to_thread(_details_naming, names, rows)
+            changed += await self._each(
+                namespace, ids, lambda tx, one: tx.erasures.remove_details([one])
+            )
+        async for rows in tables.erasure_scan.pushes():
             said = {
                 (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
             }
-            if pushes := await asyncio.to_thread(_naming, names, said):
-                async with self._change(namespace) as tx:
-                    for task_id, push_id in pushes:
-                        await tx.pushes.remove(task_id, push_id)
-                changed += len(pushes)
-        registered = await self.store.autocommit(namespace).webhooks.all()
-        urls = {one.id: (one.url,) for one in registered}
-        if webhooks := await asyncio.to_thread(_naming, names, urls):
-            async with self._change(namespace) as tx:
-                for webhook_id in webhooks:
-                    await tx.webhooks.remove(webhook_id)
-            changed += len(webhooks)
-        changed += await self._redact_judgements(namespace, names)
-        changed += await self._redact_jobs(namespace, names)
-        return changed + await self._redact_tokens(namespace, names)
-
-    async def _redact_judgements(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        changed = 0
-        async for rows in self.store.autocommit(namespace).erasure_scan.judgements():
+            pushes = await asyncio.to_thread(_naming, names, said)
+            changed += await self._each(namespace, pushes, lambda tx, one: tx.pushes.remove(*one))
+        async for rows in tables.erasure_scan.judgements():
             reasons = {
                 (row["memory_id"], row["question_id"]): (row["judge_reason"],) for row in rows
             }
-            if found := await asyncio.to_thread(_naming, names, reasons):
-                async with self._change(namespace) as tx:
-                    for memory_id, question_id in found:
-                        await tx.erasures.redact_judgement(memory_id, question_id)
-                changed += len(found)
-        return changed
+            judged = await asyncio.to_thread(_naming, names, reasons)
+            changed += await self._each(
+                namespace, judged, lambda tx, one: tx.erasures.redact_judgement(*one)
+            )
+        urls = {one.id: (one.url,) for one in await tables.webhooks.all()}
+        webhooks = await asyncio.to_thread(_naming, names, urls)
+        changed += await self._each(namespace, webhooks, lambda tx, one: tx.webhooks.remove(one))
+        changed += await self._redact_jobs(namespace, names)
+        return changed + await self._redact_tokens(namespace, names)
+
+    async def _each(
+        self,
+        namespace: Namespace,
+        found: Sequence[K],
+        act: Callable[[Transaction, K], Awaitable[object]],
+    ) -> int:
+        """Change these rows in one transaction. Return how many they are."""
+        if found:
+            async with self._change(namespace) as tx:
+                for one in found:
+                    await act(tx, one)
+        return len(found)
 
     async def _redact_jobs(self, namespace: Namespace, names: Sequence[_Name]) -> int:
         scan = self.store.autocommit(namespace).erasure_scan
@@ -274,8 +282,7 @@ class ErasureCheck:
 
     @asynccontextmanager
     async def _change(self, namespace: Namespace) -> AsyncIterator[Transaction]:
-        async with self.store.transaction(namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, locked=True) as tx:
             yield tx
             # Noted in the database: after a crash another process may purge.
             await tx.erasures.keep_unpurged()
@@ -333,8 +340,7 @@ class Purge:
         in the way.
         """
         erasure_id = job.payload["erasure_id"]
-        async with self.store.transaction(job.namespace, write=False) as tx:
-            erasure = await tx.erasures.get(erasure_id)
+        erasure = await self.store.autocommit(job.namespace).erasures.get(erasure_id)
         if erasure is not None and erasure.stage is not Stage.DONE:
             async with self._held(job):
                 if erasure.stage is Stage.ERASING:
@@ -365,8 +371,7 @@ class Purge:
             await tx.erasures.begin_purge(erasure_id)
         if begun is not None and begun.stage is Stage.ERASING:
             await self.eraser.run(begun, on_progress)
-        async with self.store.transaction(None, write=False) as tx:
-            waiting = await tx.erasures.unpurged(self.each, also=erasure_id)
+        waiting = await self.store.autocommit(None).erasures.unpurged(self.each, also=erasure_id)
         # This comes first: from here on no backup brings erased data back unnoticed.
         await self.ledger.note([one.sealed for one in waiting if one.sealed])
         verified = await self.check.verify(waiting)
@@ -376,12 +381,10 @@ class Purge:
             now = self.runtime.now()
             left_behind = "; ".join(filter(None, [*verified.left.get(one.id, ()), in_files]))
             receipt = self.receipts.signed(one.claims, now, left_behind=left_behind)
-            async with self.store.transaction(one.namespace) as tx:
-                await tx.lock()
+            async with self.store.transaction(one.namespace, locked=True) as tx:
                 if await tx.erasures.end_purge(one.id, left_behind, receipt, now):
                     tx.webhooks.tell(WebhookKind.ERASURE_COMPLETED, one.id, now)
-        async with self.store.transaction(namespace, write=False) as tx:
-            erasure = await tx.erasures.get(erasure_id)
+        erasure = await self.store.autocommit(namespace).erasures.get(erasure_id)
         assert erasure is not None
         return erasure
 

@@ -261,7 +261,6 @@ class Intents:
         if wish.dry_run:
             return report
         async with self.store.change(context) as tx:
-            await tx.lock()
             if wish.review and (waits := await tx.proposals.forgetting(memory.id)):
                 # Else one caller could fill the table with it: it brings no text that counts.
                 return replace(report, plan=Plan((Propose(waits, ()),)))
@@ -287,7 +286,11 @@ class Intents:
         scope = context.scope.inside({episode.container})
         entry = None if wish.dry_run else context.entry
         async with self.store.transaction(
-            context.namespace, write=not wish.dry_run, access_scope=scope, entry=entry
+            context.namespace,
+            write=not wish.dry_run,
+            access_scope=scope,
+            entry=entry,
+            locked=not wish.dry_run,
         ) as tx:
             now = self.ingest.runtime.now()
             if not wish.dry_run:
@@ -423,7 +426,6 @@ class Intents:
         for one in (from_id, to_id):
             storable(one)
         async with self.store.change(context) as tx:
-            await tx.lock()
             found = await tx.memories.found([from_id, to_id])
             if len(found) < 2:
                 raise MemoryNotFound

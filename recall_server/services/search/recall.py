@@ -356,7 +356,6 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now, found = self.runtime.now(), await search.read_items(tx, [item_id])
             if not found:
                 raise MemoryNotFound
@@ -383,7 +382,6 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now = self.runtime.now()
             memory = (await tx.memories.get([item_id])).get(item_id)
             if memory is None:

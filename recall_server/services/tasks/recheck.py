@@ -80,8 +80,7 @@ class Recheck:
         async with self.store.transaction(job.namespace, write=False, access_scope=scope) as tx:
             page = await tx.memories.believed(job.payload.get("after", ""), PAGE_MEMORIES)
             plan = await _compared(tx, page, now)
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             await commit.apply(tx, plan, now)
             await self.judgements.promise(tx, plan, job.accessor)
             await tx.jobs.finish(job, now)
@@ -213,8 +212,7 @@ class Judging:
         if question is not None and self.judge is not None and self.judgements.judges:
             judgement = await self.budget.judge(job.namespace, self.judge, question)
             reason = await self.redaction.text(judgement.reason, record)
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             now = self.runtime.now()
             await tx.jobs.finish(job, now)
             if question is None or judgement is None:

@@ -83,7 +83,6 @@ class Proposals:
         `InsufficientScope`.
         """
         async with self.store.change(context) as tx:
-            await tx.lock()
             now = self.runtime.now()
             proposed = await self._close(context, tx, rights, proposal_id, "accept", now)
             for plan in await _plans(tx, proposed, now):
@@ -103,7 +102,6 @@ class Proposals:
         what `accept` raises.
         """
         async with self.store.change(context) as tx:
-            await tx.lock()
             await self._close(context, tx, rights, proposal_id, "reject", self.runtime.now())
             context.entry.counts["rejected"] = 1
 
@@ -387,7 +385,6 @@ class Reviews:
         if text is not None:
             text = await self.redaction.text(text, context.entry)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now, dispute = self.runtime.now(), await tx.disputes.get(dispute_id)
             ids = await tx.disputes.members(dispute_id)
             known = await tx.memories.get(ids)

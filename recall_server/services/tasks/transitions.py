@@ -296,8 +296,7 @@ class Ending:
         tokens, left = job.payload["tokens"], True
         while left:
             record = entry(END)
-            async with self.store.transaction(job.namespace, entry=record) as tx:
-                await tx.lock()
+            async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
                 tasks, number = await self._cancel(tx, tokens)
                 record.ids += [job.id, *(task.id for task in tasks)]
                 record.counts["tasks"] = len(tasks)

@@ -3,7 +3,7 @@ transaction of its effect, or after a read.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from recall_server.storage.bound_connection import BoundConnection, BoundTable
 from recall_server.storage.driver import Document, Row, reader
 
 SALT_BYTES = 16
+NAMESPACES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -230,12 +231,11 @@ class Audit(BoundTable):
             await self._bound.send("remove_records", ids=ids)
         return len(ids)
 
-    async def to_cut(self, before: datetime, after: str, limit: int) -> list[Namespace]:
-        """Return namespaces after `after` whose first remaining record is older than `before`, or
-        that still have records which were cut. Needs a connection for all namespaces.
+    def to_cut(self, before: datetime) -> AsyncIterator[Namespace]:
+        """Yield the namespaces whose first remaining record is older than `before`, or that still
+        have records which were cut. Needs a connection for all namespaces.
         """
-        given = {"before": before, "after": after, "limit": limit}
-        return await self._column("namespace", "audits_to_cut", **given)
+        return self._namespaces("audits_to_cut", before=before)
 
     async def newest(self, limit: int) -> list[AuditRecord]:
         """Return the newest records of this namespace, newest first, without details."""
@@ -267,12 +267,17 @@ class Audit(BoundTable):
         """Note that a checkpoint for `seq` was written."""
         await self._bound.send("mark_checkpoint", seq=seq)
 
-    async def namespaces(self, after: str, limit: int, *, grown: bool) -> list[Namespace]:
-        """Return namespaces after `after` that have an audit log; with `grown`, one that has grown
-        since its checkpoint.
+    def namespaces(self, *, grown: bool = False) -> AsyncIterator[Namespace]:
+        """Yield the namespaces that have an audit log; with `grown`, one that has grown since its
+        checkpoint. Needs a connection for all namespaces.
         """
-        query = "grown_audits" if grown else "all_audits"
-        return await self._column("namespace", query, after=after, limit=limit)
+        return self._namespaces("grown_audits" if grown else "all_audits")
+
+    async def _namespaces(self, query: str, **params: Any) -> AsyncIterator[Namespace]:
+        keys = {"after": "namespace"}
+        async for rows in self._pages(query, NAMESPACES_AT_ONCE, keys, **params):
+            for row in rows:
+                yield Namespace(row["namespace"])
 
 
 def _head(rows: Sequence[Row]) -> Head:
