@@ -273,6 +273,11 @@ def bearer(row: Row) -> Bearer | None:
 _bearer = reader(Bearer, name="accessor", since="created_at", until="token_ends_at")
 
 
+def registered_by(token: Bearer | None) -> dict[str, Any]:
+    """Return the columns that `bearer` reads."""
+    return {"accessor": token and token.name, "token_ends_at": token and token.until}
+
+
 def accesses(counts: Iterable[AccessCount]) -> Document:
     """Return access counts as a query parameter, with times in the format of SQLite."""
     return Document(

@@ -256,7 +256,7 @@ class ErasureCheck:
             async with self._change(namespace) as tx:
                 found = _tokens_naming(names, await tx.access.tokens())
                 for token in found:
-                    await tx.erasures.redact_token(token)
+                    await tx.access.redact(token)
         return len(found)
 
     async def _left(self, erasure: Erasure, asked: Noted) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from recall_server.domain.errors import BudgetSpent, ModelKeyRejected, ModelUnavailable
 from recall_server.domain.extraction import Extraction, RejectedKey, Role, Usage
@@ -25,7 +25,7 @@ from recall_server.integrations.extraction.extractor import (
     Passage,
 )
 from recall_server.storage.store import Store
-from recall_server.tracing import tracer
+from recall_server.tracing import Span, tracer
 
 
 @dataclass(frozen=True)
@@ -80,89 +80,15 @@ def _attributes(usage: Usage) -> dict[str, str | int]:
     }
 
 
-@dataclass(frozen=True)
-class KeyedExtractor(Extractor):
-    """An extractor that notes the state of its key; `instead` works while the key is rejected."""
-
-    extractor: Extractor
-    keys: ModelKeys
-    instead: Extractor | None
-
-    @property
-    def name(self) -> str:
-        return self.extractor.name
-
-    @property
-    def passage_chars(self) -> int:
-        return self.extractor.passage_chars
-
-    @property
-    def call_tokens_max(self) -> int:
-        return self.extractor.call_tokens_max
-
-    async def extract(self, passage: Passage) -> Extraction:
-        try:
-            with tracer.part("extract") as span:
-                found = await self.extractor.extract(passage)
-                span.set(_attributes(found.usage))
-        except ModelKeyRejected as error:
-            await self.keys.reject(Role.EXTRACT, error)
-            if self.instead is None:
-                raise
-            return replace(await self.instead.extract(passage), fault=error.code)
-        await self.keys.accept(Role.EXTRACT, found.usage)
-        return found
-
-    async def close(self) -> None:
-        await self.extractor.close()
+M = TypeVar("M", Extractor, Merger, Judge)
 
 
 @dataclass(frozen=True)
-class KeyedMerger(Merger):
-    """A merger that notes the state of its key; `instead` works while the key is rejected."""
+class _Keyed(Generic[M]):
+    """A part that may ask a language model, and notes the state of its key."""
 
-    merger: Merger
+    by: M
     keys: ModelKeys
-    instead: Merger | None
-
-    @property
-    def name(self) -> str:
-        return self.merger.name
-
-    @property
-    def call_tokens_max(self) -> int:
-        return self.merger.call_tokens_max
-
-    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
-        try:
-            with tracer.part("merge"):
-                merged = await self.merger.merge(memories)
-        except ModelKeyRejected as error:
-            await self.keys.reject(Role.MERGE, error)
-            if self.instead is None:
-                raise
-            return await self.instead.merge(memories)
-        if merged is not None:
-            await self.keys.accept(Role.MERGE, merged.usage)
-        return merged
-
-    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
-        return await self.merger.preview(memories)
-
-    async def close(self) -> None:
-        await self.merger.close()
-
-
-@dataclass(frozen=True)
-class KeyedJudge(Judge):
-    """A judge whose key is looked after and whose judgements are counted. While the key is
-    rejected there is none; `waits` says whether that is an error.
-    """
-
-    by: Judge
-    keys: ModelKeys
-    waits: bool
-    judged: Callable[[Judgement], None]
 
     @property
     def name(self) -> str:
@@ -172,22 +98,86 @@ class KeyedJudge(Judge):
     def call_tokens_max(self) -> int:
         return self.by.call_tokens_max
 
+    @asynccontextmanager
+    async def asking(self, role: Role) -> AsyncIterator[Span]:
+        """Ask the model, in a span. Notes that its key was rejected."""
+        try:
+            with tracer.part(role) as span:
+                yield span
+        except ModelKeyRejected as error:
+            await self.keys.reject(role, error)
+            raise
+
+    async def close(self) -> None:
+        await self.by.close()
+
+
+@dataclass(frozen=True)
+class KeyedExtractor(_Keyed[Extractor], Extractor):
+    """An extractor; `instead` works while the key is rejected."""
+
+    instead: Extractor | None
+
+    @property
+    def passage_chars(self) -> int:
+        return self.by.passage_chars
+
+    async def extract(self, passage: Passage) -> Extraction:
+        try:
+            async with self.asking(Role.EXTRACT) as span:
+                found = await self.by.extract(passage)
+                span.set(_attributes(found.usage))
+        except ModelKeyRejected as error:
+            if self.instead is None:
+                raise
+            return replace(await self.instead.extract(passage), fault=error.code)
+        await self.keys.accept(Role.EXTRACT, found.usage)
+        return found
+
+
+@dataclass(frozen=True)
+class KeyedMerger(_Keyed[Merger], Merger):
+    """A merger; `instead` works while the key is rejected."""
+
+    instead: Merger | None
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
+        try:
+            async with self.asking(Role.MERGE):
+                merged = await self.by.merge(memories)
+        except ModelKeyRejected:
+            if self.instead is None:
+                raise
+            return await self.instead.merge(memories)
+        if merged is not None:
+            await self.keys.accept(Role.MERGE, merged.usage)
+        return merged
+
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        return await self.by.preview(memories)
+
+
+@dataclass(frozen=True)
+class KeyedJudge(_Keyed[Judge], Judge):
+    """A judge whose judgements are counted. While the key is rejected there is none; `waits` says
+    whether that is an error.
+    """
+
+    waits: bool
+    judged: Callable[[Judgement], None]
+
     async def judge(self, question: Question) -> Judgement:
         try:
-            with tracer.part("judge") as span:
+            async with self.asking(Role.JUDGE) as span:
                 found = await self.by.judge(question)
                 span.set(_attributes(found.usage))
         except ModelKeyRejected as error:
-            await self.keys.reject(Role.JUDGE, error)
             if self.waits:
                 raise
             return Judgement(None, self.name, refused=error.message)
         await self.keys.accept(Role.JUDGE, found.usage)
         self.judged(found)
         return found
-
-    async def close(self) -> None:
-        await self.by.close()
 
 
 DAY_S = 86_400

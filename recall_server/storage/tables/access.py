@@ -5,11 +5,13 @@ the server.
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.domain.extraction import RejectedKey, Role
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import (
+    AccessScope,
     Bearer,
     Rights,
     TokenInfo,
@@ -140,18 +142,11 @@ class Access(BoundTable):
         await self.add_namespace(token.created_at)
         await self._bound.send(
             "add_token",
-            accessor=token.accessor,
+            **vars(token),
+            **_limits(access_scope),
             token_hash=token_hash,
-            label=token.label,
-            now=token.created_at,
             scopes=_listed(token.rights.scopes),
-            topics=_listed(access_scope.topics),
             types=_listed(access_scope.types),
-            agent_id=access_scope.agent_id,
-            parent=token.parent,
-            expires_at=token.expires_at,
-            uses_left=token.uses_left,
-            containers=_listed(access_scope.containers),
         )
 
     async def add_namespace(self, now: datetime) -> None:
@@ -197,6 +192,11 @@ class Access(BoundTable):
         """Revoke tokens. Return the accessors of those that were not revoked before."""
         wanted = list(accessors)
         return await self._column("accessor", "revoke_tokens", accessors=wanted, now=now)
+
+    async def redact(self, token: TokenInfo) -> None:
+        """Overwrite the label and the limits of a token."""
+        given = _limits(token.rights.access_scope)
+        await self._bound.send("redact_token", accessor=token.accessor, label=token.label, **given)
 
     async def revoked(self, bearer: Bearer) -> bool:
         """Return whether this token of the namespace was revoked. Expiry does not count."""
@@ -336,6 +336,12 @@ def _usage(row: Row) -> NamespaceUsage:
     items = int(row["documents"])
     kept = int(row["stored_bytes"]) + items * ITEM_BYTES
     return NamespaceUsage(Namespace(row["namespace"]), kept, items, int(row["records"]))
+
+
+def _limits(scope: AccessScope) -> dict[str, Any]:
+    """Return the limits of a token that may name somebody, as query parameters."""
+    lists = {"topics": _listed(scope.topics), "containers": _listed(scope.containers)}
+    return {**lists, "agent_id": scope.agent_id}
 
 
 def _listed(values: Iterable[str] | None) -> Document | None:

@@ -113,21 +113,9 @@ class Decisions(BoundTable):
 
     async def add(self, decision: Decision) -> None:
         """Store a decision with each memory that it was about."""
-        made = decision.resolution
+        made = vars(decision.resolution)
         await self._bound.many(
-            "add_decision",
-            [
-                {
-                    "memory_id": memory_id,
-                    "question_id": made.question_id,
-                    "choice": made.choice,
-                    "decided_by": made.decided_by,
-                    "decided_at": made.decided_at,
-                    "judge_reason": made.reason,
-                    "judge_confidence": made.confidence,
-                }
-                for memory_id in decision.memory_ids
-            ],
+            "add_decision", [{**made, "memory_id": one} for one in decision.memory_ids]
         )
 
     async def of_memories(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
@@ -229,23 +217,10 @@ class Proposals(BoundTable):
     """One row for each memory that a proposal is about."""
 
     async def open(self, proposal: Proposal) -> None:
-        sides = [
-            *((one, "target") for one in proposal.targets),
-            *((i, "new") for i in proposal.new),
-        ]
+        sides = {**dict.fromkeys(proposal.targets, "target"), **dict.fromkeys(proposal.new, "new")}
         await self._bound.many(
             "open_proposal",
-            [
-                {
-                    "id": proposal.id,
-                    "memory_id": memory_id,
-                    "side": side,
-                    "kind": proposal.kind,
-                    "made_by": proposal.made_by,
-                    "now": proposal.opened_at,
-                }
-                for memory_id, side in sides
-            ],
+            [{**vars(proposal), "memory_id": one, "side": side} for one, side in sides.items()],
         )
 
     async def close(self, proposal_id: str, choice: str, by: str, now: datetime) -> bool:

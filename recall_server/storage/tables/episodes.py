@@ -358,14 +358,12 @@ def _labels(episode: Episode) -> dict[str, Any]:
 def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
     return [
         {
+            **vars(turn),
             "id": turn_id(episode.id, turn.index),
             "episode_id": episode.id,
             "position": turn.index,
             "span_start": turn.span.start,
             "span_end": turn.span.end,
-            "speaker": turn.speaker,
-            "session": turn.session,
-            "said_at": turn.said_at,
             "importance": importance(episode.text[turn.span.start : turn.span.end]),
             "state": "hidden" if turn.hidden else "open",
         }

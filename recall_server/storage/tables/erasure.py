@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import TokenInfo
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
@@ -255,18 +254,6 @@ class Erasures(BoundTable):
     async def redact_judgement(self, memory_id: str, question_id: str) -> None:
         """Delete the reason of a judge."""
         await self._bound.send("redact_judgement", memory_id=memory_id, question_id=question_id)
-
-    async def redact_token(self, token: TokenInfo) -> None:
-        """Overwrite the label and the limits of a token."""
-        limits = token.rights.access_scope
-        await self._bound.send(
-            "redact_token",
-            accessor=token.accessor,
-            label=token.label,
-            agent_id=limits.agent_id,
-            topics=None if limits.topics is None else Document(sorted(limits.topics)),
-            containers=None if limits.containers is None else Document(sorted(limits.containers)),
-        )
 
     async def next_epoch(self) -> None:
         """Make all caches of this namespace's index drop what they hold, and discard what a rebuild

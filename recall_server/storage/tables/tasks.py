@@ -24,7 +24,7 @@ from recall_server.domain.task import (
     Work,
 )
 from recall_server.storage.bound_connection import ANY, BoundTable
-from recall_server.storage.driver import Document, Row, bearer, document, reader
+from recall_server.storage.driver import Document, Row, bearer, document, reader, registered_by
 from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 from recall_server.storage.tables.jobs import PUSH, Jobs
 
@@ -321,18 +321,8 @@ class Pushes(BoundTable):
         """Write a config. If there is one of this id, replace it except for `delivered_seq`, and
         take it from its sender. Return the config as stored.
         """
-        rows = await self._bound.fetch(
-            "put_push",
-            run_id=config.task_id,
-            id=config.id,
-            url=config.url,
-            scheme=config.scheme,
-            secret=config.secret,
-            delivered_seq=config.delivered_seq,
-            now=config.created_at,
-            accessor=config.bearer and config.bearer.name,
-            token_ends_at=config.bearer and config.bearer.until,
-        )
+        given = vars(config) | registered_by(config.bearer)
+        rows = await self._bound.fetch("put_push", **given)
         return _config(rows[0])
 
     async def get(self, task_id: str, config_id: str) -> PushConfig | None:

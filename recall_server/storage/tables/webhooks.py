@@ -7,7 +7,7 @@ from datetime import datetime
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, bearer, reader
+from recall_server.storage.driver import Document, bearer, reader, registered_by
 from recall_server.storage.tables.jobs import PUSH
 
 
@@ -50,17 +50,9 @@ class Webhooks(BoundTable):
 
     async def add(self, new: Registration) -> Registration:
         """Register a webhook for events from now on. Return it as stored."""
-        rows = await self._bound.fetch(
-            "add_webhook",
-            id=new.id,
-            url=new.url,
-            kinds=Document(list(new.kinds)),
-            include_text=int(new.include_text),
-            secret=new.secret,
-            now=new.created_at,
-            accessor=new.bearer and new.bearer.name,
-            token_ends_at=new.bearer and new.bearer.until,
-        )
+        given = vars(new) | registered_by(new.bearer) | {"kinds": Document(list(new.kinds))}
+        given["include_text"] = int(new.include_text)
+        rows = await self._bound.fetch("add_webhook", **given)
         return _registration(rows[0])
 
     async def get(self, webhook_id: str) -> Registration | None:
