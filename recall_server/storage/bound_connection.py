@@ -35,6 +35,7 @@ from recall_server.storage.driver import (
     Params,
     Row,
 )
+from recall_server.storage.index.documents import Cache
 from recall_server.storage.tables import derived, registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
@@ -307,6 +308,10 @@ class BoundConnection:
     # The clock. It fills in `:as_of`, the moment whose state is read, unless `past` has one.
     now: Callable[[], datetime] = utc_now
     past: Past = PRESENT
+    # The indexes in memory.
+    cache: Cache = field(default_factory=lambda: Cache(0))
+    # The key by which records of the audit log are written; None: none can be.
+    mac_key: bytes | None = field(default=None, repr=False)
     # The events of this transaction, by item, kind and reason.
     noted: dict[NotedKey, Noted] = field(default_factory=dict)
     # The fields and citations that this transaction records, by the ids of memories.

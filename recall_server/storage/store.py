@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
-from recall_server.storage.driver import Driver, Engine
+from recall_server.storage.driver import Connection, Driver, Engine
 from recall_server.storage.index.documents import Cache
 from recall_server.storage.index.vectors import Vectors
 from recall_server.storage.index.words import WordIndex
@@ -40,7 +40,7 @@ class Transaction:
     """The tables of one namespace in one transaction. Each is created when it is first used."""
 
     access = cached_property(lambda tx: Access(tx.bound))
-    audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
+    audit = cached_property(lambda tx: Audit(tx.bound))
     disputes = cached_property(lambda tx: Disputes(tx.bound))
     decisions = cached_property(lambda tx: Decisions(tx.bound))
     proposals = cached_property(lambda tx: Proposals(tx.bound))
@@ -61,13 +61,11 @@ class Transaction:
     server = cached_property(lambda tx: Server(tx.bound))
     sources = cached_property(lambda tx: Sources(tx.bound))
     spend = cached_property(lambda tx: Spend(tx.bound))
-    vectors = cached_property(lambda tx: Vectors(tx.bound, tx.cache))
+    vectors = cached_property(lambda tx: Vectors(tx.bound))
     webhooks = cached_property(lambda tx: Webhooks(tx.bound))
-    words = cached_property(lambda tx: WordIndex(tx.bound, tx.cache))
+    words = cached_property(lambda tx: WordIndex(tx.bound))
 
     bound: BoundConnection
-    cache: Cache
-    mac_key: bytes | None = field(repr=False)
     is_recorded: bool = False
 
     async def lock(self) -> None:
@@ -141,18 +139,8 @@ class Store:
                 namespace=namespace, write=write, erasing=erasing
             ) as connection,
         ):
-            bound = BoundConnection(
-                connection,
-                self._queries,
-                namespace,
-                access_scope,
-                self._quota_bytes_max,
-                self._now,
-                past,
-            )
-            transaction = Transaction(
-                bound, self._cache, self._mac_key, is_recorded=entry is not None
-            )
+            bound = self._bound(connection, namespace, access_scope, past)
+            transaction = Transaction(bound, is_recorded=entry is not None)
             if locked:
                 await transaction.lock()
             yield transaction
@@ -189,17 +177,32 @@ class Store:
     ) -> Transaction:
         """Return tables that run every query in a read transaction of its own."""
         connection = Autocommit(self.driver, namespace)
-        bound = BoundConnection(
-            connection, self._queries, namespace, access_scope, now=self._now, past=past
-        )
-        return Transaction(bound, self._cache, self._mac_key)
+        return Transaction(self._bound(connection, namespace, access_scope, past))
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
         """A long read-only transaction that sees one moment of a namespace."""
         async with self.driver.snapshot(namespace) as connection:
-            bound = BoundConnection(connection, self._queries, namespace, now=self._now)
-            yield Transaction(bound, self._cache, self._mac_key)
+            yield Transaction(self._bound(connection, namespace))
+
+    def _bound(
+        self,
+        connection: Connection,
+        namespace: Namespace | None,
+        access_scope: AccessScope = FULL_ACCESS,
+        past: Past = PRESENT,
+    ) -> BoundConnection:
+        return BoundConnection(
+            connection,
+            self._queries,
+            namespace,
+            access_scope,
+            self._quota_bytes_max,
+            self._now,
+            past,
+            self._cache,
+            self._mac_key,
+        )
 
     async def purge(self) -> str:
         """Destroy what erased rows have left behind; see `Driver.purge`."""

@@ -344,7 +344,14 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
             monkeypatch.setattr(connection, "fetch", noted)
             yield connection
 
+    alone = running.application.store.driver.autocommit
+
+    async def counted_alone(sql: str, params: Any, *, namespace: str | None) -> Any:
+        asked.extend(("read", sql))
+        return await alone(sql, params, namespace=namespace)
+
     monkeypatch.setattr(running.application.store.driver, "transaction", counted)
+    monkeypatch.setattr(running.application.store.driver, "autocommit", counted_alone)
     await running.application.services.access.verify(made["token"])
     kinds = [one if one in ("write", "read") else "statement" for one in asked]
 

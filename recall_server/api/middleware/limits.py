@@ -156,7 +156,7 @@ class AddressThrottle:
 def again(error: RecallError) -> dict[str, str]:
     """Return the headers that say when to try again."""
     if isinstance(error, RateLimited):
-        seconds = str(math.ceil(error.retry_after_s))
+        seconds = str(math.ceil(error.retry_after_s or 0))
         return {
             "Retry-After": seconds,
             "RateLimit-Limit": str(error.limit),

@@ -246,15 +246,9 @@ class Access:
             old = await _find(tx, info.accessor)
             if old.refusal(now) is not None:
                 raise Invalid("This token is not valid any more. Issue a new one.")
-            new = TokenInfo(
-                self.runtime.new_id("acc"),
-                old.namespace,
-                now,
-                label=old.label,
-                rights=old.rights,
-                parent=old.parent,
-                expires_at=old.expires_at,
-                uses_left=old.uses_left,
+            accessor = self.runtime.new_id("acc")
+            new = replace(
+                old, accessor=accessor, created_at=now, last_used_at=None, refused_at=None
             )
             if by is not None:
                 _require_narrower(new, await _find(tx, by), now)

@@ -8,8 +8,9 @@ key set: no key of one verifies a token of another.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import jwt
@@ -56,25 +57,25 @@ _NOT_FOR_CHILDREN = frozenset({Scope.TOKENS, Scope.ADMIN})
 _BEARER_CHARS = len("Bearer ")
 
 
+@dataclass(frozen=True)
 class Delegation:
     """Mints, verifies and revokes children. `audience` is the name of this server in its tokens;
     `end` ends what revoked children began.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        runtime: Runtime,
-        key: ServerKey,
-        audience: str,
-        end: End,
-    ) -> None:
-        self._end = end
-        self._store = store
-        self._runtime = runtime
-        self._key = key
-        self._public = jwt.PyJWK(dict(key.public), ALG)
-        self._expected = Expected(OURS, audience, TYP, (ALG,))
+    store: Store
+    runtime: Runtime
+    key: ServerKey
+    audience: str
+    end: End
+
+    @cached_property
+    def _public(self) -> jwt.PyJWK:
+        return jwt.PyJWK(dict(self.key.public), ALG)
+
+    @property
+    def _expected(self) -> Expected:
+        return Expected(OURS, self.audience, TYP, (ALG,))
 
     async def mint(
         self, context: Context, parent: str, wanted: TokenRequest
@@ -90,9 +91,9 @@ class Delegation:
         life = wanted.expires_in or LIFE
         if life > LIFE_MAX:
             raise Invalid(f"A child lasts for {LIFE_MAX // timedelta(hours=1)} hours at most.")
-        now = self._runtime.now()
+        now = self.runtime.now()
         end = now + life
-        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             issuer = await tx.access.token(parent)
             if issuer is None:
                 raise WouldWiden("Only a token that was made here has children.")
@@ -113,13 +114,13 @@ class Delegation:
     def _signed(
         self, namespace: Namespace, parent: str, rights: Rights, now: datetime, end: datetime
     ) -> tuple[str, TokenInfo]:
-        jti = self._runtime.new_id("child")
+        jti = self.runtime.new_id("child")
         issued, ends = int(now.timestamp()), int(end.timestamp())
         if ends <= issued:
             raise WouldWiden("The parent ends within a second.")
         claims = {
             "iss": OURS,
-            "aud": self._expected.audience,
+            "aud": self.audience,
             "sub": parent,
             "jti": jti,
             "iat": issued,
@@ -127,7 +128,7 @@ class Delegation:
             "namespace": namespace,
             **_claims(rights),
         }
-        token = self._key.sign(claims, TYP)
+        token = self.key.sign(claims, TYP)
         if len(token) + _BEARER_CHARS > TOKEN_CHARS_MAX:
             raise Invalid("The topics make the token too long for a header. Name fewer.")
         info = TokenInfo(
@@ -148,23 +149,23 @@ class Delegation:
             raise TokenNotFound("A child has no children.")
         if not all(one.isprintable() and 0 < len(one) <= TEXT_CHARS_MAX for one in (parent, jti)):
             raise TokenNotFound
-        now = self._runtime.now()
+        now = self.runtime.now()
         until = now + LIFE_MAX + 2 * LEEWAY  # its expiry is unknown, but bounded
-        async with self._store.transaction(
+        async with self.store.transaction(
             context.namespace, entry=context.entry, locked=True
         ) as tx:
             name = f"{parent}/{jti}"
             context.entry.ids.append(name)
             revoked = await tx.access.revoke_child(parent, jti, now, until)
             context.entry.counts["revoked"] = int(revoked)
-            then = await self._end(tx, context.entry, lambda one: one == name)
+            then = await self.end(tx, context.entry, lambda one: one == name)
         then()
         return revoked
 
     async def verify(self, token: Jwt) -> TokenInfo:
         """Return the child's owner and rights. Raises `NotValid`."""
-        now = self._runtime.now()
-        if token.kid != self._key.kid:
+        now = self.runtime.now()
+        if token.kid != self.key.kid:
             raise NotValid("no such key")
         check(token, self._expected, now)
         prove(token, self._public, self._expected)
@@ -187,7 +188,7 @@ class Delegation:
 
     async def still_valid(self, info: TokenInfo) -> bool:
         """True if a verified child would be accepted again."""
-        now = self._runtime.now()
+        now = self.runtime.now()
         try:
             await self._check_parent(info, now)
         except NotValid:
@@ -198,7 +199,7 @@ class Delegation:
         """Check a child against its parent and return the parent's label. Raises `NotValid`."""
         assert info.parent is not None
         assert info.signed is not None
-        found = await self._store.autocommit(None).access.entrance(
+        found = await self.store.autocommit(None).access.entrance(
             info.namespace, info.parent, info.signed.jti
         )
         if found is None or found.parent is None:
@@ -236,15 +237,17 @@ log = structlog.get_logger()
 _DIGEST_CHARS = 32
 
 
+@dataclass(frozen=True)
 class Identity:
     """Verifies the tokens of `issuers`."""
 
-    def __init__(
-        self, store: Store, now: Callable[[], datetime], issuers: Sequence[Issuer]
-    ) -> None:
-        self._store = store
-        self._now = now
-        self._issuers = {one.issuer: (one, KeySet(one, now)) for one in issuers}
+    store: Store
+    now: Callable[[], datetime]
+    issuers: Sequence[Issuer]
+
+    @cached_property
+    def _issuers(self) -> dict[str, tuple[Issuer, KeySet]]:
+        return {one.issuer: (one, KeySet(one, self.now)) for one in self.issuers}
 
     async def verify(self, token: Jwt) -> TokenInfo:
         """Return the user's identity and rights. Raises `NotValid`; `NamespaceNotAllowed` or
@@ -255,7 +258,7 @@ class Identity:
         if issuer is None or keys is None:
             raise NotValid("issuer")
         expected = issuer.expected()
-        check(token, expected, self._now())
+        check(token, expected, self.now())
         prove(token, await keys.key(token.kid, token.alg), expected)
         claims = token.claims
         if any(claims.get(name) != value for name, value in issuer.required_claims.items()):
@@ -288,14 +291,14 @@ class Identity:
             await self._admit(issuer, info.namespace, info.accessor, info.signed)
         except (NotValid, NamespaceNotAllowed, AuthUnavailable):
             return False
-        return info.expires_at is None or info.expires_at > self._now()
+        return info.expires_at is None or info.expires_at > self.now()
 
     async def _admit(
         self, issuer: Issuer, namespace: Namespace, accessor: str, signed: Signed
     ) -> None:
         if issuer.too_old(signed.issued_at):
             raise NotValid("not_before")
-        found = await self._store.autocommit(None).access.entrance(namespace, accessor, signed.jti)
+        found = await self.store.autocommit(None).access.entrance(namespace, accessor, signed.jti)
         if found is None:
             log.warning("token_refused", reason="namespace", accessor=accessor, missing=namespace)
             raise NamespaceNotAllowed(
@@ -318,18 +321,20 @@ def _accessor(issuer: Issuer, subject: str) -> str:
     return f"{issuer.name}:{hashlib.sha256(name).hexdigest()[:_DIGEST_CHARS]}"
 
 
+@dataclass(frozen=True)
 class JwtVerifier:
     """Implements `SignedTokens`: passes each token to the part that knows its issuer."""
 
-    def __init__(self, delegation: Delegation, identity: Identity) -> None:
-        self._delegation = delegation
-        self._identity = identity
+    delegation: Delegation
+    identity: Identity
 
     async def verify(self, token: str) -> TokenInfo:
         parsed = read(token)
-        ours = parsed.issuer == OURS
-        return await (self._delegation if ours else self._identity).verify(parsed)
+        return await self._verifier(parsed.issuer).verify(parsed)
 
     async def still_valid(self, info: TokenInfo) -> bool:
-        ours = info.signed is not None and info.signed.issuer == OURS
-        return await (self._delegation if ours else self._identity).still_valid(info)
+        issuer = info.signed.issuer if info.signed else None
+        return await self._verifier(issuer).still_valid(info)
+
+    def _verifier(self, issuer: str | None) -> Delegation | Identity:
+        return self.delegation if issuer == OURS else self.identity

@@ -11,7 +11,7 @@ import numpy as np
 
 from recall_server.domain.search.ranking import best
 from recall_server.storage.bound_connection import BoundConnection, BoundTable
-from recall_server.storage.index.documents import Cache, Slots
+from recall_server.storage.index.documents import Slots
 from recall_server.storage.index.vector_cache import (
     Cosines,
     Flags,
@@ -38,10 +38,6 @@ INLINE_UP_TO = 262_144
 
 class Vectors(BoundTable):
     """Vectors, keyed by model, item, and the entry of the index that they belong to."""
-
-    def __init__(self, bound: BoundConnection, cache: Cache) -> None:
-        super().__init__(bound)
-        self._cache = cache
 
     async def put(self, model: str, vectors: Mapping[str, Floats]) -> None:
         """Store one vector per item id."""
@@ -85,7 +81,7 @@ class Vectors(BoundTable):
         changed since the last search.
         """
         assert self._bound.namespace is not None
-        cache = self._cache.index(self._bound.namespace, statistics.erase_epoch).vectors(
+        cache = self._bound.cache.index(self._bound.namespace, statistics.erase_epoch).vectors(
             model, dimensions
         )
         if cache.version < statistics.version:

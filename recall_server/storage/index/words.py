@@ -18,9 +18,9 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
-from recall_server.storage.bound_connection import BoundConnection, BoundTable
+from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, moment
-from recall_server.storage.index.documents import Cache, Documents, Slots, numbers_of
+from recall_server.storage.index.documents import Documents, Slots, numbers_of
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.access import ITEM_BYTES
 
@@ -152,10 +152,6 @@ _BY_TERM = {"after": "term"}
 
 class WordIndex(BoundTable):
     """The index of the words of memories and passages."""
-
-    def __init__(self, bound: BoundConnection, cache: Cache) -> None:
-        super().__init__(bound)
-        self._cache = cache
 
     async def add(self, added: Postings) -> None:
         """Make items findable by their words."""
@@ -358,7 +354,7 @@ class WordIndex(BoundTable):
     def cached(self, statistics: Statistics) -> Documents:
         """The documents of this namespace, as far as they are in memory."""
         assert self._bound.namespace is not None
-        return self._cache.index(self._bound.namespace, statistics.erase_epoch).documents
+        return self._bound.cache.index(self._bound.namespace, statistics.erase_epoch).documents
 
     async def documents(self, statistics: Statistics) -> Documents:
         """Return the documents of this namespace, as of `statistics` or later, with the postings of

@@ -16,7 +16,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import LATEST, Bearer
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import START, Head, Link
-from recall_server.storage.bound_connection import BoundConnection, BoundTable
+from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, reader
 
 SALT_BYTES = 16
@@ -103,10 +103,6 @@ class Filter:
 class Audit(BoundTable):
     """Appends and reads records; nothing here changes one."""
 
-    def __init__(self, bound: BoundConnection, mac_key: bytes | None) -> None:
-        super().__init__(bound)
-        self._mac_key = mac_key
-
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry`. Other writers of this namespace wait until the end of the transaction, so
         call this last.
@@ -130,7 +126,8 @@ class Audit(BoundTable):
         return set(await self._column("id", "written_records", ids=list(ids)))
 
     async def _append(self, head: Head, entries: Sequence[AuditEntry]) -> None:
-        if self._mac_key is None:
+        mac_key = self._bound.mac_key
+        if mac_key is None:
             raise LookupError("this store has no key; it cannot write the audit log")
         records, details = [], []
         for entry in entries:
@@ -154,7 +151,7 @@ class Audit(BoundTable):
                 usage=entry.usage,
                 link=link,
                 details=None,
-                inputs_hash=audit_chain.inputs_hash(self._mac_key, entry.id, entry.inputs)
+                inputs_hash=audit_chain.inputs_hash(mac_key, entry.id, entry.inputs)
                 if entry.inputs
                 else None,
             )
@@ -167,7 +164,7 @@ class Audit(BoundTable):
                 "milliseconds": record.milliseconds,
                 "cost_usd": record.usage.cost_usd,
                 "digest": head.digest,
-                "mac": audit_chain.mac(self._mac_key, head.digest),
+                "mac": audit_chain.mac(mac_key, head.digest),
                 "inputs_hash": record.inputs_hash,
             }
             records.append(line | row)

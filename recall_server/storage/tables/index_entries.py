@@ -6,7 +6,7 @@ from recall_server.domain.memory import searchable
 from recall_server.domain.search.index_entry import Findable
 from recall_server.storage.bound_connection import BoundTable
 
-PAGE = 500
+PAGE_OF_ITEMS = 500
 
 
 class Findables(BoundTable):
@@ -30,11 +30,11 @@ class Findables(BoundTable):
     async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
         """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""
         for query in ("memories_to_index", "episodes_to_index"):
-            async for rows in self._pages(query, PAGE):
+            async for rows in self._pages(query, PAGE_OF_ITEMS):
                 ids = [row["id"] for row in rows]
                 yield (ids, []) if query == "memories_to_index" else ([], ids)
 
     async def page(self, after: int) -> tuple[list[str], int]:
         """Return the ids of the next findable items after the slot `after`, and their last slot."""
-        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE)
+        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE_OF_ITEMS)
         return [row["item_id"] for row in rows], rows[-1]["slot"] if rows else after
