@@ -15,7 +15,7 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.intents import Intent, intended
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.domain.relations import RelationKind
+from recall_server.domain.plan import RelationKind
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Related, Report, Wish
 
