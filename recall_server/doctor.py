@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from recall_server.application import Application
 from recall_server.config import ENV_FILE, LOOPBACK, Settings, is_secret, variable_of
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable, Unsafe
-from recall_server.services import stats
+from recall_server.services import metrics
 from recall_server.storage.inspection import (
     Finding,
     Level,
@@ -103,7 +103,7 @@ async def vectors(built: Application) -> Finding:
         namespaces = await built.store.autocommit(None).erasures.namespaces()
         for namespace in namespaces:
             lacking += await built.services.embedding.lacking(namespace)
-    waiting = (await stats.server_stats(built.store)).backlog.pending_embeddings
+    waiting = (await metrics.server_stats(built.store)).backlog.pending_embeddings
     return judged(
         "vectors",
         "what is stored has vectors, or gets them",
@@ -114,14 +114,14 @@ async def vectors(built: Application) -> Finding:
     )
 
 
-async def sizes(built: Application) -> dict[str, stats.Size]:
+async def sizes(built: Application) -> dict[str, metrics.Size]:
     """Return how much disk space each kind of data takes, and how fast it grows. On SQLite this
     reads every page.
     """
     async with built.store.driver.migration() as connection:
         of_kind = await bytes_by_kind(connection, built.store.engine)
     namespaces = built.services.verification.namespaces()
-    return await stats.sizes(built.store, of_kind, namespaces, built.runtime.now())
+    return await metrics.sizes(built.store, of_kind, namespaces, built.runtime.now())
 
 
 async def growth(built: Application) -> Finding:
@@ -131,7 +131,7 @@ async def growth(built: Application) -> Finding:
     return judged_growth((await sizes(built)).values(), free)
 
 
-def judged_growth(found: Collection[stats.Size], free: float) -> Finding:
+def judged_growth(found: Collection[metrics.Size], free: float) -> Finding:
     """Warn if the `free` bytes of a disk will be used up within `FULL_WARN_DAYS`."""
     size, a_day = sum(one.bytes for one in found), sum(one.bytes_a_day for one in found)
     days = free / a_day if a_day else math.inf

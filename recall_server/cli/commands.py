@@ -69,7 +69,7 @@ from recall_server.cli.timeline import timeline
 from recall_server.cli.webhooks import app as webhooks
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
-from recall_server.services.stats import server_stats
+from recall_server.services.metrics import server_stats
 from recall_server.storage.inspection import Finding, Level
 
 

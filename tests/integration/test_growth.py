@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server import doctor
-from recall_server.services.stats import Size
+from recall_server.services.metrics import Size
 from recall_server.storage.inspection import Level
 from tests.support.application import Open
 from tests.support.conversation import drained, enter, remember

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_server.domain.memory import searchable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
@@ -533,3 +534,37 @@ def _without(found: str, slots: Collection[int], *, only: bool = False) -> str:
 
 def _missing(documents: Documents, statistics: Statistics) -> bool:
     return documents.version < statistics.version or bool(documents.lacking(statistics.last_slots))
+
+
+PAGE_OF_ITEMS = 500
+
+
+class Findables(BoundTable):
+    """Memories and passages, in the form that the index needs."""
+
+    async def memories(self, ids: Collection[str]) -> dict[str, Findable]:
+        """Return the index entries of these memories, in any state."""
+        return {
+            row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])
+            for row in await self._by_ids("findable_memories", ids)
+        }
+
+    async def found(self, ids: Collection[str]) -> set[str]:
+        """Return those of `ids` that search finds."""
+        return {row["id"] for row in await self._by_ids("found_among", ids)}
+
+    async def memories_of_episode(self, episode_id: str) -> list[str]:
+        """Return the memories whose first citation is in an episode, in any state."""
+        return await self._column("id", "items_of_episode", episode_id=episode_id)
+
+    async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
+        """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""
+        for query in ("memories_to_index", "episodes_to_index"):
+            async for rows in self._pages(query, PAGE_OF_ITEMS):
+                ids = [row["id"] for row in rows]
+                yield (ids, []) if query == "memories_to_index" else ([], ids)
+
+    async def page(self, after: int) -> tuple[list[str], int]:
+        """Return the ids of the next findable items after the slot `after`, and their last slot."""
+        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE_OF_ITEMS)
+        return [row["item_id"] for row in rows], rows[-1]["slot"] if rows else after
