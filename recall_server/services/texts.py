@@ -12,7 +12,7 @@ from recall_server.domain.moments import ahead
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
 from recall_server.services.memory.episodes import Redaction, promise_expiry
-from recall_server.storage.store import Store
+from recall_server.storage.store import Store, Transaction
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,7 @@ class Texts:
         if expires_at is not None:
             ahead(expires_at, "expires_at", now)
         async with self.store.change(context) as tx:
-            found = await tx.episodes.page(limit=1, id_=text_id)
-            if not text_id or not found:
-                raise NotFound("No text has this id. Take one from GET /v1/texts.")
-            [(before, words)] = found
+            before, words = await _found(tx, text_id)
             source = before.source
             given = replace(
                 source,
@@ -98,10 +95,8 @@ class Texts:
         """
         storable(text_id)
         async with self.store.change(context) as tx:
-            now, found = self.runtime.now(), await tx.episodes.page(limit=1, id_=text_id)
-            if not text_id or not found:
-                raise NotFound("No text has this id. Take one from GET /v1/texts.")
-            [(episode, _)] = found
+            now = self.runtime.now()
+            episode, _ = await _found(tx, text_id)
             memories = []
             for memory in await tx.memories.of_episode(text_id):
                 words = await tx.memories.citations([memory.id])
@@ -118,3 +113,11 @@ class Texts:
             context.entry.counts["forgotten"] = len(forgotten)
         self.runtime.wake()
         return forgotten
+
+
+async def _found(tx: Transaction, text_id: str) -> tuple[Episode, str]:
+    """Return a text with its readable words. Raises `NotFound`."""
+    found = await tx.episodes.page(limit=1, id_=text_id) if text_id else []
+    if not found:
+        raise NotFound("No text has this id. Take one from GET /v1/texts.")
+    return found[0]

@@ -7,9 +7,10 @@ delivery at most.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -269,12 +270,38 @@ GONE = "WEBHOOK_GONE"
 BEHIND = "WEBHOOK_BEHIND"
 
 
-class _Changed(Exception):
-    """The event or the webhook changed before the event was sent."""
+class NotDue(Exception):
+    """What was to be sent, or its receiver, has changed or ended before it was sent."""
 
 
-class _Gone(Exception):
+class ReceiverGone(Exception):
     """The receiver answers that it is gone for good."""
+
+
+async def send(
+    webhook: Webhook,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    tenant: Namespace,
+    due: Callable[[], Awaitable[bool]],
+) -> None:
+    """Send an event. Raises `NotDue`, `ReceiverGone`, and what `Webhook.post` raises."""
+
+    async def before() -> None:
+        # Check again: name servers and receivers may be slow, and an erasure or a revocation may
+        # come meanwhile.
+        if not await due():
+            raise NotDue
+
+    answer = await webhook.post(url, body, headers, tenant=tenant, before=before)
+    if answer.status == HTTPStatus.GONE:
+        raise ReceiverGone
+    if not answer.taken:
+        raise PushFailed(
+            f"The receiver answered {answer.status}.", retry_after_s=answer.retry_after_s
+        )
 
 
 @dataclass(frozen=True)
@@ -351,7 +378,7 @@ class Delivery:
             return True
         try:
             await self._send(job, one, event, body)
-        except _Changed:
+        except NotDue:
             return True  # the next round reads it again
         except (PushFailed, PushUrlRefused, SecretKeyMissing, SecretUnreadable) as error:
             if one.failures + 1 < TRIES_MAX:
@@ -359,7 +386,7 @@ class Delivery:
                 raise PushWaits from None
             await self._die(job, one, error.code)
             return False
-        except _Gone:
+        except ReceiverGone:
             await self._die(job, one, GONE)
             return False
         await self._passed(job, one, event, entry(WEBHOOK))
@@ -372,23 +399,10 @@ class Delivery:
             return await compose(tx, namespace, one, event, self.runtime.now())
 
     async def _send(self, job: Job, one: Registration, event: WebhookEvent, body: bytes) -> None:
-        async def before() -> None:
-            # Check again: name servers and receivers may be slow, and an erasure or a revocation
-            # may come meanwhile.
-            if not await self._due(job.namespace, one, event, body):
-                raise _Changed
-
         secret = self.sealer.open(one.secret, place(job.namespace, one.id, one.url))["secret"]
         headers = headers_of(secret, f"{one.id}_{event.seq}", self.runtime.now(), body)
-        answer = await self.webhook.post(
-            one.url, body, headers, tenant=job.namespace, before=before
-        )
-        if answer.status == HTTPStatus.GONE:
-            raise _Gone
-        if not answer.taken:
-            raise PushFailed(
-                f"The receiver answered {answer.status}.", retry_after_s=answer.retry_after_s
-            )
+        due = partial(self._due, job.namespace, one, event, body)
+        await send(self.webhook, one.url, body, headers, tenant=job.namespace, due=due)
 
     async def _due(
         self, namespace: Namespace, one: Registration, event: WebhookEvent, body: bytes

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from http import HTTPStatus
+from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
@@ -33,6 +33,7 @@ from recall_server.integrations.webhook import Webhook, pause
 from recall_server.services.auth.access import stands
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.tasks.transitions import locked
+from recall_server.services.webhooks import NotDue, ReceiverGone, send
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import PUSH
 from recall_server.storage.tables.tasks import CONFIGS_MAX, PushConfig
@@ -86,10 +87,6 @@ class PushPage:
 
 Events = Callable[[Transaction, str, int], Awaitable[Sequence[PushEvent]]]
 """Returns the events of a task after the event with this number, in order."""
-
-
-class _NotDue(Exception):
-    """The config, its token, the task or the event has ended meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -238,12 +235,20 @@ class Push:
             return
         try:
             while events:
-                if not await self._send(job, config, events[0]):
-                    await self._remove_gone(job, config, entry(PUSH))
-                    return
+                due = partial(self._due, job, config, events[0])
+                await send(
+                    self.webhook,
+                    config.url,
+                    events[0].body,
+                    self._headers(job, config),
+                    tenant=job.namespace,
+                    due=due,
+                )
                 events = await self._delivered(job, config, events, entry(PUSH))
                 config = replace(config, failures=0)
-        except _NotDue:
+        except ReceiverGone:
+            await self._remove_gone(job, config, entry(PUSH))
+        except NotDue:
             async with self.store.transaction(job.namespace) as tx:
                 await self._finish(tx, job, config)
         except asyncio.CancelledError:
@@ -270,29 +275,6 @@ class Push:
             if not events:
                 await self._finish(tx, job, config)
         return config, events
-
-    async def _send(self, job: Job, config: PushConfig, event: PushEvent) -> bool:
-        """Send one event; False if the receiver answers that it is gone for good. Raises
-        `_NotDue`.
-        """
-
-        async def before() -> None:
-            # Check again: name servers and receivers may be slow, and an erasure or a revocation
-            # may come meanwhile.
-            if not await self._due(job, config, event):
-                raise _NotDue
-
-        headers = self._headers(job, config)
-        answer = await self.webhook.post(
-            config.url, event.body, headers, tenant=job.namespace, before=before
-        )
-        if answer.taken:
-            return True
-        if answer.status == HTTPStatus.GONE:
-            return False
-        raise PushFailed(
-            f"The receiver answered {answer.status}.", retry_after_s=answer.retry_after_s
-        )
 
     async def _due(self, job: Job, config: PushConfig, event: PushEvent) -> bool:
         """True if config and event still exist, and the token may still learn of the task."""
