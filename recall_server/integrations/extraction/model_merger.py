@@ -24,9 +24,8 @@ from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
 from recall_server.integrations.extraction.rules.merge import all_said
-from recall_server.integrations.llm.model_api import Line, ModelApi, json_object
+from recall_server.integrations.llm.model_api import Line, ModelApi, ModelRole, json_object
 from recall_server.integrations.llm.prompts import Prompt
-from recall_server.integrations.llm.role import ModelRole
 
 OUTPUT = json_object({"text": {"type": "string"}})
 

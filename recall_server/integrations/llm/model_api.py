@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, ModelUnavailable
 from recall_server.domain.extraction import Usage
+from recall_server.integrations.llm.prompts import Prompt
 
 ANSWER_BYTES_MAX = 1_000_000
 # Five entries take under 2,000; the rest is for models that always think first.
@@ -174,6 +175,31 @@ class ModelApi(ABC):
                     raise
             await self._sleep(pause)
         raise AssertionError("the last attempt returns or raises")
+
+
+class ModelRole:
+    """A language model with the prompt of one role: what its extractor, its merger and its judge
+    have in common.
+    """
+
+    role: ClassVar[str] = ""
+    """The part of the name that tells the role; extraction has none."""
+
+    def __init__(self, api: ModelApi, *, prompt: Prompt) -> None:
+        self._api = api
+        self._prompt = prompt
+
+    @property
+    def name(self) -> str:
+        parts = (self._api.vendor, self._api.model, self.role, str(self._prompt.version))
+        return "/".join(filter(None, parts))
+
+    @property
+    def call_tokens_max(self) -> int:
+        return CALL_TOKENS_MAX
+
+    async def close(self) -> None:
+        await self._api.close()
 
 
 class _Streamed(Protocol):

@@ -17,7 +17,7 @@ from recall_server.domain.security.audit_chain import (
     Restored,
     Verifier,
 )
-from recall_server.integrations.archives import verified_cut
+from recall_server.integrations.audit_files import verified_cut
 from recall_server.integrations.crypto.keys import Jwk
 
 
