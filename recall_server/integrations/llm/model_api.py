@@ -9,13 +9,14 @@ import json
 import math
 import random
 import re
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Protocol, Required, TypedDict, cast
+from typing import Annotated, ClassVar, Protocol, Required, TypedDict, TypeVar, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, ModelUnavailable
 from recall_server.domain.extraction import Usage
@@ -58,6 +59,8 @@ TokenCount = Annotated[int, Field(ge=0, le=10**9)]
 """The number of tokens that a service reports for a call; impossible numbers are rejected."""
 
 Schema = dict[str, object]
+
+F = TypeVar("F", bound=BaseModel)
 
 
 def json_object(properties: Mapping[str, object]) -> Schema:
@@ -197,6 +200,21 @@ class ModelRole:
     @property
     def call_tokens_max(self) -> int:
         return CALL_TOKENS_MAX
+
+    async def _ask(
+        self, form: type[F], schema: Schema, **given: str
+    ) -> tuple[F | ModelAnswerInvalid, Usage]:
+        """Return the answer to the filled prompt, or why it is of no use; and its cost."""
+        system, user = self._prompt.fill(nonce=secrets.token_hex(8), **given)
+        usage = Usage()
+        try:
+            answer = await self._api.ask(system, user, schema)
+            usage = answer.usage
+            return form.model_validate(answer.content), usage
+        except ValidationError:
+            return ModelAnswerInvalid(), usage
+        except ModelAnswerInvalid as error:
+            return error, usage
 
     async def close(self) -> None:
         await self._api.close()
