@@ -30,9 +30,10 @@ from recall_server.api.middleware.limits import AddressThrottle, CallLimits, Str
 from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
-    EscapeControlCharacters,
     RequestBody,
     RequestValidation,
+    RewrittenJson,
+    escaped,
 )
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation
@@ -162,7 +163,7 @@ def _behind_middleware(
 ) -> ASGIApp:
     """Return `app` inside its middleware, which is listed from the innermost to the outermost."""
     settings, access = application.settings, application.services.access
-    app = EscapeControlCharacters(app)
+    app = RewrittenJson(app, escaped)
     body = RequestBody(
         body_bytes_max=settings.body_bytes_max,
         json_depth_max=settings.json_depth_max,

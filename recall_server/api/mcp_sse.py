@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from recall_server.api.mcp import PATH, SESSION, McpServer
-from recall_server.api.middleware.limits import SSE_PATH, StreamLimit, Streams, turn_of
+from recall_server.api.middleware.limits import SSE_PATH, Streams, turn_of
 from recall_server.api.operations.operation import Json, caller_of
 from recall_server.api.problems import MethodNotAllowed, problem
 from recall_server.domain.errors import NotFound
@@ -84,7 +84,7 @@ class SseServer:
         self._streams: dict[str, _Stream] = {}
 
     def routes(self) -> list[Route]:
-        limited = [Middleware(StreamLimit, self._limits)]
+        limited = [Middleware(self._limits.limiting)]
         return [
             Route(SSE_PATH, self._open, methods=["GET"], middleware=limited),
             Route(MESSAGES_PATH, self._take, methods=["POST"]),

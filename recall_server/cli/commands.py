@@ -52,6 +52,7 @@ from recall_server.cli.shared import (
     in_application,
     new_settings,
     print_json,
+    print_rows,
     print_table,
     run,
     settings,
@@ -286,10 +287,7 @@ async def _namespaces(built: Application, *, as_json: bool) -> None:
         }
         for one in usage
     ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, "There is no namespace.")
+    print_rows(rows, "There is no namespace.", as_json=as_json)
 
 
 def demo(

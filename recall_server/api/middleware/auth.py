@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
-from mcp.server.auth.middleware.auth_context import auth_context_var
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from starlette.authentication import AuthCredentials
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -105,8 +101,6 @@ class BearerAuth:
     """Puts a `Caller` into the scope of each request, or answers 401 and says what to do.
     `open_paths` need no token, nor does a path under one of `open_under`; calls of `probes` do not
     count towards a limit. `refused` counts refused requests.
-
-    Also sets the types of the MCP SDK, which binds its sessions to them.
     """
 
     app: ASGIApp
@@ -153,18 +147,6 @@ class BearerAuth:
             request_id=scope.get(REQUEST_ID),
         )
         scope[CALLER] = caller
-        scopes = sorted(info.rights.scopes)
-        user = AuthenticatedUser(
-            AccessToken(
-                token=info.accessor,  # logs then hold no secret
-                client_id=info.accessor,
-                scopes=list(scopes),
-                subject=info.namespace,
-                claims={"iss": "recall"},
-            )
-        )
-        scope["user"] = user
-        scope["auth"] = AuthCredentials(list(scopes))
 
         async def marked(message: Message) -> None:
             """Mark an answer so that no cache gives it to another client (RFC 9111, 5.2.2.5). If
@@ -180,11 +162,7 @@ class BearerAuth:
                     headers["WWW-Authenticate"] = self.challenges.lacking(scope, needed)
             await send(message)
 
-        reset = auth_context_var.set(user)
-        try:
-            await self.app(scope, receive, marked)
-        finally:
-            auth_context_var.reset(reset)
+        await self.app(scope, receive, marked)
 
     async def _refusal(self, scope: Scope, error: RecallError, *, shown: bool) -> Response:
         """Return the answer to a refused request; `shown` says that it had a token."""

@@ -199,6 +199,10 @@ class Streams:
     _open: Counter[Namespace] = field(default_factory=Counter)
     _watched: dict[TokenInfo, _Watched] = field(default_factory=dict)
 
+    def limiting(self, app: ASGIApp) -> ASGIApp:
+        """Make middleware of the routes that can open streams."""
+        return partial(self.serve, app)
+
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `app`; if the request opens a stream, count the stream while it is open."""
         caller: Caller | None = scope.get(CALLER)
@@ -252,17 +256,6 @@ class Streams:
         except RecallError as error:
             # A stream reads the same database: no event is sent without the database.
             log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
-
-
-@dataclass(frozen=True)
-class StreamLimit:
-    """Middleware of the routes that can open streams."""
-
-    app: ASGIApp
-    streams: Streams
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.streams.serve(self.app, scope, receive, send)
 
 
 def opens_stream(scope: Scope) -> bool:
