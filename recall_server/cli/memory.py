@@ -244,11 +244,15 @@ def _print_memory(memory: Json) -> None:
 
 def _heading(item: Json) -> str:
     """Return the id of a memory or hit, when it was said (else stored), its type and place."""
-    date = item["source"]["said_at"] or item["created_at"]
     where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
     mark = "  unreconciled" if item.get("unreconciled") else ""
     mark += "  expired" if item.get("expired") or item.get("status") == "expired" else ""
-    return f"{item['id']}  {date[:10]}  {item['type']}  {where}{mark}"
+    return f"{item['id']}  {_date(item)}  {item['type']}  {where}{mark}"
+
+
+def _date(item: Json) -> str:
+    """Return the day on which an item was said; if that is not known, on which it was stored."""
+    return (item["source"]["said_at"] or item["created_at"])[:10]
 
 
 def _print_around(hit: Json) -> None:
@@ -268,6 +272,6 @@ def _source(item: dict[str, Any]) -> str:
     time, and the id of the text that they are from.
     """
     source = item["source"]
-    said = [source["speaker"], (source["said_at"] or "")[:10], source["episode_id"]]
+    said = [source["speaker"], _date(item), source["episode_id"]]
     quote = f'"{source["quote"]}"  ' if (source["quote"] or "") not in item["text"] else ""
     return quote + ", ".join(part for part in said if part)
