@@ -214,7 +214,7 @@ def edit(
     return str(done["message"])
 
 
-@asks(operations.memories.DELETE_MEMORY)
+@asks(operations.memories.DELETE_MEMORY, without={"erase"})
 def forget(_: Json, *, memory_id: MemoryId) -> str:
     """Forget a memory or a passage: it is no longer found, unless it is restored."""
     return f"{memory_id} is forgotten. `recall restore` takes that back."
@@ -252,7 +252,7 @@ def _heading(item: Json) -> str:
 
 def _date(item: Json) -> str:
     """Return the day on which an item was said; if that is not known, on which it was stored."""
-    return (item["source"]["said_at"] or item["created_at"])[:10]
+    return str(item["source"]["said_at"] or item["created_at"])[:10]
 
 
 def _print_around(hit: Json) -> None:

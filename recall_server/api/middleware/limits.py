@@ -115,42 +115,14 @@ async def refused(
     refusal: Refusal, error: RecallError, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Answer a refused request, and say when to try again."""
-    await _answer(refusal, error, scope)(scope, receive, send)
+    await answer_of(refusal, error, scope)(scope, receive, send)
 
 
-def _answer(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
+def answer_of(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
+    """Return the answer to a refused request, which says when to try again."""
     response = refusal(scope, error)
     response.headers.update(again(error))
     return response
-
-
-@dataclass(frozen=True)
-class AddressThrottle:
-    """Answers 429 to an address from which too many calls came without a valid token. A call with a
-    valid token from there is still accepted: no client can lock out another.
-    """
-
-    rates: Rates
-    refusal: Refusal
-
-    async def bad_token(self, scope: Scope) -> Response | None:
-        """Count one bad token. Returns an answer to give instead of 401 if it was one too many."""
-        return await self._counted(self.rates.bad_token, scope)
-
-    async def anonymous(self, scope: Scope) -> Response | None:
-        """Count one call that needs no token. Returns an answer to give if it was one too many."""
-        return await self._counted(self.rates.anonymous, scope)
-
-    async def _counted(
-        self, count: Callable[[str], Awaitable[None]], scope: Scope
-    ) -> Response | None:
-        client = scope.get("client")
-        try:
-            # The address of the connection: a header could claim any other.
-            await count(client[0] if client else "")
-        except RateLimited as error:
-            return _answer(self.refusal, error, scope)
-        return None
 
 
 def again(error: RecallError) -> dict[str, str]:
