@@ -196,6 +196,11 @@ class ErasureCheck:
                 for webhook_id in webhooks:
                     await tx.webhooks.remove(webhook_id)
             changed += len(webhooks)
+        aliases = (await self.store.autocommit(namespace).aliases.all()).all
+        if named := await asyncio.to_thread(_naming, names, {one.alias: one for one in aliases}):
+            async with self._change(namespace) as tx:
+                await tx.aliases.remove(named)
+            changed += len(named)
         changed += await self._redact_judgements(namespace, names)
         changed += await self._redact_jobs(namespace, names)
         return changed + await self._redact_tokens(namespace, names)

@@ -287,6 +287,16 @@ TABLES = (
         inner=("erase_epoch",),
     ),
     Table(
+        "subject_aliases",
+        "another name of a subject: facts about it are facts about the subject",
+        key=("alias_key",),
+        rest="names that an owner gave; those of an erased subject go",
+        said=_words("alias_key subject_key subject alias"),
+        named=Named.DELETED,
+        not_exported="the manifest has them",
+        inner=_words("subject_key subject alias"),
+    ),
+    Table(
         "memory_counts",
         "how many active memories there are of each type and topic",
         key=("type", "topic"),
