@@ -95,8 +95,12 @@ class Settings(ModelSettings, ThresholdSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
     )
-    mcp_toolsets: Annotated[tuple[Literal["reviews", "engram"], ...], NoDecode] = Field(
-        (), description="further tools that MCP lists, separated by commas: reviews, engram"
+    mcp_toolsets: Annotated[
+        tuple[Literal["reviews", "engram", "camillo", "agenternal"], ...], NoDecode
+    ] = Field(
+        (),
+        description="further tools that MCP lists, separated by commas: reviews, and other servers'"
+        " names of tools: engram, camillo, agenternal",
     )
     mcp_sse: bool = Field(
         default=False,
