@@ -65,7 +65,7 @@ class Settings(ModelSettings, ThresholdSettings):
         8000,
         ge=0,
         le=65535,
-        validation_alias=AliasChoices("RECALL_PORT", "ENGRAM_PORT", "port"),
+        validation_alias=AliasChoices("RECALL_PORT", "ENGRAM_PORT"),
         description="the port to listen on; 0: a free one",
     )
     probe_port: int | None = Field(
@@ -126,7 +126,7 @@ class Settings(ModelSettings, ThresholdSettings):
     )
     embedder_url: str | None = Field(
         None,
-        validation_alias=AliasChoices("RECALL_EMBEDDER_URL", "EMBEDDING_URL", "embedder_url"),
+        validation_alias=AliasChoices("RECALL_EMBEDDER_URL", "EMBEDDING_URL"),
         description="the OpenAI-compatible address of the embedder http, such as "
         "http://127.0.0.1:11434/v1",
     )
