@@ -50,6 +50,7 @@ from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.judgements import JUDGE
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
@@ -131,9 +132,13 @@ async def open_application(
             settings,
             ModelKeys(store, now, EXTRACT, metrics.used),
             metrics,
-            _Given(extractor, embedder, reranker, merger, judge),
             compute=compute,
             compute_merges=compute_merges,
+            extractor=extractor,
+            embedder=embedder,
+            reranker=reranker,
+            merger=merger,
+            judge=judge,
         )
         vectors = models.vectors
         if models.reranker is not None:
@@ -265,6 +270,7 @@ async def open_application(
                     JwtVerifier(delegation, identity),
                     ending.end,
                 ),
+                aliases=Aliases(store, redaction),
                 audit=audit,
                 changes=Changes(
                     store,
@@ -363,17 +369,6 @@ async def open_application(
 
 
 @dataclass(frozen=True)
-class _Given:
-    """The models that a caller brings; the settings choose the rest."""
-
-    extractor: Extractor | None
-    embedder: Embedder | None
-    reranker: Reranker | None
-    merger: Merger | None
-    judge: Judge | None
-
-
-@dataclass(frozen=True)
 class _Models:
     """The models of an application. `extractor`, `merger` and `judge` report rejected `keys`; the
     `chosen` extractor is the one inside. The `rules` read without a model.
@@ -397,25 +392,30 @@ def _models(
     settings: Settings,
     keys: ModelKeys,
     metrics: Metrics,
-    given: _Given,
     *,
     compute: Compute,
     compute_merges: Compute,
+    extractor: Extractor | None,
+    embedder: Embedder | None,
+    reranker: Reranker | None,
+    merger: Merger | None,
+    judge: Judge | None,
 ) -> _Models:
-    """Make the models, which are closed with the stack. While a key is rejected, the rules take
-    over if the settings say so; a judge waits otherwise.
+    """Return the models, which are closed with the stack: those that are given, and else those that
+    the settings choose. While a key is rejected, the rules take over if the settings say so; a
+    judge waits otherwise.
     """
     falls_back = settings.model_fallback == "rules"
     rules = factories.rules_extractor(compute)
-    extractor = given.extractor or factories.extractor(settings) or rules
+    extractor = extractor or factories.extractor(settings) or rules
     merger = KeyedMerger(
-        given.merger or factories.merger(settings, compute_merges),
+        merger or factories.merger(settings, compute_merges),
         keys,
         factories.rules_merger(compute_merges) if falls_back else None,
     )
-    judge = given.judge or factories.judge(settings)
-    embedder = given.embedder or factories.embedder(settings)
-    reranker = given.reranker or factories.reranker(settings)
+    judge = judge or factories.judge(settings)
+    embedder = embedder or factories.embedder(settings)
+    reranker = reranker or factories.reranker(settings)
     for one in (extractor, merger, judge, embedder, reranker):
         if one is not None:
             stack.push_async_callback(one.close)

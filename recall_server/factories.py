@@ -11,8 +11,12 @@ from recall_server.config_models import ANTHROPIC_URL, RoleModel
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.extraction import Role
-from recall_server.integrations.archives import ArchiveFolder
-from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
+from recall_server.integrations.audit_files import (
+    ArchiveFolder,
+    CheckpointFile,
+    CheckpointStore,
+    CheckpointUrl,
+)
 from recall_server.integrations.crypto.issuers import Issuer, check, load
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.embeddings import Embedder

@@ -16,7 +16,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import AuditBroken, NamespaceNotFound, OnHold, Stale
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.audit_chain import Cut, Verifier
-from recall_server.integrations.archives import ArchiveFolder, name_of, signed_cut
+from recall_server.integrations.audit_files import ArchiveFolder, name_of, signed
 from recall_server.services.audit.verification import (
     FORMAT,
     State,
@@ -122,7 +122,7 @@ class Retention:
             if writing.only_cuts:
                 return False
             cut = writing.cut
-            statement = signed_cut(self.verification.key, cut)
+            statement = signed(self.verification.key, cut)
             await asyncio.to_thread(writing.end, statement)
             await asyncio.to_thread(complete, name_of(cut))
         entry = self.begin(namespace, CUT_AUDIT, "worker", None)

@@ -1,11 +1,25 @@
-"""The contents of a namespace: its counts, the jobs of its texts, its export and import."""
+"""The contents of a namespace: its counts, the jobs of its texts, its export and import; and the
+metrics of the process, for an operator's Prometheus.
+"""
+
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from recall_server import __version__
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import InTime
-from recall_server.api.operations.operation import ENGRAM, Call, Download, Http, Mcp, Operation
+from recall_server.api.operations.operation import (
+    CAMILLO,
+    ENGRAM,
+    Call,
+    Download,
+    Http,
+    Mcp,
+    Operation,
+    Plain,
+)
+from recall_server.api.probes import METRICS_PATH
 from recall_server.domain.errors import NotFound
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
@@ -74,6 +88,12 @@ async def export(call: Call, given: ExportNamespace) -> Download:
     return Download(name, LINES, first, pieces, reader)
 
 
+async def read_metrics(call: Call, _: NoArguments) -> Plain:
+    tasks = call.services.tasks
+    found = await call.services.metrics.exposed(tasks.store, tasks.runtime.now())
+    return Plain(CONTENT_TYPE_LATEST, found)
+
+
 GET_MEMORY_STATS = Operation(
     "get_memory_stats",
     Scope.READ,
@@ -87,7 +107,7 @@ GET_MEMORY_STATS = Operation(
         "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
         unlisted=frozenset({"as_of", "known_at", "by_status"}),
-        aliases={"memory_stats": MemoryStats},
+        aliases={"memory_stats": (MemoryStats, CAMILLO)},
         idempotent=True,
     ),
     read_only=True,
@@ -138,4 +158,13 @@ EXPORT_NAMESPACE = Operation(
 )
 IMPORT_NAMESPACE = Operation(
     importing.OPERATION, Scope.ADMIN, "Import an export into a namespace.", cli="recall import"
+)
+READ_METRICS = Operation(
+    "read_metrics",
+    Scope.METRICS,
+    "The metrics of this process, in the text format of Prometheus. No label names a tenant.",
+    NoArguments,
+    read_metrics,
+    http=(Http("GET", METRICS_PATH, media_type="text/plain"),),
+    read_only=True,
 )

@@ -22,8 +22,12 @@ from recall_server.domain.security.audit_chain import (
     Restored,
     Verifier,
 )
-from recall_server.integrations.archives import verified_cut
-from recall_server.integrations.checkpoints import CheckpointStore, signed, verified_checkpoint
+from recall_server.integrations.audit_files import (
+    CheckpointStore,
+    signed,
+    verified_checkpoint,
+    verified_cut,
+)
 from recall_server.integrations.crypto.keys import Jwk, ServerKey
 from recall_server.storage.store import Store
 

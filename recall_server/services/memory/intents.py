@@ -18,7 +18,15 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id
-from recall_server.domain.intents import Intent, Match, intended, matches, meant, statement
+from recall_server.domain.intents import (
+    Intent,
+    Match,
+    Thresholds,
+    intended,
+    matches,
+    meant,
+    statement,
+)
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
@@ -39,7 +47,6 @@ from recall_server.domain.plan import (
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
-from recall_server.domain.thresholds import Thresholds
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
@@ -241,6 +248,7 @@ class Intents:
             (await self._said(draft, wish)).candidates,
             await tx.memories.with_terms(await tx.words.shared(terms(text)), SCORED_MAX),
             self.ingest.thresholds.match_coverage,
+            aliases=await tx.aliases.all(),
         )
         best = meant(intent, found, self.ingest.thresholds)
         return Target(
