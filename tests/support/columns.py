@@ -24,6 +24,7 @@ OURS = frozenset(
 
 # Columns that stay on this server: no export has them, and no import makes them anew.
 INNER = {
+    "subject_aliases": _words("subject_key subject alias"),
     "runs": _words(
         "version round events topic agent_id container stored_bytes request_bytes event_bytes"
     ),
