@@ -65,7 +65,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         "lock-of-erasure",
         "the lock of the namespace while it is erased",
         "recall_server.services.erasure.erase:Erase._erase",
-        Without("lock"),
+        Argument("transaction", "locked", None),
         (
             "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
         ),
