@@ -84,13 +84,15 @@ class MemoryEvent:
 
 
 class Reversal(NamedTuple):
-    """The state that a memory had before a change, or None if the change added it, and the
-    citations that it lost in the change, with their positions.
+    """The state that a memory had before a change, or None if the change added it; the citations
+    that it lost in the change, with their positions; and the positions of those that the change, an
+    undo, gave back to it.
     """
 
     memory_id: str
     state: MemoryState | None
     dropped: Sequence[tuple[int, Citation]]
+    returned: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,19 @@ class Histories:
         while (event := self.of_change(item_id, change_id)[-1]).kind is EventKind.UNDONE:
             change_id, undoes = event.reason, not undoes
         return not undoes and self.before(item_id, change_id) is None
+
+    def dropped(self, item_id: str, change_id: str) -> list[tuple[int, Citation]]:
+        """Return the citations that a memory lost in a change, with their positions."""
+        return [lost for one in self.of_change(item_id, change_id) for lost in one.dropped]
+
+    def returned(self, memory_id: str, change_id: str) -> list[int]:
+        """Return the positions of the citations that a change, an undo, gave back to a memory."""
+        undone = {
+            one.reason
+            for one in self.of_change(memory_id, change_id)
+            if one.kind is EventKind.UNDONE
+        }
+        return [place for one in undone for place, _ in self.dropped(memory_id, one)]
 
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
         """Return the event that gave a memory its citation at this position, if it still stands."""

@@ -209,7 +209,10 @@ class Memories(BoundTable):
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
         if states:
             kept = Document({one: state.citations for one, state in states.items()})
-            rows = await self._bound.fetch("undo_citations", ids=sorted(states), kept=kept)
+            places = [f"{one.memory_id} {place}" for one in reversals for place in one.returned]
+            rows = await self._bound.fetch(
+                "undo_citations", ids=sorted(states), kept=kept, places=places
+            )
             for memory_id, *citation in sorted(tuple(dict(row).values()) for row in rows):
                 lost.setdefault(memory_id, []).append(tuple(citation))
         await self._bound.many(
@@ -222,7 +225,7 @@ class Memories(BoundTable):
                     "span_start": one.span.start,
                     "span_end": one.span.end,
                 }
-                for memory_id, _, dropped in reversals
+                for memory_id, _, dropped, _ in reversals
                 for position, one in dropped
             ],
         )
