@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Status
+from recall_server.domain.proposal import is_proposal
 
 _T = TypeVar("_T")
 
@@ -95,6 +96,16 @@ class Reversal(NamedTuple):
     returned: Sequence[int] = ()
 
 
+class InDispute(NamedTuple):
+    """A memory in a dispute: when that was opened, None in another database; and when it ended.
+    `seq` is the event that opened it: of a dispute, the new side has the first.
+    """
+
+    seq: int
+    opened_at: datetime | None
+    closed_at: datetime | None
+
+
 @dataclass(frozen=True)
 class Change:
     """The events of one job, task, import or call, counted by kind; `undone`: it was taken back."""
@@ -149,6 +160,22 @@ class Histories:
     def disputes(self, item_id: str, change_id: str) -> Mapping[str, bool]:
         """Return the disputes of an item that a change opened (True) or ended (False)."""
         return self._disputes.get((item_id, change_id), {})
+
+    def in_disputes(self, item_id: str) -> dict[str, InDispute]:
+        """Return the disputes that the events of a memory tell of, as they stand now."""
+        found: dict[str, InDispute] = {}
+        for one in self._of_item.get(item_id, ()):
+            if one.kind is EventKind.DISPUTED:
+                found[one.reason] = InDispute(one.seq, one.at, None)
+            elif one.kind is EventKind.SETTLED and not is_proposal(one.reason):
+                known = found.get(one.reason, InDispute(0, None, None))
+                found[one.reason] = known._replace(closed_at=one.at)
+            elif one.kind is EventKind.UNDONE:
+                for dispute, opened in self.disputes(item_id, one.reason).items():
+                    if dispute in found:
+                        closed = (found[dispute].closed_at or one.at) if opened else None
+                        found[dispute] = found[dispute]._replace(closed_at=closed)
+        return found
 
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
         """Return the events of an item in a change."""

@@ -55,7 +55,7 @@ class Memories(BoundTable):
             "metadata": Document(source.metadata) if source.metadata else None,
         }
         await self._bound.send("add_memories", **row)
-        self._bound.record(memory.id).words = record.words(row)
+        self._bound.record(memory.id).add(row)
         await self.cite(memory.id, memory.citation)
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 

@@ -99,7 +99,7 @@ class MemoryEvents(BoundTable):
     async def numbered(self, seq: int) -> MemoryEvent | None:
         """Return the event of this number."""
         found = await self._bound.fetch("event_numbered", seq=seq)
-        return _event(found[0]) if found else None
+        return event_of(found[0]) if found else None
 
     async def count(self, ids: Collection[str], *, erased: bool = False) -> None:
         """Update the counts of memories for these changed ones, before their events are written; or
@@ -112,21 +112,23 @@ class MemoryEvents(BoundTable):
 
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """Return the events of these memories, texts, turns or passages, oldest first."""
-        return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
+        return [
+            event_of(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))
+        ]
 
     async def latest(self, ids: Collection[str], limit: int) -> list[MemoryEvent]:
         """Return the last `limit` events of these items that were known at the requested moment,
         oldest first.
         """
         rows = await self._bound.fetch("latest_events_of_items", ids=sorted(ids), limit=limit)
-        return [_event(row) for row in reversed(rows)]
+        return [event_of(row) for row in reversed(rows)]
 
     async def related(self, ids: Collection[str]) -> list[MemoryEvent]:
         """The events of these memories that say what stated their relations, and what of it was
         taken back, as it was known at the moment that is read.
         """
         rows = await self._bound.fetch("events_of_relations", ids=sorted(ids)) if ids else []
-        return [_event(row) for row in rows]
+        return [event_of(row) for row in rows]
 
     async def items(self, change_id: str) -> list[str]:
         """Return the items of a change, in the order of its events."""
@@ -146,7 +148,7 @@ class MemoryEvents(BoundTable):
     async def brought(self, change_id: str) -> list[MemoryEvent]:
         """Return the events of a change that added, imported or released words."""
         rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)
-        return [_event(row) for row in rows]
+        return [event_of(row) for row in rows]
 
     async def counts(self, change_id: str) -> dict[EventKind, int]:
         """Return how many events of each kind a change has."""
@@ -156,27 +158,27 @@ class MemoryEvents(BoundTable):
     async def undone_of(self, ids: Collection[str]) -> list[MemoryEvent]:
         """Return the events by which changes of these items were undone."""
         rows = await self._bound.fetch("undone_of_items", ids=sorted(ids)) if ids else []
-        return [_event(row) for row in rows]
+        return [event_of(row) for row in rows]
 
     async def page(self, before: int | None, limit: int) -> list[MemoryEvent]:
         """Return the events before a number, the newest first."""
         upto = ANY if before is None else before
         rows = await self._bound.fetch("page_of_events", before=upto, limit=limit)
-        return [_event(row) for row in rows]
+        return [event_of(row) for row in rows]
 
 
 def _document(
     noted: Mapping[tuple[str, EventKind, str], Noted], recorded: Mapping[str, Recorded]
 ) -> Document:
     """Return the events as a query parameter, with its JSON text made. The first event of a memory
-    has the digest of what was recorded of it.
+    has the digest of what was recorded of it, and what is kept of that.
     """
-    digests = {item_id: one.digest() for item_id, one in recorded.items()}
+    kept = {item_id: [one.digest(), one.answer] for item_id, one in recorded.items()}
     found = Document(
         [
             [
                 *(item_id, kind, _text(one.at), one.episode_id, reason, one.dropped),
-                digests.pop(item_id, None),
+                *kept.pop(item_id, (None, None)),
             ]
             for (item_id, kind, reason), one in noted.items()
         ]
@@ -189,7 +191,7 @@ def _text(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")
 
 
-def _event(row: Row) -> MemoryEvent:
+def event_of(row: Row) -> MemoryEvent:
     return MemoryEvent(
         seq=row["seq"],
         change_id=row["change_id"],

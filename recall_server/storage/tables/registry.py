@@ -217,10 +217,13 @@ TABLES = (
             (Part.PASSAGE, "item_id"),
             (Part.EPISODE, "episode_id"),
         ),
+        # With a name in it, the memory has it too.
+        said=("answer",),
         not_exported="an import begins with what it takes in",
         inner=_words(
             "change_id at kind reason operation accessor item_id episode_id status superseded_by"
             " valid_until retired_at expires_at confidence reinforcements citations dropped digest"
+            " answer"
         ),
     ),
     Table(

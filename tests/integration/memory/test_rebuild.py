@@ -28,6 +28,7 @@ from tests.support.conversation import ALICE, context, drained, enter, memories,
 from tests.support.erasure import found, select
 from tests.support.extractors import Scripted
 from tests.support.index_walk import Walk
+from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock
 
 HOUR = timedelta(hours=1)
@@ -104,6 +105,29 @@ async def test_what_differs_is_named_and_mended(open_app: Open, clock: Clock) ->
         assert mended == compared
         assert await rebuild.compare(context(application)) == whole
         assert await memories(application) == before
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "code = replace(code, 'f', '0')",
+        "vector = (SELECT o.vector FROM embeddings o WHERE o.code <> embeddings.code LIMIT 1)",
+    ],
+)
+async def test_vectors_with_other_numbers_are_made_anew(
+    open_app: Open, clock: Clock, numbers: str
+) -> None:
+    async with open_app(embedder=HashEmbedder()) as application:
+        await porto_and_figs(application)
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        await run(application, f"UPDATE embeddings SET {numbers}")
+        compared = await rebuild.compare(context(application))
+        assert (whole.same, whole.broken) == (True, 0)
+        assert (compared.same, compared.broken > 0) == (False, True)
+        await rebuild.mend(context(application))
+        await drained(application)
+        assert await rebuild.compare(context(application)) == whole
 
 
 class Interrupted(Exception):
