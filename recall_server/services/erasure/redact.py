@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from recall_server.domain.episode import Episode, Span, episode_of, passage_id, turn_id
@@ -173,10 +172,14 @@ async def apply(
     # A vector is also made from the words around an item.
     resting = await _resting_on(tx, affected.episodes)
     await tx.vectors.remove({*affected.memories, *passages, *resting})
-    await tx.erasures.remove_memories(affected.memories)
+
+    async def remove() -> None:
+        # The words that a memory hides are hidden until then: the index has not counted them.
+        await tx.erasures.remove_memories(affected.memories)
+        await _redact_texts(tx, affected, turns, passages)
+
+    await indexing.erase_passages(tx, affected.episodes, touched, remove)
     await commit.settle_ended(tx, now)
-    redact_texts = partial(_redact_texts, tx, affected, turns, passages)
-    await indexing.erase_passages(tx, affected.episodes, touched, redact_texts)
     await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()

@@ -409,21 +409,21 @@ class _Sides:
         rows = await self.tx.rebuilt.disputes()
         events = await self.tx.rebuilt.events_of_disputes()
         histories = Histories(events)
-        told = {
+        stated = {
             (dispute, memory_id): known
             for memory_id in {one.item_id for one in events} & self.known
             for dispute, known in histories.in_disputes(memory_id).items()
         }
-        untold = {memory_id for _, memory_id in rows.keys() - told.keys()}
+        untold = {memory_id for _, memory_id in rows.keys() - stated.keys()}
         added = await self.tx.rebuilt.added_at(untold) if untold else {}
         for place in rows:
-            if place not in told and added.get(place[1], _NEVER) is not None:
+            if place not in stated and added.get(place[1], _NEVER) is not None:
                 self.live.add("dispute", *place)
                 self.differences.disputes[place] = None
-        opened = [(known.seq, place) for place, known in told.items() if known.opened_at]
+        opened = [(known.seq, place) for place, known in stated.items() if known.opened_at]
         # The new side of a dispute has the first event: of several, the last that is written stays.
         new = {dispute: memory_id for _, (dispute, memory_id) in sorted(opened, reverse=True)}
-        for place, known in told.items():
+        for place, known in stated.items():
             dispute, memory_id = place
             row = rows.get(place, {})
             should = {

@@ -113,7 +113,7 @@ FROM memories m
 JOIN citations c ON c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = :namespace AND e.id = c.episode_id
 WHERE m.namespace = :namespace AND m.id IN (:ids...) AND m.status <> 'expired'
-  AND m.extractor <> 'person' AND m.extractor NOT LIKE '%/merge/%' AND NOT (
+  AND m.extractor <> 'person' AND replace(m.extractor, '/merge/', '') = m.extractor AND NOT (
     COALESCE(m.session_id, '') = COALESCE(e.session_id, '')
     AND COALESCE(m.agent_id, '') = COALESCE(e.agent_id, '')
     AND COALESCE(m.tags, '[]') = COALESCE(e.tags, '[]')

@@ -72,8 +72,8 @@ class Memories(BoundTable):
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""
-        rows = await self._bound.fetch("citations", ids=list(ids))
         order = {memory_id: place for place, memory_id in enumerate(ids)}
+        rows = await self._bound.fetch("citations", ids=list(ids))
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
 
@@ -199,20 +199,17 @@ class Memories(BoundTable):
         """Set memories to their states before a change, with the citations that it removed.
         Memories that the change added become forgotten, with their citations.
         """
-        added = [one.memory_id for one in reversals if one.state is None]
         states = {one.memory_id: one.state for one in reversals if one.state is not None}
-        if added:
+        if added := [one.memory_id for one in reversals if one.state is None]:
             await self._bound.send("undo_added_memories", ids=added, now=now)
-        await self._bound.many(
-            "undo_memory", [{"id": one, **_stored(state)} for one, state in states.items()]
-        )
+        await self._bound.many("undo_memory", [{"id": i, **_stored(s)} for i, s in states.items()])
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
         if states:
-            kept = Document({one: state.citations for one, state in states.items()})
-            places = [f"{one.memory_id} {place}" for one in reversals for place in one.returned]
-            rows = await self._bound.fetch(
-                "undo_citations", ids=sorted(states), kept=kept, places=places
-            )
+            taken = {
+                "kept": Document({one: state.citations for one, state in states.items()}),
+                "places": [f"{one.memory_id} {at}" for one in reversals for at in one.returned],
+            }
+            rows = await self._bound.fetch("undo_citations", ids=sorted(states), **taken)
             for memory_id, *citation in sorted(tuple(dict(row).values()) for row in rows):
                 lost.setdefault(memory_id, []).append(tuple(citation))
         await self._bound.many(

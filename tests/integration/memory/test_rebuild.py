@@ -107,6 +107,21 @@ async def test_what_differs_is_named_and_mended(open_app: Open, clock: Clock) ->
         assert await memories(application) == before
 
 
+async def test_an_erased_passage_of_which_words_were_forgotten_leaves_the_counts_right(
+    open_app: Open, clock: Clock
+) -> None:
+    """The memory that hid them was deleted first, so the index lost words that it had not."""
+    async with open_app() as application:
+        await enter(application)
+        stored = await remember(application, "User: I own a piano. I prefer tabs.")
+        await remember(application, "Ann: I live in Porto.")
+        await drained(application)
+        tabs = next(one.id for one in await memories(application) if "tabs" in one.text)
+        await application.services.recall.forget(context(application), tabs)
+        await application.services.erase.memory(context(application), f"{stored.episode_id}.0")
+        assert (await application.services.rebuild.compare(context(application))).same
+
+
 @pytest.mark.parametrize(
     "numbers",
     [
