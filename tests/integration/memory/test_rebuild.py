@@ -122,6 +122,25 @@ async def test_an_erased_passage_of_which_words_were_forgotten_leaves_the_counts
         assert (await application.services.rebuild.compare(context(application))).same
 
 
+async def test_words_that_an_erased_memory_hid_elsewhere_stay_forgotten(
+    open_app: Open, clock: Clock
+) -> None:
+    """They were shown again in the other text, but not found."""
+    async with open_app() as application:
+        await enter(application)
+        stored = [await remember(application, f"User: I prefer tabs. {n}") for n in ("Hm.", "So.")]
+        await drained(application)
+        tabs = next(one.id for one in await memories(application) if "tabs" in one.text)
+        await application.services.recall.forget(context(application), tabs)
+        await application.services.erase.memory(context(application), f"{stored[0].episode_id}.0")
+        assert (await application.services.rebuild.compare(context(application))).same
+        page = await application.services.texts.page(context(application), limit=10, offset=0)
+        assert [words.strip() for _, words in page.texts if "So" in words] == [
+            "User:                So."
+        ]
+        assert not any("tabs" in words for _, words in page.texts)
+
+
 @pytest.mark.parametrize(
     "numbers",
     [
