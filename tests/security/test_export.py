@@ -59,9 +59,7 @@ QUESTIONS = ("Where does Caroline live?", "favourite colour", "café", "tabs", "
 
 
 @asynccontextmanager
-async def opened(
-    database: Database, clock: Clock, *, drawn: int = 0
-) -> AsyncIterator[Application]:
+async def opened(database: Database, clock: Clock, *, drawn: int = 0) -> AsyncIterator[Application]:
     random_bytes = RandomBytes(drawn)
     async with open_application(
         settings_for(database), embedder=HashEmbedder(), now=clock, random_bytes=random_bytes

@@ -515,9 +515,7 @@ def on_terminal(command: list[str], columns: int, *, errors: bool = False) -> li
     ours, theirs = pty.openpty()
     terminal = Path(os.ttyname(theirs))
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
-    done = forked(
-        tuple(command), environment, terminal, terminal if errors else Path(os.devnull)
-    )
+    done = forked(tuple(command), environment, terminal, terminal if errors else Path(os.devnull))
     done.join(30)
     assert done.exitcode == 0 or (errors and done.exitcode is not None)
     os.close(theirs)

@@ -12,7 +12,11 @@ from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    [__name__, "recall_server.server", "psycopg_pool", "wordllama", "tests.support.loaded"]
+    [
+        *(__name__, "recall_server.cli.light", "recall_server.cli.commands"),
+        *("recall_server.server", "psycopg_pool", "wordllama"),
+        "tests.support.loaded",
+    ]
 )
 
 
