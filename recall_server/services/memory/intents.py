@@ -17,7 +17,7 @@ from recall_server.domain.errors import (
     Stale,
 )
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.ids import derived_id
+from recall_server.domain.ids import PROPOSAL, derived_id
 from recall_server.domain.intents import (
     Intent,
     Match,
@@ -32,7 +32,6 @@ from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import (
     BY_HAND,
-    PREFIX,
     Add,
     Dispute,
     Forget,
@@ -376,7 +375,7 @@ class Intents:
     ) -> Plan:
         """Return the plan that lets a change wait until somebody accepts it."""
         proposal = Proposal(
-            self.ingest.runtime.new_id(PREFIX),
+            self.ingest.runtime.new_id(PROPOSAL),
             kind,
             tuple(one.id for one in new),
             (target.id,) if target else (),
