@@ -42,7 +42,8 @@ INNER = {
     ),
     "memory_events": _words(
         "change_id at kind reason operation accessor item_id episode_id status superseded_by"
-        " valid_until retired_at expires_at confidence reinforcements citations dropped digest answer"
+        " valid_until retired_at expires_at confidence reinforcements citations dropped digest"
+        " answer"
     ),
     "memories": _words("erase_epoch"),
     "memory_counts": _words("memories"),
