@@ -295,7 +295,7 @@ BREAKAGES = (
         "anonymous-without-limit",
         "that calls without a token have a limit",
         "recall_server.api.middleware.auth:BearerAuth.__call__",
-        Instead("anonymous", "None"),
+        Instead("_too_many", "None"),
         (
             "tests/security/test_before_the_token.py::test_every_path_that_needs_no_token_has_a_limit_by_address[sqlite-/v1/receipts/receipt_0]",
         ),
