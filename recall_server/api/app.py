@@ -3,10 +3,8 @@
 It is apart from `bootstrap.py`, so that a command that does not serve does not load their SDKs.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
@@ -42,6 +40,7 @@ from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits.rates import Rates
+from recall_server.services.supervision import beside
 
 OPEN_PATHS = frozenset(
     {
@@ -82,7 +81,7 @@ def create_app(application: Application, operations: Sequence[Operation] = OPERA
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with mcp.manager.run(), _beside(keep("rates", rates.run)):
+        async with mcp.manager.run(), beside(keep("rates", rates.run)):
             yield
 
     streams = Streams(
@@ -179,14 +178,3 @@ def _behind_middleware(
         refused=application.services.metrics.refused,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app
-
-
-@asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` for as long as the block lasts."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
