@@ -10,15 +10,13 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from recall_server.api import probes
+from recall_server.api import endpoint, mem0, openapi, probes
 from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, REVIEW_SKILL, SKILL, Card
 from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
-from recall_server.api.http import endpoint, mem0, openapi
-from recall_server.api.http.endpoint import Endpoint
-from recall_server.api.http.endpoint import routes as routes_of
-from recall_server.api.http.openapi import OPENAPI_PATH
+from recall_server.api.endpoint import Endpoint
+from recall_server.api.endpoint import routes as routes_of
 from recall_server.api.mcp import McpServer
 from recall_server.api.mcp_sse import SseServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
@@ -31,6 +29,7 @@ from recall_server.api.middleware.request_validation import (
     RewrittenJson,
     escaped,
 )
+from recall_server.api.openapi import OPENAPI_PATH
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation
 from recall_server.api.operations.tasks import CREATE_TASK
