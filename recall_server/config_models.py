@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings
 
-from recall_server.domain.model_key import Role
+from recall_server.domain.extraction import Role
 from recall_server.domain.thresholds import Thresholds
 
 ANTHROPIC_URL = "https://api.anthropic.com"

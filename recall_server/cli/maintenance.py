@@ -339,8 +339,7 @@ def reembed(
 async def _chosen(built: Application, name: str | None) -> list[Namespace]:
     if name is not None:
         return [await existing(built, name)]
-    async with built.store.transaction(None, write=False) as tx:
-        return await tx.erasures.namespaces()
+    return await built.store.autocommit(None).erasures.namespaces()
 
 
 async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:

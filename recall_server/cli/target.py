@@ -413,8 +413,7 @@ async def _namespace(built: Application, name: str | None) -> Namespace:
     """Return the namespace of this name, or the only one. Raises `Invalid`, `NamespaceNotFound`."""
     if name:
         return await existing(built, name)
-    async with built.store.transaction(None, write=False) as tx:
-        found = await tx.erasures.namespaces()
+    found = await built.store.autocommit(None).erasures.namespaces()
     if len(found) != 1:
         raise Invalid(
             f"The database has {len(found)} namespaces. Name one before the other arguments."

@@ -31,7 +31,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Scope, TokenInfo
-from recall_server.services.tasks.ending import STORED
+from recall_server.services.tasks.transitions import STORED
 
 app = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
 

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.operations.operation import CALLER, Caller
 from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyStreams
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
-from recall_server.services.auth.open_answers import STREAMS, OpenAnswers
+from recall_server.services.auth.access import STREAMS, OpenAnswers
 from recall_server.services.limits.rates import Rates
 from recall_server.services.supervision import Supervisor
 
@@ -128,7 +128,7 @@ def answer_of(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
 def again(error: RecallError) -> dict[str, str]:
     """Return the headers that say when to try again."""
     if isinstance(error, RateLimited):
-        seconds = str(math.ceil(error.retry_after_s))
+        seconds = str(math.ceil(error.retry_after_s or 0))
         return {
             "Retry-After": seconds,
             "RateLimit-Limit": str(error.limit),

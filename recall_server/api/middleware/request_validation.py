@@ -25,7 +25,7 @@ from recall_server.domain.errors import (
     LimitReached,
     RecallError,
 )
-from recall_server.domain.pace import Pace
+from recall_server.domain.fairness import Pace
 from recall_server.domain.text.cleaning import plain_json
 
 log = structlog.get_logger()

@@ -23,10 +23,10 @@ from recall_server.domain.plan import (
     Forget,
     Propose,
     Reinforce,
+    RelationKind,
     Ruling,
     Supersede,
 )
-from recall_server.domain.relations import RelationKind
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Related, Report, Wish
 

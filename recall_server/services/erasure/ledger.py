@@ -91,8 +91,7 @@ class Ledger:
         lines = await asyncio.to_thread(lambda: dict(self._lines()))
         if not lines:
             return []
-        async with store.transaction(None, write=False) as tx:
-            known = await tx.erasures.known(list(lines))
+        known = await store.autocommit(None).erasures.known(list(lines))
         return [self.opened(line) for id_, line in lines.items() if id_ not in known]
 
     async def require(self, store: Store) -> None:

@@ -24,7 +24,7 @@ from recall_server.services.memory import indexing
 from recall_server.storage.driver import Row
 from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.rebuilt import Cursor, Ends, Kept, Moment, keys_in
+from recall_server.storage.tables.memory_events import Cursor, Ends, Kept, Moment, keys_in
 
 # A batch has this many memories, or texts.
 MEMORIES = 500

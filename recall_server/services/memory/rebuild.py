@@ -80,7 +80,6 @@ class Rebuild:
             async with self.store.snapshot(context.namespace) as tx:
                 compared, differences = await derivation.compare(tx, self.model)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if not compared.same or differences.digests:
                 if not await derivation.still(tx, differences):
                     compared, differences = await derivation.compare(tx, self.model)
@@ -164,7 +163,6 @@ class Rebuild:
             return
         candidates, extractor = await self._extracted(episode)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
             every = await tx.memories.get(await tx.findables.memories_of_episode(episode.id))

@@ -11,6 +11,7 @@ from typing import TypeVar
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable
+from recall_server.domain.fairness import Pace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import (
     Change,
@@ -21,7 +22,6 @@ from recall_server.domain.memory_event import (
     Reversal,
 )
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.pace import Pace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
