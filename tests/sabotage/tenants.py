@@ -116,7 +116,7 @@ BREAKAGES = (
     Breakage(
         "anybody-undoes-a-quarantine",
         "that an administrator takes back what was decided about the quarantine",
-        "recall_server.services.memory.undo:Changes._undo",
+        "recall_server.services.memory.undo:Changes._plan",
         Never("screens"),
         (
             "tests/api/test_changes.py::test_only_an_administrator_takes_back_what_was_decided_about_the_quarantine[sqlite-reject]",

@@ -15,6 +15,7 @@ from recall_server.api.operations.operation import (
     Call,
     Download,
     Http,
+    Json,
     Mcp,
     Operation,
     Plain,
@@ -79,6 +80,16 @@ async def get_job(call: Call, given: OneJob) -> Extracted | JobProgress:
         return recheck
 
 
+def _job(found: Extracted | JobProgress, _: OneJob) -> Json:
+    if not isinstance(found, Extracted):
+        return presenters.job(found) | {"refused": []}
+    refused = [
+        {"reason": str(one.reason), "type": one.type and str(one.type), "words": words}
+        for one, words in found.refused
+    ]
+    return presenters.job(found.job, found.memory_ids) | {"refused": refused}
+
+
 async def export(call: Call, given: ExportNamespace) -> Download:
     reader = exporting.Reader()
     pieces = call.services.export.stream(call.context, subject=given.subject, reader=reader)
@@ -132,16 +143,12 @@ GET_STATUS = Operation(
 GET_JOB = Operation(
     "get_job",
     Scope.READ,
-    "Get the state of the job of a stored text, its attempts, and the memories that came of it; or "
-    "the state of a recheck.",
+    "Get the state of the job of a stored text, its attempts, the memories that came of it, and "
+    "what was proposed and refused; or the state of a recheck.",
     OneJob,
     get_job,
-    lambda found, _: (
-        presenters.job(found.job, found.memory_ids)
-        if isinstance(found, Extracted)
-        else presenters.job(found)
-    ),
-    ("job_id", "kind", "state", "attempts", "failures", "error_code", "memory_ids"),
+    _job,
+    ("job_id", "kind", "state", "attempts", "failures", "error_code", "memory_ids", "refused"),
     http=(Http("GET", "/v1/jobs/{job_id}"),),
     read_only=True,
 )

@@ -22,6 +22,7 @@ from recall_server.storage.index.vector_cache import (
     code,
     code_chars,
     cosines_to,
+    damaged,
     packed,
     stored_bytes,
     unpacked,
@@ -103,6 +104,17 @@ class Vectors(BoundTable):
         """Return those of `ids` that search finds by no vector of the model."""
         having = {row["item_id"] for row in await self._by_ids("having_vectors", ids, model=model)}
         return [i for i in ids if i not in having]
+
+    async def broken(self, model: str, ids: Sequence[str]) -> list[str]:
+        """Return those of `ids` that search finds by a vector whose numbers are not of length 1, or
+        have other signs than its code.
+        """
+        rows = await self._bound.fetch("codes_of", model=model, ids=list(ids)) if ids else []
+        return await asyncio.to_thread(lambda: [row["item_id"] for row in rows if damaged(row)])
+
+    async def remove_found(self, ids: Sequence[str]) -> None:
+        """Delete the vectors by which search finds these items now."""
+        await self._bound.send("remove_found_vectors", ids=list(ids))
 
     async def count(self, model: str) -> int:
         """Return the number of vectors of the model that search can find."""

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from recall_server.domain import record
 from recall_server.domain.episode import Span, turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory import Status
@@ -146,7 +145,7 @@ class ExportTable(BoundTable):
         keys = keys_of(memory.entity, memory.attribute, memory.value)
         await self._add("memories", [{**vars(memory), **keys}])
         recorded = self._bound.record(memory.id)
-        recorded.words = record.words(vars(memory))
+        recorded.add(vars(memory))
         recorded.citations += [(one.episode_id, one.start, one.end) for one in memory.citations]
         # An undo of what shows these words has to know that they were hidden.
         hidden = memory.status == Status.FORGOTTEN and await self._bound.touched(

@@ -6,10 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from recall_server.domain.episode import Span
+from recall_server.domain.extraction import Refusal, Refused
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job, JobProgress, JobState, TextJob
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, moment_or_none, reader
+from recall_server.storage.driver import Document, Row, document, moment_or_none, reader
 
 PUSH = "push"
 """The kind of a delivery of a push."""
@@ -17,6 +20,10 @@ TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # why a job was given up
 
 # Namespaces read in one look for jobs; the first one nearly always has a due job.
 LOOK_ROWS = 20
+
+
+RefusedRow = list[Any]
+"""A refused candidate in the payload of a job: the reason, the type, the start and the end."""
 
 
 class Fenced(Exception):
@@ -148,10 +155,24 @@ class Jobs(BoundTable):
             lease_until=lease_until,
         )
 
-    async def finish(self, job: Job, now: datetime, code: str | None = None) -> None:
-        """Complete the job. `code`: why it was done only in part or by a fallback."""
+    async def finish(
+        self,
+        job: Job,
+        now: datetime,
+        code: str | None = None,
+        refused: Sequence[RefusedRow] = (),
+    ) -> None:
+        """Complete the job. `code`: why it was done only in part or by a fallback. `refused` is
+        told by `of_text`.
+        """
         await self._bound.expect(
-            "finish_job", Fenced, id=job.id, attempt=job.attempt, now=now, code=code
+            "finish_job",
+            Fenced,
+            id=job.id,
+            attempt=job.attempt,
+            now=now,
+            code=code,
+            refused=Document(refused).text if refused else None,
         )
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
@@ -230,7 +251,7 @@ class Jobs(BoundTable):
 
     async def of_text(self, job_id: str) -> TextJob | None:
         """Return a job about a text that is within the access scope."""
-        text_job = reader(TextJob, attempts="attempt")
+        text_job = reader(TextJob, attempts="attempt", refused=_all_refused)
         return await self._first(text_job, "job_of_text", id=job_id)
 
     async def of_run(self, run_id: str, kind: str) -> list[JobProgress]:
@@ -244,3 +265,18 @@ def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
 
 
 _job = reader(Job)
+
+
+def refused_row(one: Refused) -> RefusedRow:
+    """Return a refused candidate as it is kept in the payload of a job."""
+    span = (one.span.start, one.span.end) if one.span else (None, None)
+    return [str(one.reason), one.type and str(one.type), *span]
+
+
+def _refused(reason: str, type_: str | None, start: int | None, end: int | None) -> Refused:
+    span = None if start is None or end is None else Span(start, end)
+    return Refused(Refusal(reason), MemoryType(type_) if type_ else None, span)
+
+
+def _all_refused(row: Row) -> tuple[Refused, ...]:
+    return tuple(_refused(*one) for one in document(row["refused"]) or ())

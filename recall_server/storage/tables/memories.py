@@ -64,7 +64,7 @@ class Memories(BoundTable):
             "metadata": Document(source.metadata) if source.metadata else None,
         }
         await self._bound.send("add_memories", **row)
-        self._bound.record(memory.id).words = record.words(row)
+        self._bound.record(memory.id).add(row)
         await self.cite(memory.id, memory.citation)
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
@@ -206,17 +206,17 @@ class Memories(BoundTable):
         """Set memories to their states before a change, with the citations that it removed.
         Memories that the change added become forgotten, with their citations.
         """
-        added = [one.memory_id for one in reversals if one.state is None]
         states = {one.memory_id: one.state for one in reversals if one.state is not None}
-        if added:
+        if added := [one.memory_id for one in reversals if one.state is None]:
             await self._bound.send("undo_added_memories", ids=added, now=now)
-        await self._bound.many(
-            "undo_memory", [{"id": one, **_stored(state)} for one, state in states.items()]
-        )
+        await self._bound.many("undo_memory", [{"id": i, **_stored(s)} for i, s in states.items()])
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
         if states:
-            kept = Document({one: state.citations for one, state in states.items()})
-            rows = await self._bound.fetch("undo_citations", ids=sorted(states), kept=kept)
+            taken = {
+                "kept": Document({one: state.citations for one, state in states.items()}),
+                "places": [f"{one.memory_id} {at}" for one in reversals for at in one.returned],
+            }
+            rows = await self._bound.fetch("undo_citations", ids=sorted(states), **taken)
             for memory_id, *citation in sorted(tuple(dict(row).values()) for row in rows):
                 lost.setdefault(memory_id, []).append(tuple(citation))
         await self._bound.many(
@@ -229,7 +229,7 @@ class Memories(BoundTable):
                     "span_start": one.span.start,
                     "span_end": one.span.end,
                 }
-                for memory_id, _, dropped in reversals
+                for memory_id, _, dropped, _ in reversals
                 for position, one in dropped
             ],
         )

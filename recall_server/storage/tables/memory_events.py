@@ -4,6 +4,7 @@ that a rebuild has derived of them so far, with the rows that they are compared 
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from recall_server.domain.webhook import (
     kind_for_words,
 )
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
-from recall_server.storage.driver import Document, Row, document, moment, reader
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.tables.access import EVENT_BYTES, take_quota
 from recall_server.storage.tables.memories import keys_of, state_of
@@ -165,14 +166,14 @@ def _document(
     noted: Mapping[tuple[str, EventKind, str], Noted], recorded: Mapping[str, Recorded]
 ) -> Document:
     """Return the events as a query parameter, with its JSON text made. The first event of a memory
-    has the digest of what was recorded of it.
+    has the digest of what was recorded of it, and what is kept of that.
     """
-    digests = {item_id: one.digest() for item_id, one in recorded.items()}
+    kept = {item_id: [one.digest(), one.answer] for item_id, one in recorded.items()}
     found = Document(
         [
             [
                 *(item_id, kind, _text(one.at), one.episode_id, reason, one.dropped),
-                digests.pop(item_id, None),
+                *kept.pop(item_id, (None, None)),
             ]
             for (item_id, kind, reason), one in noted.items()
         ]
@@ -210,6 +211,9 @@ class Moment(NamedTuple):
     last_event: int
     version: int
 
+
+InGroup = tuple[str, str]
+"""A dispute and a memory in it, by their ids."""
 
 Ends = tuple[str, str, str]
 """The memories of a relation, from and to, and its kind."""
@@ -293,23 +297,25 @@ class Rebuilt(BoundTable):
             "give_digest", [{"seq": seq, "digest": one} for seq, one in digests.items()]
         )
 
-    async def write(self, memory_id: str, values: Mapping[str, Any], cited: record.Cited) -> None:
-        """Set the recorded fields of a memory, and its first citation. Needs an erasing
+    async def write(
+        self, memory_id: str, values: Mapping[str, Any], citations: Mapping[int, record.Cited]
+    ) -> None:
+        """Set the recorded fields of a memory, and these of its citations. Needs an erasing
         transaction.
         """
         fields = {name: values[name] for name in record.FIELDS}
         await self._bound.send("write_record", id=memory_id, **fields)
         await self.write_keys(memory_id, values)
-        episode_id, start, end = cited
-        place = {"id": memory_id, "position": 0}
-        await self._bound.send("remove_citation", **place)
-        await self._bound.send(
-            "undo_dropped_citation",
-            **place,
-            episode_id=episode_id,
-            span_start=start,
-            span_end=end,
-        )
+        for position, (episode_id, start, end) in citations.items():
+            place = {"id": memory_id, "position": position}
+            await self._bound.send("remove_citation", **place)
+            await self._bound.send(
+                "undo_dropped_citation",
+                **place,
+                episode_id=episode_id,
+                span_start=start,
+                span_end=end,
+            )
 
     async def write_keys(self, memory_id: str, values: Mapping[str, Any]) -> None:
         """Set the keys by which the fact of a memory is found."""
@@ -351,6 +357,44 @@ class Rebuilt(BoundTable):
             )
             await self._bound.send("remove_zero_counts")
 
+    async def disputes(self) -> dict[InGroup, dict[str, Any]]:
+        """Return all rows of memories in disputes."""
+        rows = await self._bound.fetch("all_disputes")
+        return {
+            (row["question_id"], row["memory_id"]): {
+                "side": row["side"],
+                "opened_at": moment(row["opened_at"]),
+                "closed_at": moment_or_none(row["closed_at"]),
+            }
+            for row in rows
+        }
+
+    async def events_of_disputes(self) -> list[MemoryEvent]:
+        """Return the events that opened, ended or took back disputes, the oldest first."""
+        return [_event(row) for row in await self._bound.fetch("events_of_disputes")]
+
+    async def write_disputes(self, rows: Mapping[InGroup, Mapping[str, Any] | None]) -> None:
+        """Give these memories these rows in their disputes; None: no row."""
+        for (question_id, memory_id), row in rows.items():
+            place = {"question_id": question_id, "memory_id": memory_id}
+            await self._bound.send("remove_dispute", **place)
+            if row is not None:
+                await self._bound.send("write_dispute", **place, **row)
+
+    async def other_labels(self, ids: Collection[str]) -> dict[str, Row]:
+        """Return those of these memories whose labels are not those of their text, with these."""
+        rows = await self._bound.fetch("other_labels", ids=sorted(ids)) if ids else []
+        return {row["id"]: row for row in rows}
+
+    async def write_labels(self, labels: Mapping[str, Row]) -> None:
+        """Give memories the labels of their texts."""
+        for row in labels.values():
+            documents = {
+                name: None if row[name] is None else Document(document(row[name]))
+                for name in ("tags", "metadata")
+            }
+            await self._bound.send("write_labels", **{**row, **documents})
+
     async def changed_after(self, moment: Moment) -> dict[str, Moment]:
         """Return the memories and texts that have changed after a moment, each with the last event
         and version. An event of a memory does not tell which texts lose words with it, but then
@@ -384,6 +428,7 @@ def _written(row: Row) -> record.Written:
         digest=row["digest"],
         citations=row["citations"] or 0,
         dropped=record.dropped(document(row["dropped"]) or ()),
+        answer=row["answer"] and json.loads(row["answer"]),
     )
 
 

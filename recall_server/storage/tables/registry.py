@@ -185,6 +185,8 @@ TABLES = (
             (Part.PASSAGE, "item_id"),
             (Part.EPISODE, "episode_id"),
         ),
+        # With a name in it, the memory has it too.
+        said=("answer",),
         not_exported="an import begins with what it takes in",
     ),
     Table(
