@@ -16,12 +16,11 @@ import typer
 from pydantic import TypeAdapter
 
 from benchmarks.databases import scratch, settings
-from benchmarks.fill import Say, tenant
+from benchmarks.fill import Say, context, tenant
 from benchmarks.report import Check, Figure, Report, Row
 from benchmarks.retrieval_data import read_lines
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.query import Query
@@ -276,8 +275,8 @@ async def _holding(
     owner = namespace(name)
     for number, text in enumerate(texts, 1):
         submission = Submission(text, "general", idempotency_key=f"text {number}")
-        context = _context(built, owner, "store_memory")
-        await built.services.ingest.remember(context, submission)
+        acting = context(built, owner, "store_memory")
+        await built.services.ingest.remember(acting, submission)
         while await built.worker.run_once():
             pass
         if number % PROGRESS_EACH == 0:
@@ -286,19 +285,15 @@ async def _holding(
 
 
 async def _search(built: Application, owner: Namespace, question: str, limit: int) -> Found:
-    context = _context(built, owner, "search_memories")
-    return await built.services.recall.search(context, Query(question, limit=limit))
+    acting = context(built, owner, "search_memories")
+    return await built.services.recall.search(acting, Query(question, limit=limit))
 
 
 async def _memories(built: Application, owner: Namespace) -> list[str]:
     page = await built.services.recall.inspect(
-        *(_context(built, owner, "inspect_memories"),), limit=PAGE, offset=0, type_="", topic=""
+        context(built, owner, "inspect_memories"), limit=PAGE, offset=0, type_="", topic=""
     )
     return [memory.text for memory in page.memories]
-
-
-def _context(built: Application, owner: Namespace, operation: str) -> Context:
-    return Context(built.services.audit.begin(owner, operation, "benchmark", None))
 
 
 def _texts(data: Path) -> dict[str, str]:

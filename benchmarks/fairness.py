@@ -19,10 +19,7 @@ from benchmarks.report import Check, Figure, Report, Row
 from benchmarks.servers import served, target
 from benchmarks.target import BARE, GUEST, STALLS
 from benchmarks.texts import Texts
-from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 
@@ -39,6 +36,7 @@ GROWTH_FREE_BYTES = 2**20
 WORKER_JOBS = 4
 TURNS = 2
 ATTACKER = "attack"
+ADMIN = Rights(frozenset({Scope.ADMIN}))
 NOTES = (
     "The flood stores and searches without a pause, from a process of its own. Bare is the same "
     "server without authentication, audit records and limits. Each attack is that of a tenant with "
@@ -63,7 +61,7 @@ async def fairness(
         async with open_application(settings(database)) as built:
             quiet = await tenant(built, GUEST, texts.statements(MEMORIES))
             flooding = await tenant(built, "flood", texts.statements(MEMORIES))
-            attacking = await _admin(built, ATTACKER)
+            attacking = await tenant(built, ATTACKER, wanted=TokenRequest(ADMIN))
         settle(database)
         operations = [
             store("store", quiet, SEED + 1),
@@ -195,10 +193,3 @@ async def _stalls(ask: Ask) -> dict[str, float]:
     answer = json.loads(await ask(STALLS.name, {}))
     found: dict[str, float] = answer["result"]["structuredContent"]["data"]
     return found
-
-
-async def _admin(built: Application, name: str) -> str:
-    """Make a new namespace, and return a token that may do everything in it."""
-    entry = built.services.audit.begin(namespace(name), "create_token", "benchmark", None)
-    rights = Rights(frozenset({Scope.ADMIN}))
-    return (await built.services.access.issue(Context(entry), wanted=TokenRequest(rights)))[0]

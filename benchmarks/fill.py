@@ -10,6 +10,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.memory import EXTRACTED_TYPES, Memory, Status, importance
 from recall_server.domain.namespace import Namespace, namespace
+from recall_server.services.auth.access import TokenRequest
 from recall_server.services.memory import indexing
 from recall_server.storage.store import Transaction
 
@@ -22,13 +23,25 @@ _TYPES = EXTRACTED_TYPES
 Say = Callable[[str], None]
 
 
+def context(built: Application, owner: Namespace, operation: str) -> Context:
+    """Return the context of a service for an operation in a namespace."""
+    return Context(built.services.audit.begin(owner, operation, "benchmark", None))
+
+
 async def tenant(
-    built: Application, name: str, texts: Sequence[str] = (), say: Say = lambda _: None
+    built: Application,
+    name: str,
+    texts: Sequence[str] = (),
+    say: Say = lambda _: None,
+    *,
+    wanted: TokenRequest | None = None,
 ) -> str:
-    """Make a new namespace with a memory of each of `texts`, and return its token."""
+    """Return a new token of a namespace, which is made if it is new. Make a memory of each of
+    `texts` in it.
+    """
     ns = namespace(name)
-    entry = built.services.audit.begin(ns, "create_token", "benchmark", None)
-    token, _ = await built.services.access.issue(Context(entry), label="benchmark")
+    creating = context(built, ns, "create_token")
+    token, _ = await built.services.access.issue(creating, label="benchmark", wanted=wanted)
     await fill(built, ns, texts, lambda done: say(f"{name}: {done:,} of {len(texts):,} memories"))
     return token
 

@@ -15,11 +15,10 @@ from typing import Annotated
 import typer
 
 from benchmarks.databases import scratch, settings, settle
-from benchmarks.fill import Say, fill_versions
+from benchmarks.fill import Say, context, fill_versions
 from benchmarks.report import Check, Report, Row
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 
@@ -60,12 +59,12 @@ async def history(
             settle(database)
             rebuild = built.services.rebuild
             events = await _events(built, owner)
-            context = _context(built, owner, "rebuild_namespace")
-            rows.append(await _timed("compare", events, partial(rebuild.compare, context)))
+            acting = context(built, owner, "rebuild_namespace")
+            rows.append(await _timed("compare", events, partial(rebuild.compare, acting)))
             for table in ("terms", "postings"):
                 async with built.store.driver.transaction(namespace=owner, write=True) as raw:
                     await raw.fetch(f"DELETE FROM {table}", {})
-            again = _context(built, owner, "rebuild_namespace")
+            again = context(built, owner, "rebuild_namespace")
             rows.append(await _timed("mend", events, partial(rebuild.mend, again)))
             say("importing")
             change = await _imported(built, owner, other)
@@ -73,7 +72,7 @@ async def history(
             events = await _events(built, other)
             changes = replace(built.services.changes, events_max=events)
             for name in ("undo", "undo of that"):
-                undoing = _context(built, other, "undo_change")
+                undoing = context(built, other, "undo_change")
                 undo = partial(changes.undo, undoing, change, rights=OPERATOR)
                 rows.append(
                     await _timed(name, events, partial(undo, dry_run=False, with_dependents=False))
@@ -119,10 +118,6 @@ async def _lag() -> AsyncIterator[_Lag]:
         ticking.cancel()
 
 
-def _context(built: Application, owner: Namespace, operation: str) -> Context:
-    return Context(built.services.audit.begin(owner, operation, "benchmark", None))
-
-
 async def _events(built: Application, owner: Namespace) -> int:
     async with built.store.transaction(owner, write=False) as tx:
         found = await tx.words.statistics()
@@ -131,12 +126,12 @@ async def _events(built: Application, owner: Namespace) -> int:
 
 async def _imported(built: Application, owner: Namespace, other: Namespace) -> str:
     """Import an export of one namespace into another; return the id of that change."""
-    exporting = _context(built, owner, "export_namespace")
+    exporting = context(built, owner, "export_namespace")
     file = b"".join([piece async for piece in built.services.export.stream(exporting)])
     await built.services.importing.take(
         other,
         io.BytesIO(file),
         entry=lambda: built.services.audit.begin(other, "import_namespace", "benchmark", None),
     )
-    page = await built.services.changes.page(_context(built, other, "list_changes"), None)
+    page = await built.services.changes.page(context(built, other, "list_changes"), None)
     return page.changes[0].id

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from benchmarks.databases import scratch, settings, settle
-from benchmarks.fill import Say, fill_versions
+from benchmarks.fill import Say, context, fill_versions
 from benchmarks.measure import Measured
 from benchmarks.report import Check, Report
 from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.context import Context
 from recall_server.domain.moments import PRESENT, Past
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.query import Query
@@ -78,5 +77,5 @@ async def past(
 
 
 async def _search(built: Application, owner: Namespace, question: str, moment: Past) -> None:
-    entry = built.services.audit.begin(owner, "search_memories", "benchmark", None)
-    await built.services.recall.search(Context(entry), Query(question, past=moment))
+    searching = context(built, owner, "search_memories")
+    await built.services.recall.search(searching, Query(question, past=moment))

@@ -19,8 +19,6 @@ from benchmarks.servers import target, working
 from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
 from recall_server.storage.driver import moment
 
 SEED = 20260304
@@ -56,7 +54,7 @@ async def replicas(
     with scratch(engine, db_url) as database:
         async with open_application(settings(database)) as built:
             alone = await tenant(built, SEARCHED, Texts(SEED).statements(memories), say)
-            both = await _another(built, SEARCHED)
+            both = await tenant(built, SEARCHED)
             stored = await tenant(built, WORKED)
         settle(database)
         async with target(database) as first, target(database) as second:
@@ -97,13 +95,6 @@ async def replicas(
         else f"{NOTES} {cores} cores are too few to judge by: below {CORES_MIN}, servers, Postgres "
         "and callers share what one server leaves.",
     )
-
-
-async def _another(built: Application, name: str) -> str:
-    """Return one more token of a namespace."""
-    entry = built.services.audit.begin(namespace(name), "create_token", "benchmark", None)
-    token, _ = await built.services.access.issue(Context(entry), label="benchmark")
-    return token
 
 
 async def _jobs_per_second(database: Path | str, workers: int) -> float:

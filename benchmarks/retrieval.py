@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks.databases import scratch, settings, space
-from benchmarks.fill import Say, tenant
+from benchmarks.fill import Say, context, tenant
 from benchmarks.report import Check, Figure, Report, Row
 from benchmarks.retrieval_data import UNANSWERABLE, DataSet, Question, Session, read
 from benchmarks.retrieval_metrics import (
@@ -28,7 +28,6 @@ from benchmarks.retrieval_metrics import (
 )
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.context import Context
 from recall_server.domain.episode import Source, Span, turn_id
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
@@ -324,19 +323,18 @@ class _Conversations:
                 pass
             await self._count(session, episode_id, counts)
         for owner in self._tenants.values():
-            entry = self._built.services.audit.begin(owner, "get_memory_stats", "benchmark", None)
-            stats = await self._built.services.recall.stats(Context(entry))
+            counting = context(self._built, owner, "get_memory_stats")
+            stats = await self._built.services.recall.stats(counting)
             if any(vars(stats.backlog).values()):
                 raise Invalid(f"The worker has not finished: {stats.backlog}.")
             counts["memories"] += stats.total
         return dict(counts)
 
     async def _remember(self, session: Session) -> str:
-        services, owner = self._built.services, self._tenants[session.corpus]
         self._clock.at += TICK
         submission = Submission(session.text, "general", source=Source(session_id=session.id))
-        entry = services.audit.begin(owner, "store_memory", "benchmark", None)
-        return (await services.ingest.remember(Context(entry), submission)).episode_id
+        storing = context(self._built, self._tenants[session.corpus], "store_memory")
+        return (await self._built.services.ingest.remember(storing, submission)).episode_id
 
     async def _count(self, session: Session, episode_id: str, counts: dict[str, int]) -> None:
         owner = self._tenants[session.corpus]
@@ -401,10 +399,9 @@ class _Conversations:
         return tuple(found)
 
     async def _search(self, question: Question, query: Query) -> Searched:
-        services, owner = self._built.services, self._tenants[question.corpus]
-        entry = services.audit.begin(owner, "search_memories", "benchmark", None)
+        searching = context(self._built, self._tenants[question.corpus], "search_memories")
         asked = replace(query, text=question.text)
-        return await services.recall.search(Context(entry), asked, cite=True)
+        return await self._built.services.recall.search(searching, asked, cite=True)
 
     async def _with_delivered(self, answer: Answer, query: Query) -> Answer:
         self._say(f"the turns around the hits of {answer.question.id}")

@@ -14,14 +14,12 @@ import typer
 
 from benchmarks.clients import plain, statuses
 from benchmarks.databases import scratch, settings, settle
-from benchmarks.fill import Say, tenant
+from benchmarks.fill import Say, context, tenant
 from benchmarks.measure import Measured
 from benchmarks.report import Check, Report
 from benchmarks.servers import target
 from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
-from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
 from recall_server.services.auth.access import TokenRequest, new_token
 
 SEED = 20260301
@@ -91,13 +89,11 @@ async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, st
     async with open_application(settings(database)) as built:
         services = built.services
         good, revoked = await tenant(built, "guest"), await tenant(built, "guest")
-        guest = namespace("guest")
-        entry = services.audit.begin(guest, "create_token", "benchmark", None)
         wanted = TokenRequest(expires_in=timedelta(milliseconds=1))
-        expired, _ = await services.access.issue(Context(entry), wanted=wanted)
+        expired = await tenant(built, "guest", wanted=wanted)
         info = await services.access.verify(revoked)
-        entry = services.audit.begin(guest, "revoke_token", "benchmark", None)
-        await services.access.revoke(Context(entry), info, force=True)
+        revoking = context(built, info.namespace, "revoke_token")
+        await services.access.revoke(revoking, info, force=True)
         writers = await tenant(built, "first"), await tenant(built, "second")
     tokens = {
         PREFIX: "hvs_" + good[4:],

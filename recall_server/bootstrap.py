@@ -56,7 +56,7 @@ from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
-from recall_server.services.supervision import Supervisor
+from recall_server.services.supervision import Supervisor, beside
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
@@ -507,16 +507,13 @@ async def working(built: Application) -> AsyncIterator[None]:
     await built.services.model_keys.begin()
     keep = built.supervisor.keep
     task = asyncio.create_task(keep("worker", built.worker.run))
-    besides = {
-        asyncio.create_task(keep("checkpoints", built.services.checkpoints.run)),
-        asyncio.create_task(keep("retention", built.services.retention.run)),
-    }
     try:
-        yield
+        async with beside(
+            keep("checkpoints", built.services.checkpoints.run),
+            keep("retention", built.services.retention.run),
+        ):
+            yield
     finally:
-        for one in besides:
-            one.cancel()
-        await asyncio.wait(besides)
         built.supervisor.stop()
         built.worker.stop()
         done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)

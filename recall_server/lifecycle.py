@@ -20,6 +20,7 @@ from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.text.terms import load as load_terms
 from recall_server.integrations.computing import NICENESS_OF_MERGES, computing_process
+from recall_server.services.supervision import beside
 from recall_server.tracing import send_spans
 
 # Seconds between two writes of the health file.
@@ -122,12 +123,10 @@ async def showing_health(built: Application) -> AsyncIterator[None]:
         raise Invalid(
             f"RECALL_HEALTH_FILE: {path} cannot be written ({error.strerror}). Name another."
         ) from None
-    task = asyncio.create_task(built.supervisor.keep("health_file", show))
     try:
-        yield
+        async with beside(built.supervisor.keep("health_file", show)):
+            yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
         path.unlink(missing_ok=True)
 
 

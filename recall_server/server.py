@@ -32,6 +32,7 @@ from recall_server.lifecycle import (
     stop_signal,
 )
 from recall_server.local.presence import clients_of, published
+from recall_server.services.supervision import beside
 
 log = structlog.get_logger()
 
@@ -213,9 +214,5 @@ async def _stopped_unused(settings: Settings, stop: asyncio.Event) -> AsyncItera
             log.info("unused", seconds=settings.unused_s)
             stop.set()
 
-        waiting = asyncio.create_task(wait())
-        try:
+        async with beside(wait()):
             yield
-        finally:
-            waiting.cancel()
-            await asyncio.wait({waiting})

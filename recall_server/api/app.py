@@ -3,24 +3,20 @@
 It is apart from `bootstrap.py`, so that a command that does not serve does not load their SDKs.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from recall_server.api import probes
+from recall_server.api import endpoint, mem0, openapi, probes
 from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, REVIEW_SKILL, SKILL, Card
 from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
-from recall_server.api.http import endpoint, mem0, openapi
-from recall_server.api.http.endpoint import Endpoint
-from recall_server.api.http.endpoint import routes as routes_of
-from recall_server.api.http.openapi import OPENAPI_PATH
+from recall_server.api.endpoint import Endpoint
+from recall_server.api.endpoint import routes as routes_of
 from recall_server.api.mcp import McpServer
 from recall_server.api.mcp_sse import SseServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
@@ -33,6 +29,7 @@ from recall_server.api.middleware.request_validation import (
     RewrittenJson,
     escaped,
 )
+from recall_server.api.openapi import OPENAPI_PATH
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation
 from recall_server.api.operations.tasks import CREATE_TASK
@@ -42,6 +39,7 @@ from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits.rates import Rates
+from recall_server.services.supervision import beside
 
 OPEN_PATHS = frozenset(
     {
@@ -82,7 +80,7 @@ def create_app(application: Application, operations: Sequence[Operation] = OPERA
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with mcp.manager.run(), _beside(keep("rates", rates.run)):
+        async with mcp.manager.run(), beside(keep("rates", rates.run)):
             yield
 
     streams = Streams(
@@ -179,14 +177,3 @@ def _behind_middleware(
         refused=application.services.metrics.refused,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app
-
-
-@asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` for as long as the block lasts."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})

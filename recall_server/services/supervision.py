@@ -2,10 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 
@@ -79,6 +80,18 @@ class Supervisor:
                 await tx.server.note_failing_work(failing)
         except Exception:
             log.exception("background_failure_not_noted", work=failing.work)
+
+
+@asynccontextmanager
+async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `works` for as long as the block lasts."""
+    tasks = {asyncio.create_task(work) for work in works}
+    try:
+        yield
+    finally:
+        for one in tasks:
+            one.cancel()
+        await asyncio.wait(tasks)
 
 
 def _name(error: Exception) -> str:

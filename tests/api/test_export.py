@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from recall_server.api.http import endpoint
+from recall_server.api import endpoint
 from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from recall_server.api.http.endpoint import Endpoint
-from recall_server.api.http.openapi import routes
+from recall_server.api.endpoint import Endpoint
+from recall_server.api.openapi import routes
 from recall_server.api.operations import OPERATIONS, tasks
 from recall_server.api.operations.operation import Http, Operation
 from recall_server.api.perform import Calls

@@ -173,12 +173,10 @@ async def test_a_stream_does_not_outlive_its_token_although_looks_have_failed(
 
 # Work that is started without a supervisor, and why it needs none.
 UNSUPERVISED = {
-    ("_beside", "work"): "it is what the supervisor keeps",
+    ("beside", "work"): "each of its calls is looked at",
     ("ready", "self._looked()"): "who asks gets its error",
     ("receive_until_over", "receive()"): "it is waited for",
     ("receive_until_over", "over.wait()"): "it is waited for",
-    ("__call__", "_disconnected(receive)"): "it is waited for",
-    ("_send_all", "self._stream.taken()"): "it is waited for",
     ("_looked_up", "self._resolve(target.name, target.port)"): "who waits for it gets its error",
     ("_begin", "self._fetch(now)"): "it is no loop: the next token has it begin anew",
     ("listening", "server.serve(sockets=[listener])"): "the process ends with it",
@@ -204,8 +202,9 @@ def started() -> Iterator[tuple[str, str]]:
 def _started(node: ast.AST, function: str) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         function = node.name
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(STARTS):
-        yield function, ast.unparse(node.args[0])
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    if isinstance(node, ast.Call) and (name == "beside" or name.endswith(STARTS)):
+        yield from ((function, ast.unparse(one)) for one in node.args)
     for inner in ast.iter_child_nodes(node):
         yield from _started(inner, function)
 

@@ -63,7 +63,7 @@ from recall_server.api.a2a.errors import (
 )
 from recall_server.api.a2a.wire import answer_of, checked, request_of, with_whole_numbers
 from recall_server.api.arguments import Arguments, checked_id
-from recall_server.api.http.endpoint import Endpoint
+from recall_server.api.endpoint import Endpoint
 from recall_server.api.middleware.limits import Streams, turn_of
 from recall_server.api.middleware.request_validation import RewrittenJson, UnsupportedMedia
 from recall_server.api.operations import reviews, tasks

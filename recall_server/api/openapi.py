@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from recall_server import __version__
 from recall_server.api.arguments import Arguments
-from recall_server.api.http.endpoint import Endpoint
+from recall_server.api.endpoint import Endpoint
 from recall_server.api.operations.operation import Operation
 from recall_server.api.problems import DOCS_PATH, MEDIA_TYPE, status_of
 from recall_server.domain.errors import RecallError

@@ -1,1 +1,0 @@
-"""Plain HTTP routes under /v1."""
