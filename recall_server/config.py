@@ -16,8 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from recall_server.config_models import ModelSettings
-from recall_server.config_thresholds import ThresholdSettings
+from recall_server.config_models import ModelSettings, ThresholdSettings
 from recall_server.domain.errors import Invalid
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -256,8 +255,8 @@ class Settings(ModelSettings, ThresholdSettings):
         5_000,
         ge=1_000,
         description="events of memories and texts that one undo may take back, in one transaction; "
-        "5,000 of them hold the writer of SQLite for 1 to 2 s, and other writers of the namespace "
-        "on PostgreSQL for 2 to 4 s",
+        "5,000 of them hold the writer of SQLite for half a second of processor, and other writers "
+        "of the namespace on PostgreSQL for about 2 s",
     )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")

@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from docs import generate
 from recall_server.api import operations
 from recall_server.bootstrap import open_application
+from recall_server.cli.commands import app
 from recall_server.lifecycle import checked_and_loaded
 from recall_server.local import folders
 from recall_server.local.starting import Local
 from tests.support.application import settings_for
 from tests.support.cli import Said, clean_environment, recall, refused
+from tests.support.forked import forked
 from tests.support.isolation import ORDER
 from tests.support.processes import Server, free_port, new_token
 from tests.support.webhooks import SECRET_KEY
@@ -104,6 +107,17 @@ async def admin(
 def only(pattern: str, text: str) -> str:
     [found] = re.findall(pattern, text)
     return str(found)
+
+
+def test_every_argument_of_a_search_and_of_a_list_is_an_option() -> None:
+    commands: Any = get_command(app)
+    for name, operation, without in (
+        ("search", operations.search.SEARCH_MEMORIES, {"container", "explain"}),
+        ("list", operations.memories.INSPECT_MEMORIES, {"cursor"}),
+        ("texts", operations.texts.LIST_TEXTS, set()),
+    ):
+        options = {one.name for one in commands.commands[name].params}
+        assert operation.arguments.model_fields.keys() - without <= options, name
 
 
 async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice: Any) -> None:
@@ -512,15 +526,11 @@ def stopped_on_terminal(command: list[str]) -> str:
 def on_terminal(command: list[str], columns: int, *, errors: bool = False) -> list[str]:
     """Return the lines that a command prints on a terminal, with its `errors` or without."""
     ours, theirs = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "recall_server", *command],
-        stdout=theirs,
-        stderr=theirs if errors else None,
-        env={**os.environ, "COLUMNS": str(columns), "TERM": "xterm"},
-        check=False,
-        timeout=30,
-    )
-    assert errors or done.returncode == 0
+    terminal = Path(os.ttyname(theirs))
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    done = forked(tuple(command), environment, terminal, terminal if errors else Path(os.devnull))
+    done.join(30)
+    assert done.exitcode == 0 or (errors and done.exitcode is not None)
     os.close(theirs)
     written = b""
     try:
