@@ -27,7 +27,11 @@ class SubjectAliases:
     def __init__(self, aliases: Iterable[Alias] = ()) -> None:
         self.all = tuple(aliases)
         self._subjects = {
-            key: normal_entity(one.subject) for one in self.all for key in keys_of(one.alias)
+            key: subject
+            for one in self.all
+            for subject in [normal_entity(one.subject)]
+            for key in keys_of(one.alias)
+            if key != subject
         }
         self._names: dict[str, list[str]] = {}
         for key, subject in self._subjects.items():

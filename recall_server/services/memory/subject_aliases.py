@@ -36,7 +36,6 @@ class Aliases:
         names = [checked(one) for one in (subject, *aliases)]
         subject, *aliases = [await self.redaction.text(one, context.entry) for one in names]
         async with self.store.change(context) as tx:
-            await tx.lock()
             if not await tx.exports.exists():
                 raise NamespaceNotFound
             found = await replace(tx, subject, aliases)
@@ -47,7 +46,6 @@ class Aliases:
         """Remove an alias: it is a subject of its own again. Raises `NotFound`."""
         alias = clean_label(alias, "alias", chars_max=SUBJECT_CHARS_MAX)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if not await tx.aliases.remove([alias]):
                 raise NotFound("No alias has this name. List the aliases.")
             context.entry.counts["aliases"] = 1

@@ -212,13 +212,17 @@ class Judging:
         if question is not None and self.judge is not None and self.judgements.judges:
             judgement = await self.budget.judge(job.namespace, self.judge, question)
             reason = await self.redaction.text(judgement.reason, record)
+            record.usage = judgement.usage
         async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             now = self.runtime.now()
             await tx.jobs.finish(job, now)
             if question is None or judgement is None:
                 return
-            # A side may have changed since it was asked, or somebody have answered.
-            if await _open(tx, job) != question or not await self._may(tx, question, judgement):
+            if (left := await _open(tx, job)) != question:
+                # A side has changed since it was asked, or somebody has answered.
+                await self.judgements.promise_each(tx, [question.id] if left else [], job.accessor)
+                return
+            if not await self._may(tx, question, judgement):
                 return
             choice = judgement.choice or Choice.KEEP_BOTH
             resolution = Resolution(

@@ -121,8 +121,13 @@ async def test_the_user_may_have_a_name_and_speaks_of_an_alias_as_mine(
         )
         found = await believed(application)
         named = [await timeline(application, one) for one in ("me", "user", "Dana", "my mum")]
+        await called(application, "Dana", [])
+        for _ in range(2):  # "me" is the user, and no other subject
+            await called(application, "the user", ["me", "Dana"])
+        again = await timeline(application, "me")
 
     assert found == {"Dana lives in Oslo.", "Margaret lives in York."}
+    assert again == ["Rome", "Oslo"]
     assert named == [["Rome", "Oslo"]] * 3 + [["Leeds", "York"]]
 
 

@@ -1,7 +1,7 @@
 """A language model settles a dispute that no rule settles, if it is allowed to and is sure."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +13,8 @@ from recall_server.domain.errors import NotWaiting
 from recall_server.domain.intents import Intent
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import OPERATOR
-from recall_server.domain.plan import Add, Choice, Policy
+from recall_server.domain.plan import Add, Choice, Policy, Question
+from recall_server.integrations.extraction.extractor import Judgement
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.services.tasks.reviews import Review, ReviewKind, Verdict
@@ -129,6 +130,51 @@ async def test_an_answer_given_meanwhile_stands(open_app: Open) -> None:
         await drained(application)
         assert judge.asked == []
         assert await texts(application) == ["Zoe lives in Oslo."]
+
+
+@dataclass
+class Interrupted(ScriptedJudge):
+    """A judge that does something while it is asked the first time."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def judge(self, question: Question) -> Judgement:
+        if self.meanwhile is not None and not self.asked:
+            await self.meanwhile()
+        return await super().judge(question)
+
+
+async def test_a_dispute_of_which_a_side_has_changed_meanwhile_is_judged_again(
+    open_app: Open,
+) -> None:
+    judge = Interrupted(Choice.KEEP_NEW)
+    async with open_app(judge=judge, judge_confidence=0.5) as application:
+        await enter(application)
+        services = application.services
+        await services.tasks.set_policy(context(application), Policy.ASK)
+        for place in ("Rome", "Oslo", "Bergen"):
+            wish = Wish(Intent.REMEMBER, Submission(f"Zoe lives in {place}.", "life"))
+            await services.intents.submit(context(application), wish)
+        asked = [one.question for one in await waiting(application) if one.question]
+        [first] = [one for one in asked if len(one.existing) == 1]
+        await services.reviews.answer(context(application), first.id, Choice.KEEP_BOTH)
+        rome = first.existing[0].id
+        judge.meanwhile = lambda: services.recall.forget(context(application), rome)
+        await drained(application)
+        left = await texts(application)
+        usage = await select(
+            application.store,
+            "SELECT model, input_tokens FROM tool_call_records WHERE operation = 'judge'"
+            " ORDER BY input_tokens",
+        )
+
+    assert len(judge.asked) == 2
+    assert left == ["Zoe lives in Bergen."]
+    assert [(row["model"], row["input_tokens"]) for row in usage] == [
+        (None, 0),  # the one that was answered by hand
+        ("large", 100),
+        ("large", 100),
+    ]
 
 
 SECRET = "Hunter22x"
