@@ -16,8 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from recall_server.config_models import ModelSettings
-from recall_server.config_thresholds import ThresholdSettings
+from recall_server.config_models import ModelSettings, ThresholdSettings
 from recall_server.domain.errors import Invalid
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})

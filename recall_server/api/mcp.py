@@ -256,23 +256,17 @@ def _takes_json(scope: Scope) -> bool:
 
 
 def _is_message(value: Any) -> bool:
-    """Return True if `value` is one JSON-RPC request or notification."""
-    return (
-        isinstance(value, dict)
-        and value.get("jsonrpc") == "2.0"
-        and isinstance(value.get("method"), str)
-        and isinstance(value.get("params", {}), dict)
-        and _is_small(value)
-    )
-
-
-def _is_small(message: dict[str, Any]) -> bool:
-    """Return False if a message has many values besides the arguments of a call, which have their
-    own limits: the SDK checks them on the event loop, and makes an error of each that is wrong.
+    """Return True if `value` is one JSON-RPC request or notification. It may not have many values
+    besides the arguments of a call, which have their own limits: the SDK checks them on the event
+    loop, and makes an error of each that is wrong.
     """
-    params = message.get("params", {})
-    besides = {name: value for name, value in params.items() if name != "arguments"}
-    return not has_more_values({**message, "params": besides}, VALUES_MAX)
+    if not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
+        return False
+    params = value.get("params", {})
+    if not isinstance(value.get("method"), str) or not isinstance(params, dict):
+        return False
+    besides = {name: one for name, one in params.items() if name != "arguments"}
+    return not has_more_values({**value, "params": besides}, VALUES_MAX)
 
 
 def _result(

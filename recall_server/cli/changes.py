@@ -28,13 +28,7 @@ from recall_server.services.memory.derivation import NAMED_MAX
 
 
 @asks(operations.changes.LIST_CHANGES)
-def changes(
-    page: Json,
-    *,
-    before: Annotated[
-        int | None, typer.Option(help="Continue here, as the page before says.")
-    ] = None,
-) -> None:
+def changes(page: Json) -> None:
     """List what jobs, tasks, imports and calls changed, newest first."""
     rows = [
         {

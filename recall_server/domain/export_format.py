@@ -29,9 +29,7 @@ from pydantic import (
 
 from recall_server.domain.memory import BELIEVED, Layer, MemoryType, Status
 from recall_server.domain.namespace import NONE
-from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.proposal import PREFIX, ProposalKind
-from recall_server.domain.relations import Reason, RelationKind
+from recall_server.domain.plan import PREFIX, Choice, Policy, ProposalKind, Reason, RelationKind
 from recall_server.domain.text.cleaning import validator_message
 
 FORMAT = "recall-export"

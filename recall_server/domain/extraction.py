@@ -1,4 +1,4 @@
-"""The candidates of an extractor, and their cost."""
+"""The candidates of an extractor, their cost, and the roles and keys of language models."""
 
 from __future__ import annotations
 
@@ -101,3 +101,23 @@ class Extraction:
         """Return the extraction with its candidates capped."""
         capped = tuple(one.capped(doubted_max) for one in self.candidates)
         return replace(self, candidates=capped)
+
+
+class Role(StrEnum):
+    """The work of a language model; each role may have a model of its own."""
+
+    EXTRACT = "extract"
+    MERGE = "merge"
+    JUDGE = "judge"
+
+
+@dataclass(frozen=True)
+class RejectedKey:
+    """A key that the service of a model rejects, with the HTTP status, `since` a time."""
+
+    role: Role
+    status: int
+    since: datetime
+
+    def __str__(self) -> str:
+        return f"{self.role} (HTTP {self.status}) since {self.since:%Y-%m-%d %H:%M} UTC"

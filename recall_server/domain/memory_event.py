@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Status
-from recall_server.domain.proposal import is_proposal
 
 _T = TypeVar("_T")
 
@@ -162,12 +161,14 @@ class Histories:
         return self._disputes.get((item_id, change_id), {})
 
     def in_disputes(self, item_id: str) -> dict[str, InDispute]:
-        """Return the disputes that the events of a memory tell of, as they stand now."""
+        """Return the disputes, and the proposals with other words, that the events of a memory tell
+        of, as they stand now.
+        """
         found: dict[str, InDispute] = {}
         for one in self._of_item.get(item_id, ()):
             if one.kind is EventKind.DISPUTED:
                 found[one.reason] = InDispute(one.seq, one.at, None)
-            elif one.kind is EventKind.SETTLED and not is_proposal(one.reason):
+            elif one.kind is EventKind.SETTLED:
                 known = found.get(one.reason, InDispute(0, None, None))
                 found[one.reason] = known._replace(closed_at=one.at)
             elif one.kind is EventKind.UNDONE:

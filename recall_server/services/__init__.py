@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from recall_server.domain.namespace import Namespace
 from recall_server.services.audit.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
-from recall_server.services.auth.access import Access
-from recall_server.services.auth.delegation import Delegation
-from recall_server.services.auth.open_answers import OpenAnswers
+from recall_server.services.auth.access import Access, OpenAnswers
+from recall_server.services.auth.signed_tokens import Delegation
 from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits.model_keys import ModelKeys
+from recall_server.services.limits.models import ModelKeys
 from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
@@ -31,7 +30,7 @@ from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import
-from recall_server.services.webhooks.registrations import Registrations
+from recall_server.services.webhooks import Registrations
 
 
 @dataclass(frozen=True)

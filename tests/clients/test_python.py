@@ -7,7 +7,7 @@ import runpy
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import httpx2
 import pytest
@@ -57,8 +57,14 @@ def test_every_operation_is_a_method_that_takes_its_arguments() -> None:
             route = operation.http[0]
             asked = ROUTES[operation.name]
             assert (asked.method, asked.path) == (route.method, route.path)
-            takes = {*inspect.signature(method).parameters} - {"self"}
+            takes = _taken(method)
             assert takes == {*(route.arguments or operation.arguments).model_fields}, operation.name
+
+
+def _taken(method: Callable[..., Any]) -> set[str]:
+    named = {*inspect.signature(method).parameters} - {"self", "given"}
+    further = get_type_hints(method).get("given")
+    return named | {*get_type_hints(*get_args(further))} if further else named
 
 
 def test_a_call_is_repeated_only_where_that_changes_nothing() -> None:

@@ -11,8 +11,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
-from recall_server.domain.plan import Policy
-from recall_server.domain.relations import RelationKind
+from recall_server.domain.plan import Policy, RelationKind
 from recall_server.services.memory.ingest import Submission
 from tests.support.audit import ALICE, Database, enter, inside, line, recall
 from tests.support.conversation import drained, memories

@@ -36,7 +36,6 @@ WAIT_S_MAX = 30.0
 SECRET_HEADER = "Recall-Receipt-Secret"  # noqa: S105
 A2A_PATH = "/a2a/v1"
 A2A_VERSION = {"A2A-Version": "1.0"}
-Moment = str | date | datetime
 
 
 @dataclass(frozen=True)

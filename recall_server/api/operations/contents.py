@@ -1,4 +1,8 @@
-"""The contents of a namespace: its counts, the jobs of its texts, its export and import."""
+"""The contents of a namespace: its counts, the jobs of its texts, its export and import; and the
+metrics of the process, for an operator's Prometheus.
+"""
+
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from recall_server import __version__
 from recall_server.api import presenters
@@ -13,7 +17,9 @@ from recall_server.api.operations.operation import (
     Json,
     Mcp,
     Operation,
+    Plain,
 )
+from recall_server.api.probes import METRICS_PATH
 from recall_server.domain.errors import NotFound
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
@@ -92,6 +98,12 @@ async def export(call: Call, given: ExportNamespace) -> Download:
     return Download(name, LINES, first, pieces, reader)
 
 
+async def read_metrics(call: Call, _: NoArguments) -> Plain:
+    tasks = call.services.tasks
+    found = await call.services.metrics.exposed(tasks.store, tasks.runtime.now())
+    return Plain(CONTENT_TYPE_LATEST, found)
+
+
 GET_MEMORY_STATS = Operation(
     "get_memory_stats",
     Scope.READ,
@@ -152,4 +164,13 @@ EXPORT_NAMESPACE = Operation(
 )
 IMPORT_NAMESPACE = Operation(
     importing.OPERATION, Scope.ADMIN, "Import an export into a namespace.", cli="recall import"
+)
+READ_METRICS = Operation(
+    "read_metrics",
+    Scope.METRICS,
+    "The metrics of this process, in the text format of Prometheus. No label names a tenant.",
+    NoArguments,
+    read_metrics,
+    http=(Http("GET", METRICS_PATH, media_type="text/plain"),),
+    read_only=True,
 )

@@ -28,15 +28,22 @@ from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
-from recall_server.domain.plan import Plan, Policy, Propose, Settling
-from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
+from recall_server.domain.plan import (
+    PREFIX,
+    Plan,
+    Policy,
+    Proposal,
+    ProposalKind,
+    Propose,
+    Settling,
+)
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.thresholds import Thresholds
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
-from recall_server.services.limits.budget import Budget
+from recall_server.services.limits.models import Budget
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import (

@@ -80,9 +80,8 @@ class Rebuild:
                 compared, differences = await derivation.compare(tx, self.model)
         # `erasing`: rows of disputes and vectors are deleted.
         async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True
+            context.namespace, entry=context.entry, erasing=True, locked=True
         ) as tx:
-            await tx.lock()
             if not compared.same or differences.digests:
                 if not await derivation.still(tx, differences):
                     compared, differences = await derivation.compare(tx, self.model)
@@ -165,7 +164,6 @@ class Rebuild:
             return
         candidates, extractor = await self._extracted(episode)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
             every = await tx.memories.get(await tx.findables.memories_of_episode(episode.id))

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable, Stale
+from recall_server.domain.fairness import Pace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import (
     Change,
@@ -23,7 +24,6 @@ from recall_server.domain.memory_event import (
     Reversal,
 )
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.pace import Pace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
@@ -234,9 +234,8 @@ class Changes:
         now = self.runtime.now()
         # `erasing`: citations that a change added are deleted.
         async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True
+            context.namespace, entry=context.entry, erasing=True, locked=True
         ) as tx:
-            await tx.lock()
             if planned.moment != await _moment(tx):
                 if plan is None:
                     raise Stale

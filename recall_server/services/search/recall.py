@@ -12,9 +12,8 @@ from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
-from recall_server.domain.plan import Forget, Plan, Resolution
+from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, said_once
-from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
@@ -357,7 +356,6 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now, found = self.runtime.now(), await search.read_items(tx, [item_id])
             if not found:
                 raise MemoryNotFound
@@ -384,7 +382,6 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now = self.runtime.now()
             memory = (await tx.memories.get([item_id])).get(item_id)
             if memory is None:

@@ -26,8 +26,7 @@ from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled,
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.services.audit.audit import ReadLog
-from recall_server.services.auth.access import require_standing
-from recall_server.services.auth.open_answers import EXPORTS, OpenAnswers
+from recall_server.services.auth.access import EXPORTS, OpenAnswers, require_standing
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.export import Records
 

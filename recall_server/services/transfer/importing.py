@@ -185,8 +185,7 @@ class Import:
                 await self._reconcile(namespace, batch, believed, line)
             disputes |= _open_disputes(batch)
             on_progress(batch[-1].number)
-        async with self.store.transaction(namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, locked=True) as tx:
             await commit.settle_ended(tx, self.runtime.now())
             # Only now: a side may have come with a later batch.
             await self.judgements.promise_each(tx, sorted(disputes), first.began_by)
@@ -258,8 +257,7 @@ class Import:
         """Import a batch. `taken_ids`: the ids in the file that other episodes have here."""
         before = report.new.total()
         batch = await self._prepared(batch, report, line)
-        async with self.store.transaction(namespace, entry=line) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             # Every imported text passes this check.
             refused = await self.refused(tx, [(one.line.text, one.turns) for one in batch])
             report.refused += len(refused)
@@ -297,8 +295,7 @@ class Import:
         if not ids:
             return
         believed.update(ids)
-        async with self.store.transaction(namespace, entry=line) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             now, settling = self.runtime.now(), await reconcile.settling(tx)
             for memory in await tx.memories.active(ids):
                 if memory.status is Status.ACTIVE:

@@ -14,8 +14,8 @@ from recall_server.domain.memory import Memory
 from recall_server.domain.moments import PRESENT as NOW
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import OPERATOR
+from recall_server.domain.plan import RelationKind
 from recall_server.domain.query import Query
-from recall_server.domain.relations import RelationKind
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.memory import undo as undo_module

@@ -336,7 +336,21 @@ Actions:\\n- Hanna: one-pager until Friday\\n- Tom: book the room
   fact | Actions: Hanna: one-pager until Friday.
   fact | Actions: Tom: book the room.
 Hanna: one-pager until Friday
-  fact | Hanna: One-pager until Friday.
+  fact | Hanna: one-pager until Friday.
+# A label said once is a key, unless somebody speaks.
+Passport: renewed in March, expires 2036. Number ends in 882.
+  fact | Passport: renewed in March, expires 2036. Number ends in 882.
+Landlord: Mr. Petrov, +44 20 7946 0000.\\nElectrician: Sam Ode, comes on 4 December.\\nBins: Tuesday and Friday.
+  fact | Landlord: Mr. Petrov, +44 20 7946 0000.
+  fact | Electrician: Sam Ode, comes on 4 December.
+  fact | Bins: Tuesday and Friday.
+Gina: That sounds lovely.\\nJon: The studio opens on Monday.\\nMel: Caroline went to a support group on 7 May.
+  fact | The studio opens on Monday.
+  fact | Caroline went to a support group on 7 May.
+[15/11/2026, 18:02] Sam: plumber moved to friday, same time\\n[15/11/2026, 18:03] Sam: ok
+  fact | Plumber moved to friday, same time. | Plumber, schedule, friday
+I run on Tuesdays and Fridays at 6am.
+  fact | The user runs on Tuesdays and Fridays at 6am.
 The vet is Dr Weber, 555-0134.\\nTom's number is the one on the fridge.\\nThe bins go out on Tuesdays.
   fact | The vet is Dr Weber, 555-0134.
   fact | Tom's number is the one on the fridge.
