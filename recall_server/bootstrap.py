@@ -50,6 +50,7 @@ from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.judgements import JUDGE
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
@@ -269,6 +270,7 @@ async def open_application(
                     JwtVerifier(delegation, identity),
                     ending.end,
                 ),
+                aliases=Aliases(store, redaction),
                 audit=audit,
                 changes=Changes(
                     store,

@@ -64,7 +64,7 @@ class Settings(ModelSettings, ThresholdSettings):
         8000,
         ge=0,
         le=65535,
-        validation_alias=AliasChoices("RECALL_PORT", "ENGRAM_PORT", "port"),
+        validation_alias=AliasChoices("RECALL_PORT", "ENGRAM_PORT"),
         description="the port to listen on; 0: a free one",
     )
     probe_port: int | None = Field(
@@ -94,8 +94,12 @@ class Settings(ModelSettings, ThresholdSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
     )
-    mcp_toolsets: Annotated[tuple[Literal["reviews", "engram"], ...], NoDecode] = Field(
-        (), description="further tools that MCP lists, separated by commas: reviews, engram"
+    mcp_toolsets: Annotated[
+        tuple[Literal["reviews", "engram", "camillo", "agenternal"], ...], NoDecode
+    ] = Field(
+        (),
+        description="further tools that MCP lists, separated by commas: reviews, and other servers'"
+        " names of tools: engram, camillo, agenternal",
     )
     mcp_sse: bool = Field(
         default=False,
@@ -121,7 +125,7 @@ class Settings(ModelSettings, ThresholdSettings):
     )
     embedder_url: str | None = Field(
         None,
-        validation_alias=AliasChoices("RECALL_EMBEDDER_URL", "EMBEDDING_URL", "embedder_url"),
+        validation_alias=AliasChoices("RECALL_EMBEDDER_URL", "EMBEDDING_URL"),
         description="the OpenAI-compatible address of the embedder http, such as "
         "http://127.0.0.1:11434/v1",
     )

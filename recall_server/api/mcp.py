@@ -46,9 +46,9 @@ class Tool:
         self.operation = operation
         self.name = alias or operation.name
         own = offered.arguments or operation.arguments
-        self.arguments = offered.aliases[alias] if alias else own
+        named = offered.aliases[alias] if alias else (own, offered.toolset)
+        self.arguments, self.toolset = named
         self.present = offered.present or operation.present
-        self.toolset = offered.toolset
         self.shown = _described(operation, offered, self.name, self.arguments)
 
 
@@ -64,7 +64,7 @@ def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
 
 
 def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
-    """Return the tools with the names of other servers, which are not listed."""
+    """Return the tools with the names of other servers."""
     return tuple(
         Tool(one, one.mcp, alias) for one in operations if one.mcp for alias in one.mcp.aliases
     )

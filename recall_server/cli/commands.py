@@ -16,6 +16,7 @@ from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, light, maintenance, tokens
+from recall_server.cli.aliases import app as aliases
 from recall_server.cli.audit import app as audit
 from recall_server.cli.changes import changes, rebuild, recheck, undo
 from recall_server.cli.erase import app as hold
@@ -341,6 +342,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Decisions and sources": {
         "reviews": reviews,
+        "aliases": aliases,
         "conflicts": conflicts,
         "quarantine": quarantine,
         "rebuild": rebuild,

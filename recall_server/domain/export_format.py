@@ -30,6 +30,7 @@ from pydantic import (
 from recall_server.domain.memory import BELIEVED, Layer, MemoryType, Status
 from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import PREFIX, Choice, Policy, ProposalKind, Reason, RelationKind
+from recall_server.domain.subject_aliases import ALIASES_MAX
 from recall_server.domain.text.cleaning import validator_message
 
 FORMAT = "recall-export"
@@ -99,6 +100,13 @@ class _Strict(BaseModel):
     )
 
 
+class Aliases(_Strict):
+    """The other names of a subject."""
+
+    subject: Label
+    aliases: Annotated[list[Label], Field(max_length=ALIASES_MAX)]
+
+
 class Manifest(_Strict):
     """The head of the file. `server`: the id of the server's key. `subject`: the person that the
     export is about, if any.
@@ -114,6 +122,8 @@ class Manifest(_Strict):
     server: Label
     subject: Text | None
     conflict_policy: Policy | None
+    # Older exports do not have it.
+    aliases: list[Aliases] = []
 
 
 class Turn(_Strict):

@@ -18,6 +18,7 @@ from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
@@ -38,6 +39,7 @@ class Services:
     """All services of an application."""
 
     access: Access
+    aliases: Aliases
     audit: Audit
     changes: Changes
     checkpoints: Checkpoints

@@ -30,6 +30,7 @@ from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents, Rebuilt
 from recall_server.storage.tables.sources import Sources
+from recall_server.storage.tables.subject_aliases import SubjectAliasTable
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks
 from recall_server.tracing import tracer
@@ -40,6 +41,7 @@ class Transaction:
     """The tables of one namespace in one transaction. Each is created when it is first used."""
 
     access = cached_property(lambda tx: Access(tx.bound))
+    aliases = cached_property(lambda tx: SubjectAliasTable(tx.bound))
     audit = cached_property(lambda tx: Audit(tx.bound))
     disputes = cached_property(lambda tx: Disputes(tx.bound))
     decisions = cached_property(lambda tx: Decisions(tx.bound))

@@ -170,6 +170,18 @@ async def test_tokens_are_issued_delegated_rotated_and_revoked(client: AsyncReca
 
 
 @on_sqlite
+async def test_aliases_are_set_listed_and_removed(client: AsyncRecallClient) -> None:
+    made = await client.set_aliases("Dana", ["me", "D/K & co?"])
+    removed = await client.remove_alias("D/K & co?")
+    with pytest.raises(errors.NotFound):
+        await client.remove_alias("D/K & co?")
+    listed = await client.list_aliases()
+
+    assert [one.alias for one in made.aliases] == ["D/K & co?", "me"]
+    assert (removed.removed, listed.aliases) == ("D/K & co?", made.aliases[1:])
+
+
+@on_sqlite
 async def test_webhooks_are_listed_tested_and_removed(
     client: AsyncRecallClient, running: Running
 ) -> None:

@@ -41,6 +41,8 @@ from recall_client._calls import (
 )
 from recall_client.errors import NoAnswer, TaskEnded
 from recall_client.models import (
+    Aliases,
+    AliasRemoved,
     AuditRecords,
     ChangePage,
     Conflicts,
@@ -437,6 +439,20 @@ class AsyncRecallClient:
     async def resolve_conflict(self, id: str, choice: str, *, text: str | None = None) -> Resolved:
         """Answer one question; `text` goes with the choice merge."""
         return await self._ask(Resolved, "resolve_conflict", id=id, choice=choice, text=text)
+
+    # Aliases
+
+    async def list_aliases(self) -> Aliases:
+        """List the names that stand for one person or thing."""
+        return await self._ask(Aliases, "list_aliases")
+
+    async def set_aliases(self, subject: str, aliases: Sequence[str]) -> Aliases:
+        """Set the aliases of a subject: facts about them are facts about it from now on."""
+        return await self._ask(Aliases, "set_aliases", subject=subject, aliases=aliases)
+
+    async def remove_alias(self, alias: str) -> AliasRemoved:
+        """Remove an alias: it is a subject of its own again."""
+        return await self._ask(AliasRemoved, "remove_alias", alias=alias)
 
     # Webhooks
 

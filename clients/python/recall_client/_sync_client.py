@@ -40,6 +40,8 @@ from recall_client._calls import (
 )
 from recall_client.errors import NoAnswer, TaskEnded
 from recall_client.models import (
+    Aliases,
+    AliasRemoved,
     AuditRecords,
     ChangePage,
     Conflicts,
@@ -424,6 +426,20 @@ class RecallClient:
     def resolve_conflict(self, id: str, choice: str, *, text: str | None = None) -> Resolved:
         """Answer one question; `text` goes with the choice merge."""
         return self._ask(Resolved, "resolve_conflict", id=id, choice=choice, text=text)
+
+    # Aliases
+
+    def list_aliases(self) -> Aliases:
+        """List the names that stand for one person or thing."""
+        return self._ask(Aliases, "list_aliases")
+
+    def set_aliases(self, subject: str, aliases: Sequence[str]) -> Aliases:
+        """Set the aliases of a subject: facts about them are facts about it from now on."""
+        return self._ask(Aliases, "set_aliases", subject=subject, aliases=aliases)
+
+    def remove_alias(self, alias: str) -> AliasRemoved:
+        """Remove an alias: it is a subject of its own again."""
+        return self._ask(AliasRemoved, "remove_alias", alias=alias)
 
     # Webhooks
 

@@ -10,6 +10,7 @@ from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import (
+    CAMILLO,
     ENGRAM,
     Call,
     Download,
@@ -117,7 +118,7 @@ GET_MEMORY_STATS = Operation(
         "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
         unlisted=frozenset({"as_of", "known_at", "by_status"}),
-        aliases={"memory_stats": MemoryStats},
+        aliases={"memory_stats": (MemoryStats, CAMILLO)},
         idempotent=True,
     ),
     read_only=True,

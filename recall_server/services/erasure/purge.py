@@ -220,6 +220,9 @@ class ErasureCheck:
         urls = {one.id: (one.url,) for one in await tables.webhooks.all()}
         webhooks = await asyncio.to_thread(_naming, names, urls)
         changed += await self._each(namespace, webhooks, lambda tx, one: tx.webhooks.remove(one))
+        aliases = {one.alias: one for one in (await tables.aliases.all()).all}
+        named = await asyncio.to_thread(_naming, names, aliases)
+        changed += await self._each(namespace, named, lambda tx, one: tx.aliases.remove([one]))
         changed += await self._redact_jobs(namespace, names)
         return changed + await self._redact_tokens(namespace, names)
 

@@ -241,6 +241,7 @@ class Intents:
             (await self._said(draft, wish)).candidates,
             await tx.memories.with_terms(await tx.words.shared(terms(text)), SCORED_MAX),
             self.ingest.thresholds.match_coverage,
+            aliases=await tx.aliases.all(),
         )
         best = meant(intent, found, self.ingest.thresholds)
         return Target(

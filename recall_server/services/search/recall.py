@@ -308,14 +308,15 @@ class Recall:
     async def timeline(
         self, context: Context, entity: str, attribute: str, past: Past = PRESENT
     ) -> Timeline:
-        """Return what was said of an attribute of an entity, in the order in which it became true:
-        the newest `TIMELINE_MAX` values. `past` selects what was known, or true, at a moment.
-        Raises `Invalid` if a name cannot be stored.
+        """Return what was said of an attribute of an entity, by all of its names, in the order in
+        which it became true: the newest `TIMELINE_MAX` values. `past` selects what was known, or
+        true, at a moment. Raises `Invalid` if a name cannot be stored.
         """
         entity = clean_label(entity, "entity", chars_max=NAME_CHARS_MAX)
         attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
         async with self.store.view(context, past) as tx:
-            found, cut = await tx.memories.of_fact(entity, attribute, TIMELINE_MAX)
+            names = (await tx.aliases.all()).names(entity)
+            found, cut = await tx.memories.of_fact(names, attribute, TIMELINE_MAX)
         memories = without_taken_over(
             sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))
         )

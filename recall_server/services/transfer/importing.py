@@ -18,6 +18,7 @@ from recall_server.domain.errors import (
     BeingErased,
     ExportDamaged,
     ExportUnsupported,
+    Invalid,
     LimitReached,
     TextTooLong,
 )
@@ -26,7 +27,7 @@ from recall_server.domain.export_format import Memory as MemoryLine
 from recall_server.domain.export_format import read as read_line
 from recall_server.domain.memory import BELIEVED, FINDABLE, Status
 from recall_server.domain.namespace import Namespace
-from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory import commit, indexing, reconcile, subject_aliases
 from recall_server.services.memory.embedding import promise_lacking
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.judgements import Judgements
@@ -174,6 +175,7 @@ class Import:
                 await tx.exports.make(self.runtime.now())
                 # The policy of an existing namespace is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
+            await self._aliases(tx, manifest, report, first)
         for batch in _batches(lines, report):
             line = entry()
             line.part_of = first.id
@@ -243,6 +245,21 @@ class Import:
                 "yours."
             )
         return line
+
+    async def _aliases(
+        self, tx: Transaction, manifest: Manifest, report: Report, entry: AuditEntry
+    ) -> None:
+        """Import the aliases of subjects that have none here."""
+        await tx.lock()
+        for one in manifest.aliases:
+            given = [await self.redaction.text(name, entry) for name in (one.subject, *one.aliases)]
+            known = (await tx.aliases.all()).aliases(given[0])
+            try:
+                names = [subject_aliases.checked(name) for name in given]
+                if not known:
+                    await subject_aliases.replace(tx, names[0], names[1:])
+            except (Invalid, LimitReached):
+                report.conflicts += 1
 
     async def _write(
         self,

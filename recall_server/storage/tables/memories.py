@@ -1,9 +1,10 @@
 """The tables of memories and of their citations."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from recall_server.domain import record
@@ -257,18 +258,21 @@ class Memories(BoundTable):
             limit=RELATED_MAX,
         )
 
-    async def of_fact(self, entity: str, attribute: str, limit: int) -> tuple[list[Memory], bool]:
-        """Return the memories of one attribute of one entity that are neither forgotten nor
-        quarantined, newest first, as of the requested moment; and whether there are more.
+    async def of_fact(
+        self, names: Collection[str], attribute: str, limit: int
+    ) -> tuple[list[Memory], bool]:
+        """Return the memories of one attribute of a subject, given its normal names, that are not
+        forgotten or quarantined, newest first, as of the requested moment; and if there are more.
         """
-        rows = await self._bound.fetch(
-            "memories_of_fact",
-            entity_key=normal_entity(entity),
-            attribute_key=normal_attribute(attribute),
-            limit=limit + 1,
+        given = {"attribute_key": normal_attribute(attribute), "limit": limit + 1}
+        found = [
+            await self._bound.fetch("memories_of_fact", entity_key=one, **given) for one in names
+        ]
+        rows = sorted(
+            chain(*found), key=lambda row: (moment(row["recorded_at"]), row["id"]), reverse=True
         )
-        found = await self._as_then({row["id"]: _memory(row) for row in rows[:limit]})
-        return [one for one in found.values() if one.status not in UNSEEN], len(rows) > limit
+        then = await self._as_then({row["id"]: _memory(row) for row in rows[:limit]})
+        return [one for one in then.values() if one.status not in UNSEEN], len(rows) > limit
 
     async def of_value(self, entity: str, value: str) -> list[Memory]:
         """Return the newest active memories of one entity that may have this value (see

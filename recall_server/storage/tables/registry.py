@@ -252,6 +252,15 @@ TABLES = (
         derived=("entity_key", "attribute_key", "value_key"),
     ),
     Table(
+        "subject_aliases",
+        "another name of a subject: facts about it are facts about the subject",
+        key=("alias_key",),
+        rest="names that an owner gave; those of an erased subject go",
+        said=_words("alias_key subject_key subject alias"),
+        named=Named.DELETED,
+        not_exported="the manifest has them",
+    ),
+    Table(
         "memory_counts",
         "how many active memories there are of each type and topic",
         key=("type", "topic"),

@@ -90,6 +90,10 @@ THE SALT CROWN\\n\\nSession 11, 4 Sept\\nThe gates of Port Merrow close at nine.
 Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
   fact | Brochure for Ida Ltd: Ben Roe writes the text.
   fact | Brochure for Ida Ltd: The deadline is 5 May. | Brochure for Ida Ltd, deadline, 5 May
+# A name may begin with initials or a title.
+J. R. Smith is allergic to nuts. Dr. Keller lives in Hull.
+  fact | J. R. Smith is allergic to nuts. | J. R. Smith, allergic_to, nuts
+  fact | Dr. Keller lives in Hull. | Dr. Keller, lives_in, Hull
 # A value is neither a time, nor cut in the middle of a version; a name keeps its small letter.
 Physio moved to Thursdays at 14:00.
   fact | Physio moved to Thursdays at 14:00. | Physio, schedule, Thursdays at 14:00
