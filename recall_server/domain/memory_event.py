@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from recall_server.domain.episode import Citation
+from recall_server.domain.ids import is_proposal
 from recall_server.domain.memory import Status
 
 _T = TypeVar("_T")
@@ -161,14 +162,12 @@ class Histories:
         return self._disputes.get((item_id, change_id), {})
 
     def in_disputes(self, item_id: str) -> dict[str, InDispute]:
-        """Return the disputes, and the proposals with other words, that the events of a memory tell
-        of, as they stand now.
-        """
+        """Return the disputes that the events of a memory tell of, as they stand now."""
         found: dict[str, InDispute] = {}
         for one in self._of_item.get(item_id, ()):
             if one.kind is EventKind.DISPUTED:
                 found[one.reason] = InDispute(one.seq, one.at, None)
-            elif one.kind is EventKind.SETTLED:
+            elif one.kind is EventKind.SETTLED and not is_proposal(one.reason):
                 known = found.get(one.reason, InDispute(0, None, None))
                 found[one.reason] = known._replace(closed_at=one.at)
             elif one.kind is EventKind.UNDONE:

@@ -80,9 +80,6 @@ class Relation:
         return replace(self, made_at=stands[0].at, made_by=stands[0].accessor) if stands else None
 
 
-PREFIX = "prop"
-
-
 class ProposalKind(StrEnum):
     """The proposed action: remember, correct or forget something, change a memory by hand
     (`UPDATE`), or add a memory that a model extracted and doubts (`EXTRACT`).
@@ -129,11 +126,6 @@ class Proposal:
         adds = self.kind is not ProposalKind.FORGET
         changes = self.kind not in {ProposalKind.REMEMBER, ProposalKind.EXTRACT}
         return bool(self.new) == adds and bool(self.targets) == changes
-
-
-def is_proposal(review_id: str) -> bool:
-    """True if the id of a review is that of a proposal."""
-    return review_id.startswith(f"{PREFIX}_")
 
 
 class Choice(StrEnum):

@@ -1,5 +1,6 @@
 """An export holds all data of a namespace and nothing else, and an import restores it."""
 
+import asyncio
 import io
 import json
 import re
@@ -7,6 +8,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from recall_server.storage.store import Transaction
 from recall_server.storage.tables import registry
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, drained, enter, memories, remember
+from tests.support.databases import Filled
 from tests.support.engines import Postgres
 from tests.support.models import HashEmbedder
 from tests.support.processes import Database
@@ -56,11 +59,36 @@ QUESTIONS = ("Where does Caroline live?", "favourite colour", "café", "tabs", "
 
 
 @asynccontextmanager
-async def opened(database: Database, clock: Clock) -> AsyncIterator[Application]:
+async def opened(database: Database, clock: Clock, *, drawn: int = 0) -> AsyncIterator[Application]:
+    random_bytes = RandomBytes(drawn)
     async with open_application(
-        settings_for(database), embedder=HashEmbedder(), now=clock, random_bytes=RandomBytes()
+        settings_for(database), embedder=HashEmbedder(), now=clock, random_bytes=random_bytes
     ) as built:
         yield built
+
+
+def _fill(database: Database, folder: Path) -> None:
+    async def act() -> None:
+        async with opened(database, Clock()) as built:
+            await lived(built)
+            (folder / "alice.jsonl").write_bytes(await exported(built))
+
+    asyncio.run(act())
+
+
+@pytest.fixture
+async def kept(
+    filled_database: Database, clock: Clock, tmp_path: Path
+) -> AsyncIterator[tuple[Application, bytes]]:
+    """Yield an application in which Alice has lived, and her export."""
+    clock.pass_(timedelta(hours=2))
+    async with opened(filled_database, clock, drawn=1_000_000) as built:
+        yield built, (tmp_path / "alice.jsonl").read_bytes()
+
+
+@pytest.fixture
+def filled_database(filled: Filled) -> Database:
+    return filled(_fill)
 
 
 async def answers(built: Application) -> list[list[tuple[str, float]]]:
@@ -496,20 +524,18 @@ DAMAGES: dict[str, tuple[Damage, type[Exception], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_what_is_damaged_is_named_by_its_line_and_writes_nothing_of_itself(
-    open_app: Open, damage: str
+    kept: tuple[Application, bytes], damage: str
 ) -> None:
     """The positive control: the undamaged file is imported."""
+    built, file = kept
     change, kind, said = DAMAGES[damage]
-    async with open_app() as built:
-        await lived(built)
-        file = await exported(built)
-        broken = change(file.splitlines(keepends=True))
-        with pytest.raises(kind, match=f"(?s){said}") as caught:
-            built.services.importing.check(io.BytesIO(broken))
-        with pytest.raises(kind):
-            await taken_in(built, broken, BOB)
-        report = await taken_in(built, file, BOB)
-        whole = carried(await exported(built, BOB))
+    broken = change(file.splitlines(keepends=True))
+    with pytest.raises(kind, match=f"(?s){said}") as caught:
+        built.services.importing.check(io.BytesIO(broken))
+    with pytest.raises(kind):
+        await taken_in(built, broken, BOB)
+    report = await taken_in(built, file, BOB)
+    whole = carried(await exported(built, BOB))
 
     assert broken != file
     assert isinstance(caught.value, Invalid | LimitReached)

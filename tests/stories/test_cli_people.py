@@ -27,6 +27,7 @@ from recall_server.local import folders
 from recall_server.local.starting import Local
 from tests.support.application import settings_for
 from tests.support.cli import Said, clean_environment, recall, refused
+from tests.support.forked import forked
 from tests.support.isolation import ORDER
 from tests.support.processes import Server, free_port, new_token
 from tests.support.webhooks import SECRET_KEY
@@ -525,15 +526,11 @@ def stopped_on_terminal(command: list[str]) -> str:
 def on_terminal(command: list[str], columns: int, *, errors: bool = False) -> list[str]:
     """Return the lines that a command prints on a terminal, with its `errors` or without."""
     ours, theirs = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "recall_server", *command],
-        stdout=theirs,
-        stderr=theirs if errors else None,
-        env={**os.environ, "COLUMNS": str(columns), "TERM": "xterm"},
-        check=False,
-        timeout=30,
-    )
-    assert errors or done.returncode == 0
+    terminal = Path(os.ttyname(theirs))
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    done = forked(tuple(command), environment, terminal, terminal if errors else Path(os.devnull))
+    done.join(30)
+    assert done.exitcode == 0 or (errors and done.exitcode is not None)
     os.close(theirs)
     written = b""
     try:

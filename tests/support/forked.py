@@ -1,5 +1,5 @@
 """Runs `recall COMMAND` in a process of its own, forked from one that has imported the product
-already: the import takes longer than most commands.
+and loaded what servers load already: that takes longer than most commands.
 
 Tests of the start of a process run `python -m recall_server` instead.
 """
@@ -12,7 +12,11 @@ from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    [__name__, "recall_server.cli.commands", "recall_server.server", "psycopg_pool", "wordllama"]
+    [
+        *(__name__, "recall_server.cli.light", "recall_server.cli.commands"),
+        *("recall_server.server", "psycopg_pool", "wordllama"),
+        "tests.support.loaded",
+    ]
 )
 
 

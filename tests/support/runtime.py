@@ -22,10 +22,10 @@ class Clock:
 
 
 class RandomBytes:
-    """Bytes that are the same in every run."""
+    """Bytes that are the same in every run, and others after a different number of draws."""
 
-    def __init__(self) -> None:
-        self._drawn = 0
+    def __init__(self, drawn: int = 0) -> None:
+        self._drawn = drawn
 
     def __call__(self, count: int) -> bytes:
         self._drawn += 1

@@ -1,12 +1,13 @@
 """Watches the event loop, and shows the stack of its longest step.
 
-It counts the processor time of the loop's thread between two turns of the loop: if the machine does
+It counts the processor time of the loop's thread between two waits for events: if the machine does
 other work, that thread waits longer and hardly works more. The work of other threads, such as a
 client of the test, does not count.
 """
 
 import asyncio
 import gc
+import selectors
 import ssl
 import sys
 import threading
@@ -45,13 +46,13 @@ class Watch:
             f"{self.stack}"
         )
 
-    async def turn(self) -> None:
-        while True:
-            await asyncio.sleep(0)
-            now = self._spent()
-            if now - self._begun > self.longest_s:
-                self.longest_s, self.stack = now - self._begun, self._seen or self.stack
-            self._seen, self._begun = "", now
+    def begins(self) -> None:
+        self._seen, self._begun = "", self._spent()
+
+    def ends(self) -> None:
+        took = self._spent() - self._begun
+        if took > self.longest_s:
+            self.longest_s, self.stack = took, self._seen or self.stack
 
     def look(self) -> None:
         """Record, from another thread, the stack of a step that lasts longer than any before."""
@@ -71,6 +72,25 @@ class Watch:
         return time.clock_gettime(self._clock)
 
 
+class _Selector:
+    """The selector of a loop. It tells the watch of each step, so the loop need not turn to be
+    watched: that would take a processor, and the interpreter from the threads that work.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, watch: Watch) -> None:
+        self._selector, self._watch = selector, watch
+
+    def select(self, timeout: float | None = None) -> Any:
+        self._watch.ends()
+        try:
+            return self._selector.select(timeout)
+        finally:
+            self._watch.begins()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._selector, name)
+
+
 @asynccontextmanager
 async def watched() -> AsyncIterator[Watch]:
     """Watch the loop of the caller for as long as the block lasts."""
@@ -83,14 +103,15 @@ async def watched() -> AsyncIterator[Watch]:
     watch = Watch()
     looking = threading.Thread(target=watch.look, daemon=True)
     looking.start()
-    turning = asyncio.create_task(watch.turn())
+    loop: Any = asyncio.get_running_loop()
+    selector = loop._selector
+    loop._selector = _Selector(selector, watch)
     await asyncio.sleep(0)
     try:
         yield watch
         await asyncio.sleep(0)
     finally:
-        turning.cancel()
-        await asyncio.wait({turning})
+        loop._selector = selector
         watch.end()
         looking.join()
         sys.setswitchinterval(switch)

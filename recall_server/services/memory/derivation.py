@@ -20,7 +20,6 @@ from recall_server.domain import record
 from recall_server.domain.memory import FINDABLE, Memory, Status
 from recall_server.domain.memory_event import Histories, MemoryState
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.plan import is_proposal
 from recall_server.services.memory import indexing
 from recall_server.storage.driver import Row
 from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
@@ -421,7 +420,6 @@ class _Sides:
             (dispute, memory_id): known
             for memory_id in {one.item_id for one in events} & self.known
             for dispute, known in histories.in_disputes(memory_id).items()
-            if not is_proposal(dispute)
         }
         untold = {memory_id for _, memory_id in rows.keys() - stated.keys()}
         added = await self.tx.rebuilt.added_at(untold) if untold else {}

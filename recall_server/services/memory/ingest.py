@@ -23,13 +23,13 @@ from recall_server.domain.episode import (
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
+from recall_server.domain.ids import PROPOSAL
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
 from recall_server.domain.plan import (
-    PREFIX,
     Plan,
     Policy,
     Proposal,
@@ -475,7 +475,7 @@ class Ingest:
         proposals = [
             Propose(
                 Proposal(
-                    self.runtime.new_id(PREFIX), ProposalKind.EXTRACT, (one.id,), (), None, now
+                    self.runtime.new_id(PROPOSAL), ProposalKind.EXTRACT, (one.id,), (), None, now
                 ),
                 (one,),
                 hides_words=False,

@@ -17,14 +17,13 @@ from recall_server.domain.errors import (
     Stale,
 )
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.ids import derived_id
+from recall_server.domain.ids import PROPOSAL, derived_id
 from recall_server.domain.intents import Intent, Match, intended, matches, meant, statement
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import (
     BY_HAND,
-    PREFIX,
     Add,
     Dispute,
     Forget,
@@ -369,7 +368,7 @@ class Intents:
     ) -> Plan:
         """Return the plan that lets a change wait until somebody accepts it."""
         proposal = Proposal(
-            self.ingest.runtime.new_id(PREFIX),
+            self.ingest.runtime.new_id(PROPOSAL),
             kind,
             tuple(one.id for one in new),
             (target.id,) if target else (),

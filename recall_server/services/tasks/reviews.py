@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Invalid, NotWaiting, ReviewNotFound
+from recall_server.domain.ids import is_proposal
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import BELIEVED, FINDABLE, Memory, Status
 from recall_server.domain.permissions import OPERATOR, Rights
@@ -21,7 +22,6 @@ from recall_server.domain.plan import (
     Proposal,
     ProposalKind,
     Question,
-    is_proposal,
 )
 from recall_server.domain.security.screening import Held, Suspect
 from recall_server.domain.task import AnswerUnclear, Task, resolutions

@@ -251,7 +251,7 @@ class Jobs(BoundTable):
 
     async def of_text(self, job_id: str) -> TextJob | None:
         """Return a job about a text that is within the access scope."""
-        text_job = reader(TextJob, attempts="attempt", refused=_refused)
+        text_job = reader(TextJob, attempts="attempt", refused=_all_refused)
         return await self._first(text_job, "job_of_text", id=job_id)
 
     async def of_run(self, run_id: str, kind: str) -> list[JobProgress]:
@@ -264,21 +264,19 @@ def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
     return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
 
 
+_job = reader(Job)
+
+
 def refused_row(one: Refused) -> RefusedRow:
     """Return a refused candidate as it is kept in the payload of a job."""
     span = (one.span.start, one.span.end) if one.span else (None, None)
     return [str(one.reason), one.type and str(one.type), *span]
 
 
-def _refused(row: Row) -> tuple[Refused, ...]:
-    return tuple(
-        Refused(
-            Refusal(reason),
-            MemoryType(type_) if type_ else None,
-            None if start is None else Span(start, end),
-        )
-        for reason, type_, start, end in document(row["refused"]) or ()
-    )
+def _refused(reason: str, type_: str | None, start: int | None, end: int | None) -> Refused:
+    span = None if start is None or end is None else Span(start, end)
+    return Refused(Refusal(reason), MemoryType(type_) if type_ else None, span)
 
 
-_job = reader(Job)
+def _all_refused(row: Row) -> tuple[Refused, ...]:
+    return tuple(_refused(*one) for one in document(row["refused"]) or ())

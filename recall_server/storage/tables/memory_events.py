@@ -371,7 +371,7 @@ class Rebuilt(BoundTable):
 
     async def events_of_disputes(self) -> list[MemoryEvent]:
         """Return the events that opened, ended or took back disputes, the oldest first."""
-        return await self._all(_event, "events_of_disputes")
+        return [_event(row) for row in await self._bound.fetch("events_of_disputes")]
 
     async def write_disputes(self, rows: Mapping[InGroup, Mapping[str, Any] | None]) -> None:
         """Give these memories these rows in their disputes; None: no row."""
@@ -383,7 +383,8 @@ class Rebuilt(BoundTable):
 
     async def other_labels(self, ids: Collection[str]) -> dict[str, Row]:
         """Return those of these memories whose labels are not those of their text, with these."""
-        return {row["id"]: row for row in await self._by_ids("other_labels", ids)}
+        rows = await self._bound.fetch("other_labels", ids=sorted(ids)) if ids else []
+        return {row["id"]: row for row in rows}
 
     async def write_labels(self, labels: Mapping[str, Row]) -> None:
         """Give memories the labels of their texts."""
