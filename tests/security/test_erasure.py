@@ -477,7 +477,7 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_app: Open
         for one in (application, replica):
             assert await found(one, "Lisbon river near")
         await erase_all(application)
-        await remember(application, "Ben: a new beginning.")
+        await remember(application, "Is this a new beginning?")
         await drained(application)
         await found(replica, "Lisbon river near")
 

@@ -234,9 +234,8 @@ class Changes:
         now = self.runtime.now()
         # `erasing`: citations that a change added are deleted.
         async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True
+            context.namespace, entry=context.entry, erasing=True, locked=True
         ) as tx:
-            await tx.lock()
             if planned.moment != await _moment(tx):
                 if plan is None:
                     raise Stale
