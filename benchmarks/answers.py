@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from pydantic import TypeAdapter
 
 from benchmarks.databases import scratch, settings
@@ -116,10 +118,20 @@ class Tally:
         }
 
 
-async def answers(engine: str, say: Say, *, data: Path, db_url: str | None = None) -> Report:
-    """Store each text in a namespace of its own, and all in one; wait; ask. Raises `Invalid` on
-    unusable data.
-    """
+async def answers(
+    engine: str,
+    say: Say,
+    *,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with texts/*.txt and questions.jsonl (text, question, pattern).",
+            file_okay=False,
+        ),
+    ],
+    db_url: str | None = None,
+) -> Report:
+    """Answers that a default search shows of texts handed in, beside the plain lines of them."""
     texts, asked = _texts(data), _questions(data)
     alone, together, caught, memories = Tally(), Tally(), 0, 0
 
@@ -164,8 +176,21 @@ async def answers(engine: str, say: Say, *, data: Path, db_url: str | None = Non
     return Report("answers", engine, rows, checks, facts, ANSWERS_NOTES)
 
 
-async def currency(engine: str, say: Say, *, data: Path, db_url: str | None = None) -> Report:
-    """Store the statements of each set in their order, and ask which hold. Raises `Invalid`."""
+async def currency(
+    engine: str,
+    say: Say,
+    *,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with facts-SIZE.jsonl (text) and questions-SIZE.jsonl (question, "
+            "answers).",
+            file_okay=False,
+        ),
+    ],
+    db_url: str | None = None,
+) -> Report:
+    """Count how often the newest of statements that overwrite each other is found first."""
     rows, checks = [], []
     for size in _sizes(data):
         statements = read_lines(data / f"facts-{size}.jsonl", TypeAdapter(Statement))

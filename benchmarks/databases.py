@@ -7,7 +7,7 @@ import sqlite3
 import statistics
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -72,31 +72,20 @@ def another(database: Path | str) -> Iterator[Path | str]:
 
 def multiply(database: Path | str, name: str, times: int, say: Callable[[str], None]) -> None:
     """Copy all rows of the namespace `name` into so many others."""
-    if isinstance(database, str):
-        with psycopg.connect(database) as raw:
-            columns = raw.execute(
-                "SELECT table_name, column_name FROM information_schema.columns "
-                "WHERE table_schema = 'public'"
-            ).fetchall()
-            statements = [one.replace("?", "%s").encode() for one in _copying(columns)]
-            _copy(raw, statements, name, times, say)
-        return
-    with closing(sqlite3.connect(database)) as lite:
-        columns = lite.execute(
-            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
+    with _opened(database) as raw:
+        columns = raw.execute(
+            "SELECT table_name, column_name FROM information_schema.columns "
+            "WHERE table_schema = 'public'"
+            if isinstance(database, str)
+            else "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
             "WHERE m.type = 'table'"
         ).fetchall()
-        _copy(lite, list(_copying(columns)), name, times, say)
-
-
-def _copy(
-    raw: Any, statements: Sequence[str | bytes], name: str, times: int, say: Callable[[str], None]
-) -> None:
-    for number in range(times):
-        for statement in statements:
-            raw.execute(statement, (f"{name}-{number}", name))
-        raw.commit()
-        say(f"neighbours: {number + 1:,} of {times:,}")
+        statements = [_with_values(database, one) for one in _copying(columns)]
+        for number in range(times):
+            for statement in statements:
+                raw.execute(statement, (f"{name}-{number}", name))
+            raw.commit()
+            say(f"neighbours: {number + 1:,} of {times:,}")
 
 
 def _copying(columns: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -177,22 +166,11 @@ def settle(database: Path | str) -> None:
 
 def space(database: Path | str) -> dict[str, int]:
     """Return bytes on disk by kind, tables with their indexes."""
-    if isinstance(database, str):
-        with psycopg.connect(database, autocommit=True) as raw:
-            raw.execute("VACUUM FULL")
-            rows = raw.execute(
-                "SELECT relname, pg_total_relation_size(relid) FROM pg_stat_user_tables"
-            ).fetchall()
-    else:
-        with closing(sqlite3.connect(database)) as lite:
-            lite.execute("VACUUM")
-            rows = lite.execute(
-                "SELECT COALESCE(m.tbl_name, s.name), sum(s.pgsize) FROM dbstat s "
-                "LEFT JOIN sqlite_master m ON m.name = s.name GROUP BY 1"
-            ).fetchall()
+    with _opened(database, autocommit=True) as raw:
+        raw.execute("VACUUM FULL" if isinstance(database, str) else "VACUUM")
     kind_of = {table: kind for kind, tables in KINDS.items() for table in tables}
     found = dict.fromkeys([*KINDS, OTHER], 0)
-    for table, count in rows:
+    for table, count in _table_bytes(database):
         found[kind_of.get(table, OTHER)] += count
     return found
 
@@ -201,41 +179,48 @@ def size(database: Path | str) -> int:
     """Return the bytes of the tables that count against quotas, with their indexes. The journal
     of SQLite is not included: its size is limited.
     """
-    if isinstance(database, str):
-        with psycopg.connect(database) as raw:
-            rows = raw.execute(
-                "SELECT relname, pg_total_relation_size(relid) FROM pg_stat_user_tables"
-            ).fetchall()
-    else:
-        with closing(sqlite3.connect(database)) as lite:
-            rows = lite.execute(
-                "SELECT COALESCE(m.tbl_name, s.name), sum(s.pgsize) FROM dbstat s "
-                "LEFT JOIN sqlite_master m ON m.name = s.name GROUP BY 1"
-            ).fetchall()
-    return sum(int(count) for table, count in rows if table not in UNCOUNTED)
+    return sum(count for table, count in _table_bytes(database) if table not in UNCOUNTED)
+
+
+def _table_bytes(database: Path | str) -> list[tuple[str, int]]:
+    with _opened(database) as raw:
+        rows = raw.execute(
+            "SELECT relname, pg_total_relation_size(relid) FROM pg_stat_user_tables"
+            if isinstance(database, str)
+            else "SELECT COALESCE(m.tbl_name, s.name), sum(s.pgsize) FROM dbstat s "
+            "LEFT JOIN sqlite_master m ON m.name = s.name GROUP BY 1"
+        ).fetchall()
+    return [(table, int(count)) for table, count in rows]
 
 
 def forget_jobs(database: Path | str, name: str) -> None:
     """Remove all jobs of the namespace `name`, so that no work of it goes on."""
-    if isinstance(database, str):
-        with psycopg.connect(database) as raw:
-            raw.execute("DELETE FROM operations WHERE namespace = %s", (name,))
-        return
-    with closing(sqlite3.connect(database, timeout=30)) as lite:
-        lite.execute("DELETE FROM operations WHERE namespace = ?", (name,))
-        lite.commit()
+    with _opened(database) as raw:
+        raw.execute(_with_values(database, "DELETE FROM operations WHERE namespace = ?"), (name,))
+        raw.commit()
 
 
 def counted(database: Path | str, name: str) -> int:
     """Return the bytes of a namespace that count against its quota."""
-    sql = "SELECT stored_bytes FROM namespaces WHERE namespace = "
-    if isinstance(database, str):
-        with psycopg.connect(database) as raw:
-            [(found,)] = raw.execute(f"{sql}%s".encode(), (name,)).fetchall()
-    else:
-        with closing(sqlite3.connect(database)) as lite:
-            [(found,)] = lite.execute(f"{sql}?", (name,)).fetchall()
+    sql = _with_values(database, "SELECT stored_bytes FROM namespaces WHERE namespace = ?")
+    with _opened(database) as raw:
+        [(found,)] = raw.execute(sql, (name,)).fetchall()
     return int(found)
+
+
+@contextmanager
+def _opened(database: Path | str, *, autocommit: bool = False) -> Iterator[Any]:
+    if isinstance(database, str):
+        with psycopg.connect(database, autocommit=autocommit) as raw:
+            yield raw
+    else:
+        with closing(sqlite3.connect(database, timeout=30)) as lite:
+            yield lite
+
+
+def _with_values(database: Path | str, sql: str) -> str:
+    """Return a statement with the sign for a value that the engine knows."""
+    return sql.replace("?", "%s") if isinstance(database, str) else sql
 
 
 def fsync_ms(database: Path | str) -> float | None:

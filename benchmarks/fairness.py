@@ -6,12 +6,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from benchmarks.attacks import ATTACKS
 from benchmarks.clients import Ask, CallTool, plain
 from benchmarks.databases import counted, forget_jobs, scratch, settings, settle, size, twin
 from benchmarks.fill import Say, tenant
-from benchmarks.measure import Measured, Operation, inspect, measure, search, store
+from benchmarks.measure import Measured, Operation, Seconds, inspect, measure, search, store
 from benchmarks.report import Check, Figure, Report, Row
 from benchmarks.servers import served, target
 from benchmarks.target import BARE, GUEST, STALLS
@@ -46,9 +49,14 @@ NOTES = (
 
 
 async def fairness(
-    engine: str, say: Say, *, seconds: float, callers: int, db_url: str | None
+    engine: str,
+    say: Say,
+    *,
+    seconds: Seconds = 2.0,
+    callers: Annotated[int, typer.Option(min=1, help="Of the tenant that floods.")] = 32,
+    db_url: str | None = None,
 ) -> Report:
-    """Measure on a database of its own. Raises `Invalid` without a Postgres server."""
+    """A quiet tenant beside a flooding one; the cost of authentication, audit and limits."""
     with scratch(engine, db_url) as database:
         say(f"{engine}: writing {MEMORIES:,} memories")
         texts = Texts(SEED)

@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
+from typing import Annotated
+
+import typer
 
 from benchmarks.databases import scratch, settings, settle
 from benchmarks.fill import Say, fill_versions
@@ -38,9 +41,16 @@ class _Lag:
 
 
 async def history(
-    engine: str, say: Say, *, memories: int, versions: int, db_url: str | None
+    engine: str,
+    say: Say,
+    *,
+    memories: Annotated[
+        int, typer.Option(min=10, help="Statements, each in its versions.")
+    ] = 2_000,
+    versions: Annotated[int, typer.Option(min=2, help="Of each statement.")] = 5,
+    db_url: str | None = None,
 ) -> Report:
-    """Measure on a database of its own. Raises `Invalid` without a Postgres server."""
+    """Rebuild and undo: events a second, and how long others wait."""
     rows: list[Row] = []
     with scratch(engine, db_url) as database:
         async with open_application(settings(database)) as built:

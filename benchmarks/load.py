@@ -4,11 +4,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from benchmarks.clients import plain, sdk
 from benchmarks.databases import fsync_ms, scratch, settings, settle
 from benchmarks.fill import Say, tenant
-from benchmarks.measure import NOOP, Connect, Measured, Operation, inspect, measure, search, store
+from benchmarks.measure import (
+    NOOP,
+    Connect,
+    Measured,
+    Operation,
+    Seconds,
+    inspect,
+    measure,
+    search,
+    store,
+)
 from benchmarks.measure import noop as no_operation
 from benchmarks.report import Check, Report, Row
 from benchmarks.scale import scale
@@ -37,14 +50,21 @@ async def load(
     engine: str,
     say: Say,
     *,
-    memories: int,
-    seconds: float,
-    worker_jobs: int,
-    sizes: Sequence[int],
-    neighbours: int,
-    db_url: str | None,
+    memories: Annotated[int, typer.Option(min=1, help="Of the larger search.")] = 10_000,
+    seconds: Seconds = 2.5,
+    worker_jobs: Annotated[
+        int, typer.Option(min=0, help="Jobs that the server runs at once meanwhile.")
+    ] = 0,
+    sizes: Annotated[
+        str, typer.Option(help="Namespaces to search in turn, by their memories; '' for none.")
+    ] = "1000,10000,100000",
+    neighbours: Annotated[
+        int, typer.Option(min=0, help="Other namespaces of 1,000 memories beside one.")
+    ] = 100,
+    db_url: str | None = None,
 ) -> Report:
-    """Measure on a database of its own. Raises `Invalid` without a Postgres server."""
+    """Store, search and inspect over HTTP beside a no-op; growth with memories and neighbours."""
+    wanted = _numbers(sizes) if sizes else ()
     with scratch(engine, db_url) as database:
         operations = await _prepared(database, memories, say)
         settle(database)
@@ -68,10 +88,10 @@ async def load(
             {"jobs at once": worker_jobs, "fsync ms": fsync_ms(database)},
             NOTES,
         )
-        if not sizes:
+        if not wanted:
             return report
         grown = await scale(
-            engine, database, say, sizes=sizes, neighbours=neighbours, seconds=seconds
+            engine, database, say, sizes=wanted, neighbours=neighbours, seconds=seconds
         )
     return replace(
         report,
@@ -79,6 +99,16 @@ async def load(
         checks=[*report.checks, *grown.checks],
         facts={**report.facts, **grown.facts},
     )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        numbers = ()
+    if not numbers or numbers[0] < 1:
+        raise typer.BadParameter("Write numbers of memories, such as 1000,10000.")
+    return numbers
 
 
 def _checks(client: str, concurrency: int, found: Sequence[Measured], memories: int) -> list[Check]:

@@ -5,11 +5,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Annotated
+
+import typer
 
 from benchmarks.clients import Arguments, CallTool
 from benchmarks.report import Figure, Row
 from benchmarks.texts import Texts
 
+Seconds = Annotated[float, typer.Option(min=0.1, help="For each operation at each concurrency.")]
 NOOP = "no-op"
 WARM_UP = 5
 # Long enough for each of 32 callers to get its turn, short enough that drift affects all alike.

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Annotated
 
 import httpx2
+import typer
 
 from benchmarks.clients import CallTool, plain
 from benchmarks.databases import scratch, settings, settle, twin
@@ -47,8 +49,14 @@ class _Collector(BaseHTTPRequestHandler):
         pass
 
 
-async def observation(engine: str, say: Say, *, rounds: int, db_url: str | None) -> Report:
-    """Measure on a database of its own. Raises `Invalid` without a Postgres server."""
+async def observation(
+    engine: str,
+    say: Say,
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="Of 30 calls to each server.")] = 200,
+    db_url: str | None = None,
+) -> Report:
+    """Processor time of a call with metrics and traces on, beside the same call without."""
     texts = Texts(SEED)
     with scratch(engine, db_url) as database, _collector() as collector:
         say(f"{engine}: writing {MEMORIES:,} memories")

@@ -3,6 +3,9 @@ both.
 """
 
 from time import perf_counter
+from typing import Annotated
+
+import typer
 
 from benchmarks.databases import scratch, settings, settle
 from benchmarks.fill import Say, fill_versions
@@ -28,9 +31,17 @@ NOTES = (
 
 
 async def past(
-    engine: str, say: Say, *, memories: int, versions: int, searches: int, db_url: str | None
+    engine: str,
+    say: Say,
+    *,
+    memories: Annotated[
+        int, typer.Option(min=10, help="Statements, each in its versions.")
+    ] = 10_000,
+    versions: Annotated[int, typer.Option(min=2, help="Of each statement.")] = 5,
+    searches: Annotated[int, typer.Option(min=10, help="Of each kind.")] = 100,
+    db_url: str | None = None,
 ) -> Report:
-    """Measure on a database of its own. Raises `Invalid` without a Postgres server."""
+    """Searches of what was known, and was true, at a moment beside the same searches of now."""
     with scratch(engine, db_url) as database:
         async with open_application(settings(database)) as built:
             owner = namespace("versions")

@@ -6,11 +6,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from itertools import cycle
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from benchmarks.clients import CallTool, plain
 from benchmarks.databases import scratch, settings, settle
 from benchmarks.fill import Say, tenant
-from benchmarks.measure import measure, search, store
+from benchmarks.measure import Seconds, measure, search, store
 from benchmarks.report import Check, Report, Row
 from benchmarks.servers import target, working
 from benchmarks.texts import Texts
@@ -43,15 +46,13 @@ async def replicas(
     engine: str,
     say: Say,
     *,
-    memories: int,
-    texts: int,
-    callers: int,
-    seconds: float,
-    db_url: str | None,
+    memories: Annotated[int, typer.Option(min=1, help="That are searched.")] = 1_000,
+    texts: Annotated[int, typer.Option(min=10, help="That the workers make memories of.")] = 300,
+    callers: Annotated[int, typer.Option(min=2, help="That search at once.")] = 16,
+    seconds: Seconds = 10.0,
+    db_url: str | None = None,
 ) -> Report:
-    """Measure searches a second of one server and of two, and jobs a second of one worker and of
-    two.
-    """
+    """Two servers and two workers beside one Postgres, to one of each."""
     with scratch(engine, db_url) as database:
         async with open_application(settings(database)) as built:
             alone = await tenant(built, SEARCHED, Texts(SEED).statements(memories), say)

@@ -8,12 +8,15 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
+
+import typer
 
 from benchmarks import clients
 from benchmarks.clients import Arguments
 from benchmarks.databases import fsync_ms, scratch, settings
 from benchmarks.fill import Say, tenant
-from benchmarks.measure import Measured, Operation, connected, run_for
+from benchmarks.measure import Measured, Operation, Seconds, connected, run_for
 from benchmarks.report import Check, Report, Row
 from benchmarks.servers import Served, served, target
 from benchmarks.texts import Texts
@@ -45,9 +48,14 @@ NOTES = (
 
 
 async def tasks(
-    engine: str, say: Say, *, seconds: float, worker_jobs: int, db_url: str | None
+    engine: str,
+    say: Say,
+    *,
+    seconds: Seconds = 10.0,
+    worker_jobs: Annotated[int, typer.Option(min=1, help="Jobs that the server runs at once.")] = 4,
+    db_url: str | None = None,
 ) -> Report:
-    """Measure on a database of its own. Raises `Invalid` without a Postgres server."""
+    """A2A tasks per second beside the SDK's own server with an agent that does nothing."""
     rows: list[Row] = []
     checks: list[Check] = []
     with scratch(engine, db_url) as database:

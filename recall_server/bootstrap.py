@@ -15,7 +15,7 @@ from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.erasure import Digests
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job
@@ -27,19 +27,16 @@ from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
 from recall_server.services.audit.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
-from recall_server.services.auth.access import Access
-from recall_server.services.auth.delegation import Delegation
-from recall_server.services.auth.identity import Identity, JwtVerifier
-from recall_server.services.auth.open_answers import OpenAnswers
+from recall_server.services.auth.access import Access, OpenAnswers
+from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
 from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
-from recall_server.services.erasure.purge import Purge, Receipts
+from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.erasure.verify import ErasureCheck
-from recall_server.services.limits.budget import Budget
-from recall_server.services.limits.model_keys import (
+from recall_server.services.limits.models import (
+    Budget,
     KeyedExtractor,
     KeyedJudge,
     KeyedMerger,
@@ -53,6 +50,7 @@ from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.judgements import JUDGE
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
@@ -60,26 +58,24 @@ from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.consolidate import Consolidate
-from recall_server.services.tasks.ending import END, Ending
-from recall_server.services.tasks.judging import Judging
 from recall_server.services.tasks.merge import Merging
-from recall_server.services.tasks.proposals import Proposals
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
-from recall_server.services.tasks.recheck import RECHECK, Recheck
-from recall_server.services.tasks.reviews import Reviews
+from recall_server.services.tasks.recheck import RECHECK, Judging, Recheck
+from recall_server.services.tasks.reviews import Proposals, Reviews
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     DISCARD,
+    END,
     EXPIRE,
+    Ending,
     TaskEvents,
     TaskTransitions,
 )
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export, Shares
 from recall_server.services.transfer.importing import Import
-from recall_server.services.webhooks.delivery import Delivery
-from recall_server.services.webhooks.registrations import Registrations
+from recall_server.services.webhooks import Delivery, Registrations
 from recall_server.storage import driver_for
 from recall_server.storage.driver import TimeLimits
 from recall_server.storage.migrations import migrate, read
@@ -136,9 +132,13 @@ async def open_application(
             settings,
             ModelKeys(store, now, EXTRACT, metrics.used),
             metrics,
-            _Given(extractor, embedder, reranker, merger, judge),
             compute=compute,
             compute_merges=compute_merges,
+            extractor=extractor,
+            embedder=embedder,
+            reranker=reranker,
+            merger=merger,
+            judge=judge,
         )
         vectors = models.vectors
         if models.reranker is not None:
@@ -270,6 +270,7 @@ async def open_application(
                     JwtVerifier(delegation, identity),
                     ending.end,
                 ),
+                aliases=Aliases(store, redaction),
                 audit=audit,
                 changes=Changes(
                     store,
@@ -368,17 +369,6 @@ async def open_application(
 
 
 @dataclass(frozen=True)
-class _Given:
-    """The models that a caller brings; the settings choose the rest."""
-
-    extractor: Extractor | None
-    embedder: Embedder | None
-    reranker: Reranker | None
-    merger: Merger | None
-    judge: Judge | None
-
-
-@dataclass(frozen=True)
 class _Models:
     """The models of an application. `extractor`, `merger` and `judge` report rejected `keys`; the
     `chosen` extractor is the one inside. The `rules` read without a model.
@@ -402,25 +392,30 @@ def _models(
     settings: Settings,
     keys: ModelKeys,
     metrics: Metrics,
-    given: _Given,
     *,
     compute: Compute,
     compute_merges: Compute,
+    extractor: Extractor | None,
+    embedder: Embedder | None,
+    reranker: Reranker | None,
+    merger: Merger | None,
+    judge: Judge | None,
 ) -> _Models:
-    """Make the models, which are closed with the stack. While a key is rejected, the rules take
-    over if the settings say so; a judge waits otherwise.
+    """Return the models, which are closed with the stack: those that are given, and else those that
+    the settings choose. While a key is rejected, the rules take over if the settings say so; a
+    judge waits otherwise.
     """
     falls_back = settings.model_fallback == "rules"
     rules = factories.rules_extractor(compute)
-    extractor = given.extractor or factories.extractor(settings) or rules
+    extractor = extractor or factories.extractor(settings) or rules
     merger = KeyedMerger(
-        given.merger or factories.merger(settings, compute_merges),
+        merger or factories.merger(settings, compute_merges),
         keys,
         factories.rules_merger(compute_merges) if falls_back else None,
     )
-    judge = given.judge or factories.judge(settings)
-    embedder = given.embedder or factories.embedder(settings)
-    reranker = given.reranker or factories.reranker(settings)
+    judge = judge or factories.judge(settings)
+    embedder = embedder or factories.embedder(settings)
+    reranker = reranker or factories.reranker(settings)
     for one in (extractor, merger, judge, embedder, reranker):
         if one is not None:
             stack.push_async_callback(one.close)

@@ -16,8 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from recall_server.config_models import ModelSettings
-from recall_server.config_thresholds import ThresholdSettings
+from recall_server.config_models import ModelSettings, ThresholdSettings
 from recall_server.domain.errors import Invalid
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -65,7 +64,7 @@ class Settings(ModelSettings, ThresholdSettings):
         8000,
         ge=0,
         le=65535,
-        validation_alias=AliasChoices("RECALL_PORT", "ENGRAM_PORT", "port"),
+        validation_alias=AliasChoices("RECALL_PORT", "ENGRAM_PORT"),
         description="the port to listen on; 0: a free one",
     )
     probe_port: int | None = Field(
@@ -95,8 +94,12 @@ class Settings(ModelSettings, ThresholdSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
     )
-    mcp_toolsets: Annotated[tuple[Literal["reviews", "engram"], ...], NoDecode] = Field(
-        (), description="further tools that MCP lists, separated by commas: reviews, engram"
+    mcp_toolsets: Annotated[
+        tuple[Literal["reviews", "engram", "camillo", "agenternal"], ...], NoDecode
+    ] = Field(
+        (),
+        description="further tools that MCP lists, separated by commas: reviews, and other servers'"
+        " names of tools: engram, camillo, agenternal",
     )
     mcp_sse: bool = Field(
         default=False,
@@ -122,7 +125,7 @@ class Settings(ModelSettings, ThresholdSettings):
     )
     embedder_url: str | None = Field(
         None,
-        validation_alias=AliasChoices("RECALL_EMBEDDER_URL", "EMBEDDING_URL", "embedder_url"),
+        validation_alias=AliasChoices("RECALL_EMBEDDER_URL", "EMBEDDING_URL"),
         description="the OpenAI-compatible address of the embedder http, such as "
         "http://127.0.0.1:11434/v1",
     )
@@ -252,8 +255,8 @@ class Settings(ModelSettings, ThresholdSettings):
         5_000,
         ge=1_000,
         description="events of memories and texts that one undo may take back, in one transaction; "
-        "5,000 of them hold the writer of SQLite for 1 to 2 s, and other writers of the namespace "
-        "on PostgreSQL for 2 to 4 s",
+        "5,000 of them hold the writer of SQLite for half a second of processor, and other writers "
+        "of the namespace on PostgreSQL for about 2 s",
     )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")

@@ -67,8 +67,7 @@ async def secrets(built: Application) -> Finding:
     """
     sealed = False
     if not built.settings.secret_key:
-        async with built.store.transaction(None, write=False) as tx:
-            namespaces = await tx.erasures.namespaces()
+        namespaces = await built.store.autocommit(None).erasures.namespaces()
         for namespace in namespaces:
             async with built.store.transaction(namespace, write=False) as tx:
                 if sealed := await tx.pushes.any_sealed():
@@ -101,8 +100,7 @@ async def vectors(built: Application) -> Finding:
     """
     lacking = 0
     if built.embedder is not None:
-        async with built.store.transaction(None, write=False) as tx:
-            namespaces = await tx.erasures.namespaces()
+        namespaces = await built.store.autocommit(None).erasures.namespaces()
         for namespace in namespaces:
             lacking += await built.services.embedding.lacking(namespace)
     waiting = (await stats.server_stats(built.store)).backlog.pending_embeddings

@@ -10,9 +10,13 @@ from recall_server.config import Settings, is_address
 from recall_server.config_models import ANTHROPIC_URL, RoleModel
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.domain.model_key import Role
-from recall_server.integrations.archives import ArchiveFolder
-from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
+from recall_server.domain.extraction import Role
+from recall_server.integrations.audit_files import (
+    ArchiveFolder,
+    CheckpointFile,
+    CheckpointStore,
+    CheckpointUrl,
+)
 from recall_server.integrations.crypto.issuers import Issuer, check, load
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.embeddings import Embedder
@@ -50,8 +54,7 @@ def refuse_lost(settings: Settings) -> None:
 async def server_key(store: Store, settings: Settings, now: datetime) -> ServerKey:
     """Return the key of the database. It is created only together with the database."""
     path = settings.key_path
-    async with store.transaction(None, write=False) as tx:
-        bound = await tx.server.kid()
+    bound = await store.autocommit(None).server.kid()
     if bound is None and not path.exists():
         ServerKey.make(path)
     key = ServerKey.read(path)

@@ -144,8 +144,7 @@ class Worker:
     async def take_back(self) -> int:
         """End the leases of all holders that are known to be gone. Return how many there were."""
         mine = self._holder.id
-        async with self.store.transaction(None, write=False) as tx:
-            others = await tx.jobs.holders(but=-1 if mine is None else mine)
+        others = await self.store.autocommit(None).jobs.holders(but=-1 if mine is None else mine)
         gone = await self.store.driver.gone(others) if others else ()
         for holder in gone:
             log.warning("jobs_taken_back", holder=holder)

@@ -4,13 +4,11 @@ It is apart from `bootstrap.py`, so that a command that does not serve does not 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
@@ -26,19 +24,20 @@ from recall_server.api.http.openapi import OPENAPI_PATH
 from recall_server.api.mcp import McpServer
 from recall_server.api.mcp_sse import SseServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
-from recall_server.api.middleware.limits import AddressThrottle, CallLimits, Streams
+from recall_server.api.middleware.limits import CallLimits, Streams
 from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
-    EscapeControlCharacters,
     RequestBody,
     RequestValidation,
+    RewrittenJson,
+    escaped,
 )
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation
 from recall_server.api.operations.tasks import CREATE_TASK
 from recall_server.api.perform import Calls
-from recall_server.api.probes import PROBES, Answer
+from recall_server.api.probes import PROBES
 from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
@@ -57,14 +56,8 @@ OPEN_PATHS = frozenset(
 """The paths that need no token, besides the routes of the registry that find their caller."""
 
 
-def create_app(
-    application: Application,
-    operations: Sequence[Operation] = OPERATIONS,
-    rates: Rates | None = None,
-) -> ASGIApp:
-    """Return the protocols of an application behind the middleware. The settings give the `rates`
-    if the caller does not.
-    """
+def create_app(application: Application, operations: Sequence[Operation] = OPERATIONS) -> ASGIApp:
+    """Return the protocols of an application behind the middleware."""
     settings, services = application.settings, application.services
     calls = Calls(services, settings.deadline_s)
     card = Card.load(
@@ -76,7 +69,7 @@ def create_app(
     )
     challenges = Challenges(application.issuers, card.base)
     mcp = McpServer(calls, operations, settings.body_bytes_max, settings.mcp_toolsets)
-    rates = rates or Rates(
+    rates = Rates(
         application.store,
         application.runtime.now,
         token_calls=settings.token_calls_per_minute,
@@ -142,15 +135,8 @@ def _routes(
         *routes_of(one for one in endpoints if one not in plain),
         *a2a.routes(handler, create_task, card.base, streams),
         *routes_of(one for one in plain if one is not create_task),
-        *(Route(path, _probe(answer)) for path, answer in probes.answers(application).items()),
+        *(Route(path, answer) for path, answer in probes.answers(application).items()),
     ]
-
-
-def _probe(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    async def answered(_: Request) -> Response:
-        return await answer()
-
-    return answered
 
 
 def _behind_middleware(
@@ -162,7 +148,7 @@ def _behind_middleware(
 ) -> ASGIApp:
     """Return `app` inside its middleware, which is listed from the innermost to the outermost."""
     settings, access = application.settings, application.services.access
-    app = EscapeControlCharacters(app)
+    app = RewrittenJson(app, escaped)
     body = RequestBody(
         body_bytes_max=settings.body_bytes_max,
         json_depth_max=settings.json_depth_max,
@@ -173,11 +159,12 @@ def _behind_middleware(
     app = BearerAuth(
         app,
         access.verify,
-        AddressThrottle(rates, refusal),
+        rates,
         challenges,
         open_paths=OPEN_PATHS,
         open_under=open_under,
         probes=PROBES,
+        refusal=refusal,
         refused=application.services.metrics.refused,
     )
     if settings.mem0:

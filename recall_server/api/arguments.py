@@ -67,15 +67,11 @@ class Arguments(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few_unknown(cls, given: Any) -> Any:
-        return cls._with_few_unknown(given) if isinstance(given, dict) else given
-
-    @classmethod
-    def _with_few_unknown(cls, given: dict[Any, Any]) -> dict[Any, Any]:
+    def _with_few_unknown(cls, given: Any) -> Any:
         """Leave out all but a few unknown names: each would be an error, and the event loop would
         wait while thousands of errors are made.
         """
-        if len(given) <= len(cls._known) + FAULTS_NAMED:
+        if not isinstance(given, dict) or len(given) <= len(cls._known) + FAULTS_NAMED:
             return given
         unknown = ((name, value) for name, value in given.items() if name not in cls._known)
         known = {name: value for name, value in given.items() if name in cls._known}
@@ -102,7 +98,7 @@ class Arguments(BaseModel):
         if not isinstance(arguments, dict):
             return arguments
         given: dict[str, Any] = {}
-        for name, value in cls._with_few_unknown(arguments).items():
+        for name, value in arguments.items():
             if value is None and name in cls._optional:
                 # If None is a value of the argument, it is its default too.
                 if cls.model_fields[name].default is None:

@@ -46,9 +46,9 @@ class Tool:
         self.operation = operation
         self.name = alias or operation.name
         own = offered.arguments or operation.arguments
-        self.arguments = offered.aliases[alias] if alias else own
+        named = offered.aliases[alias] if alias else (own, offered.toolset)
+        self.arguments, self.toolset = named
         self.present = offered.present or operation.present
-        self.toolset = offered.toolset
         self.shown = _described(operation, offered, self.name, self.arguments)
 
 
@@ -64,7 +64,7 @@ def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
 
 
 def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
-    """Return the tools with the names of other servers, which are not listed."""
+    """Return the tools with the names of other servers."""
     return tuple(
         Tool(one, one.mcp, alias) for one in operations if one.mcp for alias in one.mcp.aliases
     )
@@ -256,23 +256,17 @@ def _takes_json(scope: Scope) -> bool:
 
 
 def _is_message(value: Any) -> bool:
-    """Return True if `value` is one JSON-RPC request or notification."""
-    return (
-        isinstance(value, dict)
-        and value.get("jsonrpc") == "2.0"
-        and isinstance(value.get("method"), str)
-        and isinstance(value.get("params", {}), dict)
-        and _is_small(value)
-    )
-
-
-def _is_small(message: dict[str, Any]) -> bool:
-    """Return False if a message has many values besides the arguments of a call, which have their
-    own limits: the SDK checks them on the event loop, and makes an error of each that is wrong.
+    """Return True if `value` is one JSON-RPC request or notification. It may not have many values
+    besides the arguments of a call, which have their own limits: the SDK checks them on the event
+    loop, and makes an error of each that is wrong.
     """
-    params = message.get("params", {})
-    besides = {name: value for name, value in params.items() if name != "arguments"}
-    return not has_more_values({**message, "params": besides}, VALUES_MAX)
+    if not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
+        return False
+    params = value.get("params", {})
+    if not isinstance(value.get("method"), str) or not isinstance(params, dict):
+        return False
+    besides = {name: one for name, one in params.items() if name != "arguments"}
+    return not has_more_values({**value, "params": besides}, VALUES_MAX)
 
 
 def _result(

@@ -6,21 +6,20 @@ sent on the stream. The transport of the SDK would run calls inside the stream, 
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.background import BackgroundTask
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from recall_server.api.mcp import PATH, SESSION, McpServer
-from recall_server.api.middleware.limits import SSE_PATH, StreamLimit, Streams, turn_of
+from recall_server.api.middleware.limits import SSE_PATH, Streams, turn_of
 from recall_server.api.operations.operation import Json, caller_of
 from recall_server.api.problems import MethodNotAllowed, problem
 from recall_server.domain.errors import NotFound
@@ -84,13 +83,13 @@ class SseServer:
         self._streams: dict[str, _Stream] = {}
 
     def routes(self) -> list[Route]:
-        limited = [Middleware(StreamLimit, self._limits)]
+        limited = [Middleware(self._limits.limiting)]
         return [
             Route(SSE_PATH, self._open, methods=["GET"], middleware=limited),
             Route(MESSAGES_PATH, self._take, methods=["POST"]),
         ]
 
-    async def _open(self, request: Request) -> "Response | _Events":
+    async def _open(self, request: Request) -> Response:
         if request.method != "GET":
             return problem(MethodNotAllowed("This path takes GET."), {"Allow": "GET"})
         caller, session = caller_of(request.scope), token_hex(16)
@@ -166,48 +165,36 @@ class _Forwarded:
                 self.session = value.decode("latin-1")
 
 
-class _Events:
+class _Events(StreamingResponse):
     """The answer, which goes on until the client hangs up or the stream ends."""
 
     def __init__(
         self, stream: _Stream, over: Callable[[], bool], ended: Callable[[], object]
     ) -> None:
-        self._stream = stream
-        self._over = over
+        headers = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        super().__init__(_events(stream, over), headers=headers)
         self._ended = ended
 
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.ensure_future(_disconnected(receive))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._send_all(gone, send)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await super().__call__(scope, receive, send)
         finally:
-            gone.cancel()
             self._ended()
 
-    async def _send_all(self, gone: "asyncio.Future[None]", send: Send) -> None:
-        silent = 0.0
-        event = asyncio.ensure_future(self._stream.taken())
+
+async def _events(stream: _Stream, over: Callable[[], bool]) -> AsyncIterator[bytes]:
+    silent = 0.0
+    while not over():
         try:
-            while not gone.done() and not self._over():
-                waited: set[asyncio.Future[Any]] = {gone, event}
-                await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-                silent = 0.0 if event.done() else silent + LOOK_S
-                if event.done() or silent >= PING_S:
-                    body = b": ping\n\n"
-                    if event.done():
-                        body, event = event.result(), asyncio.ensure_future(self._stream.taken())
-                    silent = 0.0
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-        finally:
-            event.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+            async with asyncio.timeout(LOOK_S):
+                event = await stream.taken()
+        except TimeoutError:
+            silent += LOOK_S
+            if silent < PING_S:
+                continue
+            event = b": ping\n\n"
+        silent = 0.0
+        yield event
 
 
 def _event(name: str, data: bytes) -> bytes:

@@ -95,9 +95,13 @@ class Calls:
             read_only=operation.read_only,
             request_id=caller.request_id,
         )
+        # The attributes of the semantic conventions for tools of MCP, and our own.
+        attributes: dict[str, str | int] = {"recall.protocol": protocol}
+        if protocol == "mcp":
+            attributes |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": operation.name}
         with (
             bound_contextvars(request_id=entry.request_id),
-            tracer.operation(operation.name, _attributes(entry)) as span,
+            tracer.operation(operation.name, attributes) as span,
         ):
             try:
                 return await self._performed(caller, operation, entry, work)
@@ -191,11 +195,3 @@ def _empty(entry: AuditEntry) -> None:
     """Clear the entry after an attempt that has changed nothing."""
     for noted in (entry.ids, entry.counts, entry.details):
         noted.clear()
-
-
-def _attributes(entry: AuditEntry) -> dict[str, str | int]:
-    """Return the attributes of the semantic conventions for tools of MCP, and our own."""
-    named: dict[str, str | int] = {"recall.protocol": entry.protocol}
-    if entry.protocol == "mcp":
-        named |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": entry.operation}
-    return named

@@ -13,10 +13,10 @@ from recall_server.domain.permissions import Rights, TokenInfo
 from recall_server.domain.plan import (
     Choice,
     Question,
+    Relation,
     Resolution,
 )
 from recall_server.domain.query import Hit, ItemKind
-from recall_server.domain.relations import Relation
 from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
 from recall_server.domain.task import JobProgress, Outcome, Status, Task, TaskState
@@ -25,9 +25,8 @@ from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
-from recall_server.services.tasks.proposals import Proposed
-from recall_server.services.tasks.reviews import Answered, Review
-from recall_server.services.webhooks.registrations import Listed, Tested
+from recall_server.services.tasks.reviews import Answered, Proposed, Review
+from recall_server.services.webhooks import Listed, Tested
 from recall_server.storage.tables.tasks import PushConfig
 from recall_server.storage.tables.webhooks import Registration
 

@@ -26,7 +26,7 @@ OTHER_HEALTH_PATHS = ("/api/health", "/api/v1/health")
 PROBES = frozenset({HEALTH_PATH, READY_PATH, *OTHER_HEALTH_PATHS})
 """Never refused: else anybody behind the same proxy could have a supervisor restart the server."""
 
-Answer = Callable[[], Awaitable[Response]]
+Answer = Callable[..., Awaitable[Response]]
 
 _HEAD_BYTES_MAX = 8_192
 _CLIENT_S = 5.0
@@ -38,10 +38,10 @@ def answers(application: Application) -> Mapping[str, Answer]:
     serve, with the names of warnings for the operator.
     """
 
-    async def health() -> Response:
+    async def health(*_: object) -> Response:
         return JSONResponse({"status": "ok", "version": __version__})
 
-    async def ready() -> Response:
+    async def ready(*_: object) -> Response:
         if application.stopping:
             return JSONResponse({"status": "stopping"}, 503)
         if application.starting():

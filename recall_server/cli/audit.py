@@ -29,8 +29,9 @@ from recall_server.domain.errors import AuditBroken, Invalid, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.security.audit_chain import Checkpoint, excuses
 from recall_server.integrations.crypto.keys import Jwk
-from recall_server.services.audit.archives import Archive, Digested
 from recall_server.services.audit.verification import (
+    Archive,
+    Digested,
     Verified,
     manifest_of,
     read_archive,

@@ -28,13 +28,7 @@ from recall_server.services.memory.derivation import NAMED_MAX
 
 
 @asks(operations.changes.LIST_CHANGES)
-def changes(
-    page: Json,
-    *,
-    before: Annotated[
-        int | None, typer.Option(help="Continue here, as the page before says.")
-    ] = None,
-) -> None:
+def changes(page: Json) -> None:
     """List what jobs, tasks, imports and calls changed, newest first."""
     rows = [
         {
@@ -154,9 +148,11 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
     named = len(one["different"])
     echo(
         f"{'Different' if diff else 'Mended'}: the states of {_at_most(named)} memories, "
-        f"{one['items']} items and {one['words']} words of the index, {one['counts']} counts."
+        f"{one['items']} items and {one['words']} words of the index, {one['counts']} counts, "
+        f"{one['disputes']} sides of disputes, the labels of {_at_most(len(one['labels']))} "
+        f"memories, {one['broken']} vectors."
     )
-    for memory_id in one["different"]:
+    for memory_id in (*one["different"], *one["labels"]):
         echo(f"  {memory_id}")
     _tell_unmended(one)
 

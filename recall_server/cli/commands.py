@@ -2,10 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, light, maintenance, tokens
+from recall_server.cli.aliases import app as aliases
 from recall_server.cli.audit import app as audit
 from recall_server.cli.changes import changes, rebuild, recheck, undo
 from recall_server.cli.erase import app as hold
@@ -28,7 +30,6 @@ from recall_server.cli.erase import (
     verify_receipt,
 )
 from recall_server.cli.install import install
-from recall_server.cli.maintenance import reembed
 from recall_server.cli.memory import (
     add,
     ask,
@@ -41,7 +42,6 @@ from recall_server.cli.memory import (
     stats,
     texts,
 )
-from recall_server.cli.portability import export_, import_
 from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.shared import (
     AsJson,
@@ -53,6 +53,7 @@ from recall_server.cli.shared import (
     in_application,
     new_settings,
     print_json,
+    print_rows,
     print_table,
     run,
     settings,
@@ -166,9 +167,20 @@ def _serve_reloading(chosen: Settings, *, until_unused: bool) -> None:
             "--reload is for development, on this machine alone. Leave out --until-unused, and "
             "listen on 127.0.0.1."
         )
-    from recall_server.cli.reloading import serve_reloading  # noqa: PLC0415
+    import uvicorn  # noqa: PLC0415  # no other command needs it
+    from uvicorn.supervisors import ChangeReload  # noqa: PLC0415
 
-    serve_reloading([one for one in sys.argv[1:] if one != "--reload"])
+    # In a process of its own, and again after each change of a module. The old process has ended,
+    # and so released the database, before the new one starts.
+    arguments = [one for one in sys.argv[1:] if one != "--reload"]
+    folder = str(Path(__file__).parents[1])
+    config = uvicorn.Config("recall_server", reload=True, reload_dirs=[folder], log_config=None)
+    ChangeReload(config, partial(_run_again, arguments), []).run()
+
+
+def _run_again(arguments: Sequence[str], sockets: list[socket]) -> None:
+    del sockets  # the server makes its own
+    app(arguments)
 
 
 def worker(
@@ -276,10 +288,7 @@ async def _namespaces(built: Application, *, as_json: bool) -> None:
         }
         for one in usage
     ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, "There is no namespace.")
+    print_rows(rows, "There is no namespace.", as_json=as_json)
 
 
 def demo(
@@ -333,6 +342,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Decisions and sources": {
         "reviews": reviews,
+        "aliases": aliases,
         "conflicts": conflicts,
         "quarantine": quarantine,
         "rebuild": rebuild,
@@ -348,11 +358,11 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "key": key,
     },
     "Data": {
-        "export": export_,
-        "import": import_,
+        "export": maintenance.export_,
+        "import": maintenance.import_,
         "backup": maintenance.backup,
         "restore-backup": maintenance.restore_backup,
-        "reembed": reembed,
+        "reembed": maintenance.reembed,
     },
 }
 for panel, named in PANELS.items():

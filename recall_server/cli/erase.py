@@ -24,7 +24,7 @@ from recall_server.cli.shared import (
     namespace_or_fail,
     print_done,
     print_json,
-    print_table,
+    print_rows,
     progress,
     unused,
     waiting,
@@ -334,10 +334,7 @@ async def list_(built: Application, as_json: AsJson = False) -> None:
         {"namespace": one.namespace, "since": presenters.moment(one.at), "reason": one.because}
         for one in await built.services.holds.all()
     ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows, "No namespace is on hold.")
+    print_rows(rows, "No namespace is on hold.", as_json=as_json)
 
 
 def purge_source(  # noqa: PLR0917  # typer reads them as options

@@ -15,7 +15,6 @@ from recall_server.integrations.redaction import SecretRedactor
 from recall_server.local import installing
 from recall_server.local.clients import CLIENTS, Client
 from recall_server.local.starting import PROGRAM
-from recall_server.local.targets import RemoteServer
 
 
 def install(  # noqa: PLR0917  # options, each by its name
@@ -68,6 +67,8 @@ def _options(url: str, token_file: Path | None) -> list[str]:
             "A server elsewhere asks for a token. Write it into a file that only you can read, and "
             "name that with --token-file."
         )
+    from recall_server.local.proxy import RemoteServer  # noqa: PLC0415  # loads the MCP SDK
+
     server = RemoteServer.checked(url, token_file, "")
     server.token()
     return ["--url", server.address(), "--token-file", str(token_file.absolute())]

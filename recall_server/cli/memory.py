@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.api import operations
+from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import Json
 from recall_server.cli.shared import (
     AsJson,
-    AsOf,
-    KnownAt,
     decided,
     echo,
     fail,
@@ -22,8 +21,7 @@ from recall_server.cli.shared import (
     waiting,
 )
 from recall_server.cli.target import Target, asks, with_target
-from recall_server.domain.memory import Listed, MemoryType
-from recall_server.domain.query import SearchMode
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.task import JobState
 
 LIMIT_MAX = 50
@@ -32,36 +30,6 @@ ASKED_MAX = 5
 MemoryId = Annotated[
     str, typer.Argument(metavar="ID", help="The id of a memory, or of a passage from a search.")
 ]
-Tags = Annotated[
-    list[str] | None,
-    typer.Option("--tag", help="Only items with this tag; repeatable, all must match."),
-]
-OfType = Annotated[MemoryType | None, typer.Option("--type", help="Only memories of this type.")]
-Topic = Annotated[str, typer.Option(help="Only this topic.", show_default=False)]
-
-RecordedAfter = Annotated[
-    str,
-    typer.Option(help="Only what became known here at this moment or later.", show_default=False),
-]
-RecordedBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
-ValidAfter = Annotated[
-    str,
-    typer.Option(help="Only what began to be true at this moment or later.", show_default=False),
-]
-ValidBefore = Annotated[str, typer.Option(help="Only before this moment.", show_default=False)]
-SaidAfter = Annotated[
-    str, typer.Option(help="A date, or a time with its zone.", show_default=False)
-]
-SaidBefore = Annotated[str, typer.Option(help="The same.", show_default=False)]
-ExpiresAfter = Annotated[
-    str, typer.Option(help="Only what expires at this moment or later.", show_default=False)
-]
-ExpiresBefore = Annotated[
-    str, typer.Option(help="Only what expires before this moment.", show_default=False)
-]
-FromApp = Annotated[str, typer.Option(help="Only what was sent from this app.", show_default=False)]
-WithExpired = Annotated[bool, typer.Option(help="Add memories that have expired, at the end.")]
-InGroup = Annotated[str, typer.Option(help="Only this group of texts.", show_default=False)]
 
 
 def _words(text: str) -> str:
@@ -124,13 +92,19 @@ async def add(
         _print_memory(await target.ask(operations.memories.GET_MEMORY, memory_id=memory_id))
 
 
-@asks(operations.search.SEARCH_MEMORIES, limit=ASKED_MAX, explain=True)
+_ASKED = {"query", *InTime.model_fields}
+
+
+@asks(
+    operations.search.SEARCH_MEMORIES,
+    without=operations.search.SearchContainers.model_fields.keys() - _ASKED,
+    limit=ASKED_MAX,
+    explain=True,
+)
 def ask(
     found: Json,
     *,
     query: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
-    as_of: AsOf = "",
-    known_at: KnownAt = "",
 ) -> None:
     """Show what is remembered about a question: the best few, with who said it and when."""
     if not found["results"]:
@@ -143,7 +117,7 @@ def ask(
         paragraph(_standing(hit) + _source(hit))
 
 
-@asks(operations.search.SEARCH_MEMORIES, explain=True)
+@asks(operations.search.SEARCH_MEMORIES, without={"container"}, explain=True)
 def search(
     found: Json,
     *,
@@ -154,27 +128,7 @@ def search(
             "--container", help="Only this container; '' means in no container; repeatable."
         ),
     ] = None,
-    tags: Tags = None,
-    topic: Topic = "",
-    type_: OfType = None,
-    metadata: Annotated[
-        str, typer.Option(metavar="JSON", help="Only items with these values.", show_default=False)
-    ] = "",
-    said_after: SaidAfter = "",
-    said_before: SaidBefore = "",
-    recorded_after: RecordedAfter = "",
-    recorded_before: RecordedBefore = "",
-    valid_after: ValidAfter = "",
-    valid_before: ValidBefore = "",
-    expires_after: ExpiresAfter = "",
-    expires_before: ExpiresBefore = "",
-    app: FromApp = "",
-    group_id: InGroup = "",
-    as_of: AsOf = "",
-    known_at: KnownAt = "",
-    include_expired: WithExpired = False,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
-    mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
 ) -> None:
     """Search a namespace; the best hits come first."""
     for hit in found["results"]:
@@ -191,31 +145,8 @@ def search(
         echo(found["degraded"], err=True)
 
 
-@asks(operations.memories.INSPECT_MEMORIES)
-def list_(
-    page: Json,
-    *,
-    container: Annotated[str, typer.Option(help="Only this container.", show_default=False)] = "",
-    tags: Tags = None,
-    topic: Topic = "",
-    type_: OfType = None,
-    status: Annotated[
-        Listed | None, typer.Option(help="Only memories in this state.", show_default="active")
-    ] = None,
-    recorded_after: RecordedAfter = "",
-    recorded_before: RecordedBefore = "",
-    valid_after: ValidAfter = "",
-    valid_before: ValidBefore = "",
-    expires_after: ExpiresAfter = "",
-    expires_before: ExpiresBefore = "",
-    app: FromApp = "",
-    group_id: InGroup = "",
-    as_of: AsOf = "",
-    known_at: KnownAt = "",
-    include_expired: WithExpired = False,
-    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
-    offset: Annotated[int, typer.Option(min=0, help="How many to skip.")] = 0,
-) -> None:
+@asks(operations.memories.INSPECT_MEMORIES, without={"cursor"})
+def list_(page: Json) -> None:
     """List the active memories, newest first."""
     for memory in page["memories"]:
         _print_memory(memory)
@@ -226,7 +157,7 @@ def list_(
 
 
 @asks(operations.contents.GET_MEMORY_STATS, by_status=True)
-def stats(found: Json, *, as_of: AsOf = "", known_at: KnownAt = "") -> None:
+def stats(found: Json) -> None:
     """Count the memories of each type and in each state."""
     for title, counts in (("type", found["by_type"]), ("state", found["by_status"])):
         shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
@@ -237,26 +168,7 @@ def stats(found: Json, *, as_of: AsOf = "", known_at: KnownAt = "") -> None:
 
 
 @asks(operations.texts.LIST_TEXTS)
-def texts(
-    page: Json,
-    *,
-    container: Annotated[str, typer.Option(help="Only this container.", show_default=False)] = "",
-    session_id: Annotated[
-        str, typer.Option("--session", help="Only this session.", show_default=False)
-    ] = "",
-    tags: Tags = None,
-    topic: Topic = "",
-    app: FromApp = "",
-    group_id: InGroup = "",
-    said_after: SaidAfter = "",
-    said_before: SaidBefore = "",
-    recorded_after: RecordedAfter = "",
-    recorded_before: RecordedBefore = "",
-    expires_after: ExpiresAfter = "",
-    expires_before: ExpiresBefore = "",
-    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 20,
-    offset: Annotated[int, typer.Option(min=0, help="How many to skip.")] = 0,
-) -> None:
+def texts(page: Json) -> None:
     """List texts as they were sent, the one said last first."""
     for text in page["texts"]:
         labels = [text[one] for one in ("topic", "container", "session_id", "app", "group_id")]
@@ -270,13 +182,7 @@ def texts(
 
 
 @asks(operations.memories.GET_MEMORY_HISTORY)
-def show(
-    found: Json,
-    *,
-    memory_id: MemoryId,
-    as_of: AsOf = "",
-    known_at: KnownAt = "",
-) -> None:
+def show(found: Json, *, memory_id: MemoryId) -> None:
     """Show a memory: what it replaced and what replaced it, the words it rests on, what became of
     it and by whom.
     """
@@ -291,7 +197,7 @@ def show(
             paragraph(decided(one))
 
 
-@asks(operations.intents.UPDATE_MEMORY)
+@asks(operations.intents.UPDATE_MEMORY, without={"type", "confidence", "review"})
 def edit(
     done: Json,
     *,
@@ -308,7 +214,7 @@ def edit(
     return str(done["message"])
 
 
-@asks(operations.memories.DELETE_MEMORY)
+@asks(operations.memories.DELETE_MEMORY, without={"erase"})
 def forget(_: Json, *, memory_id: MemoryId) -> str:
     """Forget a memory or a passage: it is no longer found, unless it is restored."""
     return f"{memory_id} is forgotten. `recall restore` takes that back."
@@ -338,11 +244,15 @@ def _print_memory(memory: Json) -> None:
 
 def _heading(item: Json) -> str:
     """Return the id of a memory or hit, when it was said (else stored), its type and place."""
-    date = item["source"]["said_at"] or item["created_at"]
     where = f"{item['topic']} in {item['container']}" if item.get("container") else item["topic"]
     mark = "  unreconciled" if item.get("unreconciled") else ""
     mark += "  expired" if item.get("expired") or item.get("status") == "expired" else ""
-    return f"{item['id']}  {date[:10]}  {item['type']}  {where}{mark}"
+    return f"{item['id']}  {_date(item)}  {item['type']}  {where}{mark}"
+
+
+def _date(item: Json) -> str:
+    """Return the day on which an item was said; if that is not known, on which it was stored."""
+    return str(item["source"]["said_at"] or item["created_at"])[:10]
 
 
 def _print_around(hit: Json) -> None:
@@ -362,6 +272,6 @@ def _source(item: dict[str, Any]) -> str:
     time, and the id of the text that they are from.
     """
     source = item["source"]
-    said = [source["speaker"], (source["said_at"] or "")[:10], source["episode_id"]]
+    said = [source["speaker"], _date(item), source["episode_id"]]
     quote = f'"{source["quote"]}"  ' if (source["quote"] or "") not in item["text"] else ""
     return quote + ", ".join(part for part in said if part)

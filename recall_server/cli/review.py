@@ -28,7 +28,6 @@ from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
 from recall_server.domain.text.cleaning import visible
 from recall_server.services.memory.quarantine import LISTED_MAX as SUSPECTS_MAX
-from recall_server.services.tasks.reviews import ReviewKind
 
 reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=True)
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
@@ -39,11 +38,7 @@ Listed = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")
 
 @reviews.command("list", cls=NamespaceFirst)
 @asks(operations.reviews.LIST_REVIEWS, part="reviews", limit=LISTED_MAX)
-def list_reviews(
-    page: Json,
-    *,
-    kind: Annotated[ReviewKind | None, typer.Option(help="Only this kind.")] = None,
-) -> None:
+def list_reviews(page: Json) -> None:
     """List questions of tasks, disputes, proposals and quarantined turns, the oldest first."""
     shown = page["reviews"]
     for one in shown:

@@ -8,7 +8,6 @@ import stat
 import sys
 import textwrap
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -16,7 +15,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NoReturn, TypeVar
@@ -197,19 +196,6 @@ def in_application(
     run(inside())
 
 
-@asynccontextmanager
-async def reading(
-    built: Application, ns: Namespace, operation: Operation
-) -> AsyncIterator[Context]:
-    """Yield the context of a command that reads. Its record is in the audit log after the block, so
-    show what was read after it.
-    """
-    entry = built.services.audit.begin(ns, operation.name, PROTOCOL, None, read_only=True)
-    yield Context(entry)
-    await built.services.audit.note(entry)
-    await built.services.audit.reads.flush()
-
-
 def with_application(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Make a command of `act`, which takes an open application: the other parameters of `act` are
     its options, with --db.
@@ -346,6 +332,14 @@ def warn_of_readers() -> None:
             "it. After `umask 077` the next one is yours alone.",
             err=True,
         )
+
+
+def print_rows(rows: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
+    """Print rows: as data for a program, or as a table."""
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, nothing)
 
 
 def print_done(data: dict[str, Any], said: str, *, as_json: bool) -> None:

@@ -43,8 +43,11 @@ def stdio(
     server, which is started where none runs, or to the one at --url.
     """
     with importing():
-        from recall_server.local.proxy import serve_stdio  # noqa: PLC0415  # loads the MCP SDK
-        from recall_server.local.targets import LocalServer, RemoteServer  # noqa: PLC0415
+        from recall_server.local.proxy import (  # noqa: PLC0415  # loads the MCP SDK
+            LocalServer,
+            RemoteServer,
+            serve_stdio,
+        )
 
     if url:
         try:

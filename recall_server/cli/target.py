@@ -7,19 +7,22 @@ the server by its route.
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import quote
 
 import httpx2
 import typer
+from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from recall_server.api import operations
-from recall_server.api.arguments import Arguments
+from recall_server.api.arguments import INT64_MAX, Arguments
 from recall_server.api.operations.operation import Call, Caller, Json, Operation
 from recall_server.application import Application
 from recall_server.cli.shared import (
@@ -204,11 +207,12 @@ def with_target(
 
 
 def asks(
-    operation: Operation, *, part: str | None = None, **always: Any
+    operation: Operation, *, part: str | None = None, without: Collection[str] = (), **always: Any
 ) -> Callable[[Callable[..., str | None]], Callable[..., None]]:
     """Make a command of a function that shows the data of an operation's answer, or returns a
     sentence about it. Its other parameters are options, and the arguments of the operation by the
-    same names; `always` are further ones. --json prints the data, or a `part` of them.
+    same names. The operation's other arguments are options too, but those `without`; `always` are
+    the same in each call. --json prints the data, or a `part` of them.
     """
 
     def made(show: Callable[..., str | None]) -> Callable[..., None]:
@@ -217,17 +221,84 @@ def asks(
             data = await target.ask(operation, **arguments, **always)
             if as_json:
                 print_json(data if part is None else data[part])
-            elif (said := show(data, **given)) is not None:
+            elif (said := show(data, **{name: given[name] for name in declared})) is not None:
                 echo(said)
 
         signature, kind = inspect.signature(show), inspect.Parameter.KEYWORD_ONLY
-        parameters = [*signature.parameters.values()]
+        first, *own = signature.parameters.values()
+        declared = [one.name for one in own]
+        taken = {*(name.removesuffix("_") for name in declared), *always, *without}
+        own += [
+            _option(name, field)
+            for name, field in _arguments(operation).model_fields.items()
+            if name not in taken
+        ]
         json = inspect.Parameter("as_json", kind, default=False, annotation=AsJson)
-        vars(act)["__signature__"] = signature.replace(parameters=[*parameters, json])
+        vars(act)["__signature__"] = signature.replace(parameters=[first, *own, json])
         act.__name__, act.__doc__ = show.__name__, show.__doc__
         return with_target(act)
 
     return made
+
+
+# What an option means. The registry describes the other arguments.
+_HELP = {
+    "container": "Only this container.",
+    "tags": "Only items with this tag; repeatable, all must match.",
+    "metadata": "Only items with these values.",
+    "topic": "Only this topic.",
+    "type": "Only memories of this type.",
+    "layer": "Only memories of this layer.",
+    "status": "Only memories in this state.",
+    "session_id": "Only this session.",
+    "app": "Only what was sent from this app.",
+    "group_id": "Only this group of texts.",
+    "limit": "How many at most.",
+    "offset": "How many to skip.",
+    "before": "Continue here, as the page before says.",
+    "said_after": "Only what was said at this moment or later: a date, or a time with its zone.",
+    "said_before": "Only what was said before.",
+    "recorded_after": "Only what became known here at this moment or later.",
+    "recorded_before": "Only what became known here before.",
+    "valid_after": "Only what began to be true at this moment or later.",
+    "valid_before": "Only what began to be true before.",
+    "expires_after": "Only what expires at this moment or later.",
+    "expires_before": "Only what expires before.",
+    "kind": "Only this kind.",
+    "kinds": "A kind of event; repeatable.",
+    "include_text": "Send the texts of memories too.",
+}
+
+
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+    """Return the option of an argument; None means that it is not given. One that is a list is
+    given once for each of its items.
+    """
+    called = name.removesuffix("s") if get_origin(field.annotation) is list else name
+    called = called.replace("session_id", "session").replace("_", "-")
+    bounds = {type(one): one for one in field.metadata}
+    most = bounds[Le].le if Le in bounds else INT64_MAX
+    described = field.description or ""
+    shown = typer.Option(
+        f"--{called}/--no-{called}" if field.default is True else f"--{called}",
+        help=_HELP.get(name) or f"{described[:1].upper()}{described[1:]}.".removeprefix("."),
+        min=bounds[Ge].ge if Ge in bounds else None,
+        max=None if most == INT64_MAX else most,
+        metavar="JSON" if get_origin(field.annotation) is dict else None,
+        show_default=str(field.default) if field.default else False,
+    )
+    return option(name, Annotated[_kind_of(field.annotation) | None, shown])
+
+
+def _kind_of(annotation: Any) -> Any:
+    """Return the type of an option: that of the argument, without what pydantic alone reads."""
+    if get_origin(annotation) is dict:
+        return str
+    if get_origin(annotation) is list:
+        return list[_kind_of(*get_args(annotation))]  # type: ignore[misc]
+    if get_origin(annotation) in (Annotated, Union, UnionType):
+        return _kind_of(get_args(annotation)[0])
+    return annotation
 
 
 def on_target(
@@ -342,8 +413,7 @@ async def _namespace(built: Application, name: str | None) -> Namespace:
     """Return the namespace of this name, or the only one. Raises `Invalid`, `NamespaceNotFound`."""
     if name:
         return await existing(built, name)
-    async with built.store.transaction(None, write=False) as tx:
-        found = await tx.erasures.namespaces()
+    found = await built.store.autocommit(None).erasures.namespaces()
     if len(found) != 1:
         raise Invalid(
             f"The database has {len(found)} namespaces. Name one before the other arguments."

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -29,9 +30,8 @@ from recall_server.cli.shared import (
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
-from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import TokenRequest
-from recall_server.services.tasks.ending import STORED
+from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Scope, TokenInfo
+from recall_server.services.tasks.transitions import STORED
 
 app = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
 
@@ -86,16 +86,14 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
     life = _duration(expires_in) if expires_in is not None else None
-    rights = Rights(
-        _scopes(scope) if scope else DEFAULT_SCOPES,
-        AccessScope(
-            frozenset(topic) if topic else None,
-            frozenset(type_) if type_ else None,
-            agent_id,
-            frozenset(container) if container else None,
-        ),
-    )
-
+    wanted = operations.tokens.DelegateToken(
+        scopes=_scopes(scope) if scope else None,
+        topics=topic or None,
+        types=type_ or None,
+        agent_id=agent_id,
+        containers=container or None,
+        expires_in_s=None,
+    ).wanted(OPERATOR)
     ns = namespace_or_fail(name)  # before a database is made for it
 
     async def issue(built: Application) -> None:
@@ -104,7 +102,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         lasts = by_default if life is None else life
         context = begin(built, ns, operations.tokens.CREATE_TOKEN)
         token, info = await services.access.issue(
-            context, label=label, wanted=TokenRequest(rights, lasts, uses)
+            context, label=label, wanted=replace(wanted, expires_in=lasts, uses=uses)
         )
         _print_new(token, info, as_json=as_json)
 
@@ -131,21 +129,19 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
     as_json: AsJson = False,
 ) -> None:
     """Create a child of a token, for a sub-agent, and print it once."""
-    life, scopes = _duration(expires_in), _scopes(scope) if scope else None
-    services = built.services
+    life, services = _duration(expires_in), built.services
     parent = await services.access.find(accessor)
     context = begin(built, parent.namespace, operations.tokens.DELEGATE_TOKEN)
-    access_scope = parent.rights.access_scope
-    rights = Rights(
-        scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
-        AccessScope(
-            frozenset(topic) if topic else access_scope.topics,
-            frozenset(type_) if type_ else access_scope.types,
-            access_scope.agent_id if agent_id is None else agent_id,
-            frozenset(container) if container else access_scope.containers,
-        ),
-    )
-    token, info = await services.delegation.mint(context, accessor, TokenRequest(rights, life))
+    wanted = operations.tokens.DelegateToken(
+        scopes=_scopes(scope) if scope else None,
+        topics=topic or None,
+        types=type_ or None,
+        agent_id=agent_id,
+        containers=container or None,
+        expires_in_s=None,
+    ).wanted(parent.rights)
+    wanted = replace(wanted, expires_in=life)
+    token, info = await services.delegation.mint(context, accessor, wanted)
     _print_new(token, info, as_json=as_json)
 
 
@@ -305,12 +301,12 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _scopes(given: list[str]) -> frozenset[Scope]:
+def _scopes(given: list[str]) -> list[Scope]:
     names = [part.strip() for one in given for part in one.split(",")]
     unknown = [one for one in names if one not in set(Scope)]
     if unknown:
         fail(f"There is no such scope. There are {', '.join(Scope)}.")
-    return frozenset(map(Scope, names))
+    return [*map(Scope, names)]
 
 
 def _duration(text: str) -> timedelta:

@@ -23,13 +23,6 @@ def add(
     added: Json,
     *,
     url_: Annotated[str, typer.Argument(metavar="URL", help="Begins with https://.")],
-    kinds: Annotated[
-        list[WebhookKind] | None,
-        typer.Option("--kind", help="A kind of event; repeatable.", show_default="all"),
-    ] = None,
-    include_text: Annotated[
-        bool, typer.Option("--include-text", help="Send the texts of memories too.")
-    ] = False,
 ) -> None:
     """Register a URL, and print the secret of its signatures once: alone on standard output."""
     echo(

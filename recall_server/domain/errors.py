@@ -26,8 +26,19 @@ class RecallError(Exception):
         if own_code and "code" not in vars(cls):
             cls.code = _WORD_BEGINS.sub("_", cls.__name__).upper()
 
-    def __init__(self, message: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retry_after_s: float | None = None,
+        permanent: bool = False,
+    ) -> None:
+        """`retry_after_s`: the wait that the other side asked for, if it did. `permanent`: a retry
+        alone will not help.
+        """
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
+        self.retry_after_s = retry_after_s
+        self.permanent = permanent
 
     @property
     def message(self) -> str:
@@ -83,8 +94,7 @@ class RateLimited(LimitReached):
 
     def __init__(self, message: str | None = None, *, retry_after_s: int, limit: int) -> None:
         """`limit`: calls allowed per minute."""
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+        super().__init__(message, retry_after_s=retry_after_s)
         self.limit = limit
 
 
@@ -345,10 +355,6 @@ class AuthUnavailable(Unavailable):
     Retry-After says, then send the call again.
     """
 
-    def __init__(self, message: str | None = None, *, retry_after_s: int) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
 
 class PushWaits(Unavailable):
     """A delivery to this receiver is under way, or it pauses after a failure. It is tried again
@@ -358,20 +364,6 @@ class PushWaits(Unavailable):
 
 class ModelUnavailable(Unavailable):
     """The language model does not answer. The text is kept and searchable, and is tried again."""
-
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        retry_after_s: float | None = None,
-        permanent: bool = False,
-    ) -> None:
-        """`retry_after_s`: the wait that the service asked for. `permanent`: a retry alone will not
-        help.
-        """
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-        self.permanent = permanent
 
 
 class ModelKeyRejected(ModelUnavailable):
@@ -398,11 +390,6 @@ class BudgetSpent(ModelUnavailable):
 class ModelAnswerInvalid(Unavailable):
     """The language model's answer could not be used. The text is kept and searchable."""
 
-    def __init__(self, message: str | None = None, *, permanent: bool = False) -> None:
-        """`permanent`: the same text would get the same answer, as after a refusal."""
-        super().__init__(message)
-        self.permanent = permanent
-
 
 class TaskFailed(Unavailable):
     """The task did not succeed. Start it again; ask the operator if it fails again."""
@@ -418,11 +405,6 @@ class RerankerUnavailable(Unavailable):
 
 class PushFailed(RecallError):
     """The receiver of a push did not take it. It is tried again, and given up in the end."""
-
-    def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
-        """`retry_after_s`: the wait that the receiver asked for."""
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 class SecretUnreadable(RecallError):

@@ -27,11 +27,11 @@ from pydantic import (
     model_validator,
 )
 
+from recall_server.domain.ids import PROPOSAL
 from recall_server.domain.memory import BELIEVED, Layer, MemoryType, Status
 from recall_server.domain.namespace import NONE
-from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.proposal import PREFIX, ProposalKind
-from recall_server.domain.relations import Reason, RelationKind
+from recall_server.domain.plan import Choice, Policy, ProposalKind, Reason, RelationKind
+from recall_server.domain.subject_aliases import ALIASES_MAX
 from recall_server.domain.text.cleaning import validator_message
 
 FORMAT = "recall-export"
@@ -101,6 +101,13 @@ class _Strict(BaseModel):
     )
 
 
+class Aliases(_Strict):
+    """The other names of a subject."""
+
+    subject: Label
+    aliases: Annotated[list[Label], Field(max_length=ALIASES_MAX)]
+
+
 class Manifest(_Strict):
     """The head of the file. `server`: the id of the server's key. `subject`: the person that the
     export is about, if any.
@@ -116,6 +123,8 @@ class Manifest(_Strict):
     server: Label
     subject: Text | None
     conflict_policy: Policy | None
+    # Older exports do not have it.
+    aliases: list[Aliases] = []
 
 
 class Turn(_Strict):
@@ -233,7 +242,7 @@ class Proposed(_Strict):
     taken back.
     """
 
-    id: Annotated[str, _id(PREFIX)]
+    id: Annotated[str, _id(PROPOSAL)]
     side: Literal["new", "target"]
     proposal: ProposalKind
     made_by: Label | None

@@ -1,9 +1,10 @@
-"""The candidates of an extractor, and their cost."""
+"""The candidates of an extractor, their cost, and the roles and keys of language models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 
 from recall_server.domain.episode import Span
 from recall_server.domain.memory import Fact, MemoryType
@@ -55,10 +56,36 @@ class Usage:
         )
 
 
+class Refusal(StrEnum):
+    """Why a candidate does not become a memory."""
+
+    UNREADABLE = "unreadable"
+    """It does not have the form that was asked for, or quotes no words of the text."""
+    NO_CITATION = "no_citation"
+    """The words that it cites are not those of turns that can be read, one after the other."""
+    BAD_NUMBER = "bad_number"
+    TOO_LONG = "too_long"
+    NOT_STORABLE = "not_storable"
+    GIVES_ORDERS = "gives_orders"
+    TOO_MANY = "too_many"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A candidate that does not become a memory, without its own words. One that cannot be read has
+    no `type` and no `span`.
+    """
+
+    reason: Refusal
+    type: MemoryType | None = None
+    span: Span | None = None
+
+
 @dataclass(frozen=True)
 class Extraction:
     """The candidates of one passage, the extractor's name, the number of rejected candidates, and
-    the language of the passage if the extractor knows it. `fault` is the code of the error because
+    the language of the passage if the extractor knows it. `refused` are those rejected candidates
+    that could be read. `fault` is the code of the error because
     of which another extractor than the configured one made it.
     """
 
@@ -68,8 +95,29 @@ class Extraction:
     usage: Usage = field(default_factory=Usage)
     language: str | None = None
     fault: str | None = None
+    refused: tuple[Refused, ...] = ()
 
     def capped(self, doubted_max: float) -> Extraction:
         """Return the extraction with its candidates capped."""
         capped = tuple(one.capped(doubted_max) for one in self.candidates)
         return replace(self, candidates=capped)
+
+
+class Role(StrEnum):
+    """The work of a language model; each role may have a model of its own."""
+
+    EXTRACT = "extract"
+    MERGE = "merge"
+    JUDGE = "judge"
+
+
+@dataclass(frozen=True)
+class RejectedKey:
+    """A key that the service of a model rejects, with the HTTP status, `since` a time."""
+
+    role: Role
+    status: int
+    since: datetime
+
+    def __str__(self) -> str:
+        return f"{self.role} (HTTP {self.status}) since {self.since:%Y-%m-%d %H:%M} UTC"

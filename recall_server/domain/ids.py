@@ -4,6 +4,9 @@ import hashlib
 import re
 from datetime import datetime
 
+PROPOSAL = "prop"
+"""The prefix of the ids of proposals."""
+
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 # A table of two characters (ten bits) takes a fifth of the time of base64.b32encode.
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
@@ -25,6 +28,11 @@ def new_id(prefix: str, now: datetime, random_bytes: bytes) -> str:
 def is_ours(text: str) -> bool:
     """True if it is an id that this server makes, and none that a caller may choose."""
     return _OURS.fullmatch(text) is not None
+
+
+def is_proposal(review_id: str) -> bool:
+    """True if the id of a review is that of a proposal."""
+    return review_id.startswith(f"{PROPOSAL}_")
 
 
 def is_child(text: str) -> bool:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from recall_server.domain.attributes import normal_entity
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Memory
 from recall_server.domain.similarity import Verdict, compare
+from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.text.terms import terms
 from recall_server.domain.thresholds import Thresholds
 
@@ -133,6 +133,8 @@ def matches(
     candidates: Sequence[Candidate],
     memories: Sequence[Memory],
     coverage: float,
+    *,
+    aliases: SubjectAliases,
 ) -> list[Match]:
     """Score memories against a statement, the best and newest first: 1 for the same fact, or for
     the fact that a correction contradicts; else by the share of common words, of which that of the
@@ -144,7 +146,10 @@ def matches(
         Match(
             memory,
             1.0
-            if any(compare(one, memory) is sought and _of_one(one, memory) for one in candidates)
+            if any(
+                compare(one, memory) is sought and _of_one(one, memory, aliases)
+                for one in candidates
+            )
             else _share(words, frozenset(terms(memory.text)) - _NOBODY, coverage),
         )
         for memory in memories
@@ -153,11 +158,11 @@ def matches(
     return sorted(newest, key=lambda one: -one.score)
 
 
-def _of_one(candidate: Candidate, memory: Memory) -> bool:
-    """True if both are about the same entity."""
+def _of_one(candidate: Candidate, memory: Memory, aliases: SubjectAliases) -> bool:
+    """True if both are about the same subject."""
     if candidate.fact is None or memory.fact is None:
         return False
-    return normal_entity(candidate.fact.entity) == normal_entity(memory.fact.entity)
+    return aliases.subject(candidate.fact.entity) == aliases.subject(memory.fact.entity)
 
 
 def _share(said: frozenset[str], known: frozenset[str], coverage: float) -> float:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from recall_server.domain.episode import Citation
+from recall_server.domain.ids import is_proposal
 from recall_server.domain.memory import Status
 
 _T = TypeVar("_T")
@@ -84,13 +85,25 @@ class MemoryEvent:
 
 
 class Reversal(NamedTuple):
-    """The state that a memory had before a change, or None if the change added it, and the
-    citations that it lost in the change, with their positions.
+    """The state that a memory had before a change, or None if the change added it; the citations
+    that it lost in the change, with their positions; and the positions of those that the change, an
+    undo, gave back to it.
     """
 
     memory_id: str
     state: MemoryState | None
     dropped: Sequence[tuple[int, Citation]]
+    returned: Sequence[int] = ()
+
+
+class InDispute(NamedTuple):
+    """A memory in a dispute: when that was opened, None in another database; and when it ended.
+    `seq` is the event that opened it: of a dispute, the new side has the first.
+    """
+
+    seq: int
+    opened_at: datetime | None
+    closed_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -147,6 +160,22 @@ class Histories:
     def disputes(self, item_id: str, change_id: str) -> Mapping[str, bool]:
         """Return the disputes of an item that a change opened (True) or ended (False)."""
         return self._disputes.get((item_id, change_id), {})
+
+    def in_disputes(self, item_id: str) -> dict[str, InDispute]:
+        """Return the disputes that the events of a memory tell of, as they stand now."""
+        found: dict[str, InDispute] = {}
+        for one in self._of_item.get(item_id, ()):
+            if one.kind is EventKind.DISPUTED:
+                found[one.reason] = InDispute(one.seq, one.at, None)
+            elif one.kind is EventKind.SETTLED and not is_proposal(one.reason):
+                known = found.get(one.reason, InDispute(0, None, None))
+                found[one.reason] = known._replace(closed_at=one.at)
+            elif one.kind is EventKind.UNDONE:
+                for dispute, opened in self.disputes(item_id, one.reason).items():
+                    if dispute in found:
+                        closed = (found[dispute].closed_at or one.at) if opened else None
+                        found[dispute] = found[dispute]._replace(closed_at=closed)
+        return found
 
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
         """Return the events of an item in a change."""
@@ -226,6 +255,19 @@ class Histories:
         while (event := self.of_change(item_id, change_id)[-1]).kind is EventKind.UNDONE:
             change_id, undoes = event.reason, not undoes
         return not undoes and self.before(item_id, change_id) is None
+
+    def dropped(self, item_id: str, change_id: str) -> list[tuple[int, Citation]]:
+        """Return the citations that a memory lost in a change, with their positions."""
+        return [lost for one in self.of_change(item_id, change_id) for lost in one.dropped]
+
+    def returned(self, memory_id: str, change_id: str) -> list[int]:
+        """Return the positions of the citations that a change, an undo, gave back to a memory."""
+        undone = {
+            one.reason
+            for one in self.of_change(memory_id, change_id)
+            if one.kind is EventKind.UNDONE
+        }
+        return [place for one in undone for place, _ in self.dropped(memory_id, one)]
 
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
         """Return the event that gave a memory its citation at this position, if it still stands."""

@@ -236,6 +236,20 @@ class Rights:
     scopes: frozenset[Scope] = DEFAULT_SCOPES
     access_scope: AccessScope = FULL_ACCESS
 
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Rights:
+        """Return the rights of lists of `scopes`, `topics`, `types` and `containers`, and of an
+        `agent_id`; without one of the last four there is no such limit. Raises `KeyError`,
+        `TypeError` and `ValueError`.
+        """
+        limits: dict[str, Any] = {
+            name: frozenset(map(kind, values[name]))
+            for name, kind in (("topics", str), ("types", MemoryType), ("containers", str))
+            if values.get(name) is not None
+        }
+        access_scope = AccessScope(agent_id=values.get("agent_id"), **limits)
+        return cls(frozenset(map(Scope, values["scopes"])), access_scope)
+
     def allows(self, scope: Scope | None) -> bool:
         if scope is Scope.PROPOSE and Scope.WRITE in self.scopes:
             return True

@@ -6,19 +6,126 @@ If no rule decides, the plan has questions and waits for a resolution of each.
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory
-from recall_server.domain.proposal import Proposal
-from recall_server.domain.relations import Relation
+from recall_server.domain.memory_event import Histories
+from recall_server.domain.permissions import Scope
 
 PERSON = "person"
 """The name in `extractor` of a memory that a person wrote as the answer to a question."""
 EXPIRY = "expiry"
 """`decided_by` of a question that nobody answered in time."""
+
+
+class RelationKind(StrEnum):
+    """The relation of the memory `from_id` to the memory `to_id`."""
+
+    EXTENDS = "extends"
+    SUPERSEDES = "supersedes"
+    CONTRADICTS = "contradicts"
+    REFINES = "refines"
+    EXCEPTION_TO = "exception_to"
+    CONSOLIDATES = "consolidates"
+    DUPLICATES = "duplicates"
+
+
+class Reason(StrEnum):
+    """The origin of a relation: a rule of reconciliation, a merge, or a caller."""
+
+    RULE = "rule"
+    MERGE = "merge"
+    HAND = "hand"
+
+
+BY_HAND = frozenset(RelationKind) - {RelationKind.SUPERSEDES}
+"""The relations that a caller may state. Supersession follows from changes of memory only."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A directed relation between two memories. `made_by`: the token that stated it, if any."""
+
+    from_id: str
+    to_id: str
+    kind: RelationKind
+    reason: Reason
+    made_at: datetime
+    confidence: float = 1.0
+    made_by: str | None = None
+
+    @property
+    def inbound(self) -> str:
+        """The reason that the event of `to_id` has."""
+        return f"inbound {self.kind}"
+
+    def standing(self, histories: Histories) -> Self | None:
+        """Return the relation as it was last stated by a change that still stands; None if all
+        changes that stated it were taken back. A relation without events came with a memory, and
+        stands as long as the memory does.
+        """
+        ends = histories.related(self.to_id, self.inbound)
+        stated = [
+            one
+            for change_id, one in histories.related(self.from_id, self.kind).items()
+            if change_id in ends
+        ]
+        if not stated:
+            return self
+        stands = [one for one in stated if one.change_id not in histories.taken_back]
+        return replace(self, made_at=stands[0].at, made_by=stands[0].accessor) if stands else None
+
+
+class ProposalKind(StrEnum):
+    """The proposed action: remember, correct or forget something, change a memory by hand
+    (`UPDATE`), or add a memory that a model extracted and doubts (`EXTRACT`).
+    """
+
+    REMEMBER = "remember"
+    CORRECT = "correct"
+    UPDATE = "update"
+    FORGET = "forget"
+    EXTRACT = "extract"
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that a token needs to answer it."""
+        return {ProposalKind.FORGET: Scope.FORGET, ProposalKind.UPDATE: Scope.EDIT}.get(
+            self, Scope.WRITE
+        )
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A proposed change.
+
+    `new`: the ids of the memories that it would add; until then nothing finds them.
+    `targets`: the ids of the memories that it would replace or forget.
+    `closed_at`: when it was answered or withdrawn.
+    """
+
+    id: str
+    kind: ProposalKind
+    new: tuple[str, ...]
+    targets: tuple[str, ...]
+    made_by: str | None
+    opened_at: datetime
+    closed_at: datetime | None = None
+    choice: str | None = None
+    decided_by: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that it is about is there: of one that was taken in, a memory may be left
+        out.
+        """
+        adds = self.kind is not ProposalKind.FORGET
+        changes = self.kind not in {ProposalKind.REMEMBER, ProposalKind.EXTRACT}
+        return bool(self.new) == adds and bool(self.targets) == changes
 
 
 class Choice(StrEnum):

@@ -4,6 +4,7 @@ keeps a digest of what its transaction recorded, so that a later change of the r
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ FACT = ("entity", "attribute", "value")
 STATED = ("text", *FACT, "negated")
 FIELDS = (*STATED, "type", "topic", "container", "layer", "said_at", "valid_from")
 _MOMENTS = frozenset({"said_at", "valid_from"})
+# The rules make these memories of their texts again, word for word.
+_MADE_AGAIN = re.compile(r"rules/\d")
 _HEX_DIGITS = 32
 
 Cited = tuple[str, int, int]
@@ -23,10 +26,23 @@ Cited = tuple[str, int, int]
 
 @dataclass
 class Recorded:
-    """The fields of a new memory, and the citations, that a transaction has recorded."""
+    """The fields of a new memory, and the citations, that a transaction has recorded. `answers`:
+    a model or a person worded them, so they are kept a second time.
+    """
 
     words: tuple[object, ...] = ()
     citations: list[Cited] = field(default_factory=list)
+    answers: bool = False
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Record the fields of a new memory."""
+        self.words = words(values)
+        self.answers = _MADE_AGAIN.match(values["extractor"]) is None
+
+    @property
+    def answer(self) -> list[object] | None:
+        """What is kept a second time."""
+        return [self.words, self.citations] if self.answers else None
 
     def digest(self) -> str:
         """Return the number of citations and a digest of everything."""
@@ -38,7 +54,8 @@ class Recorded:
 class Written:
     """An event of a memory that added it, recorded citations or dropped them.
 
-    `citations`: the position of the next citation after it. `dropped`: by position.
+    `citations`: the position of the next citation after it. `dropped`: by position. `answer`: the
+    recorded fields and citations of a memory that it added, if they are kept.
     """
 
     seq: int
@@ -46,6 +63,19 @@ class Written:
     digest: str | None
     citations: int
     dropped: Mapping[int, Cited]
+    answer: Sequence[Any] | None = None
+
+    def answered(self) -> tuple[dict[str, Any], dict[int, Cited]] | None:
+        """Return the fields that are kept, and the citations by position."""
+        if self.answer is None:
+            return None
+        said, citations = self.answer
+        fields = {
+            name: datetime.fromisoformat(value) if name in _MOMENTS else value
+            for name, value in zip(FIELDS, said, strict=True)
+        }
+        first = self.citations - len(citations)
+        return fields, {first + place: _cited(one) for place, one in enumerate(citations)}
 
 
 @dataclass(frozen=True)
@@ -102,6 +132,11 @@ def _plain(name: str, value: Any) -> object:
 
 def cited(one: Citation) -> Cited:
     return one.episode_id, one.span.start, one.span.end
+
+
+def _cited(one: Sequence[Any]) -> Cited:
+    episode_id, start, end = one
+    return episode_id, start, end
 
 
 def dropped(rows: Iterable[Sequence[Any]]) -> dict[int, Cited]:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from recall_server.domain.episode import Source, Turn, Utterance
 from recall_server.domain.errors import Invalid, OutsideAccessScope, RecallError
-from recall_server.domain.extraction import Candidate, Usage
+from recall_server.domain.extraction import Candidate, Refused, Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
@@ -66,9 +66,12 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class TextJob(JobProgress):
-    """The stored state of a job about a text."""
+    """The stored state of a job about a text. `refused`: the candidates that it did not make
+    memories of, `REFUSED_MAX` at most.
+    """
 
     episode_id: str
+    refused: tuple[Refused, ...] = ()
 
 
 def together(pages: Sequence[JobProgress]) -> JobProgress:

@@ -37,7 +37,7 @@ import httpcore2
 import httpx2
 
 from recall_server.domain.errors import Invalid, PushFailed, PushUrlRefused
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 
 Address = IPv4Address | IPv6Address
 

@@ -8,7 +8,9 @@ import signal
 import sys
 import time
 import traceback
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
 
 import anyio
 import httpx2
@@ -34,7 +36,9 @@ from mcp.types import (
     RequestId,
 )
 
-from recall_server.domain.errors import RecallError, ServerUnreachable
+from recall_server.config import LOOPBACK, is_address
+from recall_server.domain.errors import Invalid, RecallError, ServerUnreachable
+from recall_server.local.starting import Local, read_token
 
 TIMEOUT = httpx2.Timeout(30.0, read=300.0)
 POLL_S = 0.05
@@ -46,19 +50,60 @@ SERVER_ERROR = -32_000
 _ANYWHERE = "http://recall.invalid/mcp"
 
 
-class Target(Protocol):
-    """The server that a proxy relays to. `restart_s`: how long to wait for one that was ended."""
+@dataclass(frozen=True)
+class LocalServer:
+    """The server of an SQLite file, which is started if none runs."""
 
-    restart_s: ClassVar[float]
+    local: Local
+    # How long to wait for a server that was ended.
+    restart_s: ClassVar[float] = 5.0
 
     def address(self) -> str:
-        """Return the address of its endpoint `/mcp`. May start the server. Raises `RecallError`."""
+        return f"{self.local.address()}/mcp"
 
     def token(self) -> str:
-        """Return the token for it. Raises `RecallError`."""
+        return self.local.token()
 
     def client(self) -> httpx2.AsyncClient:
-        """Return an HTTP client for it."""
+        # Loopback needs neither certificates nor proxies, and loading them takes long. No
+        # connection is kept: after a server was killed, a request on a kept connection may or may
+        # not have been accepted.
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        return httpx2.AsyncClient(verify=False, trust_env=False, limits=limits)
+
+
+@dataclass(frozen=True)
+class RemoteServer:
+    """A server at an address; its token is in a file, or was given."""
+
+    url: httpx2.URL
+    token_file: Path | None
+    given: str
+    restart_s: ClassVar[float] = 0.0
+
+    @classmethod
+    def checked(cls, url: str, token_file: Path | None, given: str) -> Self:
+        """Return the server at this address. Raises `Invalid` if the address is invalid or there is
+        no token.
+        """
+        if not is_address(url):
+            raise Invalid("--url must be an address such as https://memory.example.com/mcp.")
+        if token_file is None and not given:
+            raise Invalid(
+                "A server elsewhere asks for a token. Name a file with --token-file, or set "
+                "RECALL_TOKEN."
+            )
+        found = httpx2.URL(url)
+        return cls(found.copy_with(path="/mcp") if found.path == "/" else found, token_file, given)
+
+    def address(self) -> str:
+        return str(self.url)
+
+    def token(self) -> str:
+        return read_token(self.token_file) if self.token_file else self.given
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(verify=self.url.host not in LOOPBACK)
 
 
 class Upstream(httpx2.AsyncBaseTransport):
@@ -69,7 +114,7 @@ class Upstream(httpx2.AsyncBaseTransport):
     made: a local server is then started again.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LocalServer | RemoteServer) -> None:
         self._target = target
         self._client = target.client()
         self._place: tuple[str, str] | None = None
@@ -294,7 +339,7 @@ class Relay:
         return headers
 
 
-async def serve_stdio(target: Target) -> None:
+async def serve_stdio(target: LocalServer | RemoteServer) -> None:
     """Relay until standard input ends and its last requests are answered, or until SIGTERM or
     SIGINT.
     """

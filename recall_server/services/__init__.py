@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from recall_server.domain.namespace import Namespace
 from recall_server.services.audit.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
-from recall_server.services.auth.access import Access
-from recall_server.services.auth.delegation import Delegation
-from recall_server.services.auth.open_answers import OpenAnswers
+from recall_server.services.auth.access import Access, OpenAnswers
+from recall_server.services.auth.signed_tokens import Delegation
 from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits.model_keys import ModelKeys
+from recall_server.services.limits.models import ModelKeys
 from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
+from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
@@ -31,7 +31,7 @@ from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import
-from recall_server.services.webhooks.registrations import Registrations
+from recall_server.services.webhooks import Registrations
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Services:
     """All services of an application."""
 
     access: Access
+    aliases: Aliases
     audit: Audit
     changes: Changes
     checkpoints: Checkpoints

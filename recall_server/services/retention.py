@@ -16,10 +16,9 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import AuditBroken, NamespaceNotFound, OnHold, Stale
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.audit_chain import Cut, Verifier
-from recall_server.integrations.archives import ArchiveFolder, name_of, signed_cut
+from recall_server.integrations.audit_files import ArchiveFolder, name_of, signed
 from recall_server.services.audit.verification import (
     FORMAT,
-    NAMESPACES_AT_ONCE,
     State,
     Verification,
     as_line,
@@ -90,20 +89,9 @@ class Retention:
         more = True
         while more:
             more = False
-            async for namespace in self._namespaces(before):
+            async for namespace in self.store.autocommit(None).audit.to_cut(before):
                 cut = partial(self._cut, folder)
                 more |= bool(await self._unless_held(cut, namespace, before))
-
-    async def _namespaces(self, before: datetime) -> AsyncIterator[Namespace]:
-        after = ""
-        while True:
-            async with self.store.transaction(None, write=False) as tx:
-                found = await tx.audit.to_cut(before, after, NAMESPACES_AT_ONCE)
-            for namespace in found:
-                yield namespace
-            if len(found) < NAMESPACES_AT_ONCE:
-                return
-            after = found[-1]
 
     async def _unless_held(
         self, act: Callable[[Namespace, datetime], Any], namespace: Namespace, at: datetime
@@ -134,13 +122,12 @@ class Retention:
             if writing.only_cuts:
                 return False
             cut = writing.cut
-            statement = signed_cut(self.verification.key, cut)
+            statement = signed(self.verification.key, cut)
             await asyncio.to_thread(writing.end, statement)
             await asyncio.to_thread(complete, name_of(cut))
         entry = self.begin(namespace, CUT_AUDIT, "worker", None)
         entry.counts |= {"records": cut.last - cut.first + 1, "up_to": cut.last}
-        async with self.store.transaction(namespace, entry=entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=entry, locked=True) as tx:
             await refuse_held(tx)
             if not await tx.audit.move_cut(cut.first - 1, cut.last, statement):
                 # Another process has cut meanwhile: its archive counts, and this one is not needed.
@@ -182,8 +169,7 @@ class Retention:
     async def _remove_records(self, namespace: Namespace) -> None:
         removed = self.batch_rows
         while removed == self.batch_rows:
-            async with self.store.transaction(namespace, erasing=True) as tx:
-                await tx.lock()
+            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
                 await refuse_held(tx)
                 removed = await tx.audit.remove_cut(self.batch_rows)
 
@@ -199,8 +185,7 @@ class Retention:
             jobs = self.store.autocommit(namespace).jobs
             ended, after = await jobs.ended(before, after, self.batch_rows)
             if ended:
-                async with self.store.transaction(namespace, erasing=True) as tx:
-                    await tx.lock()
+                async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
                     await refuse_held(tx)
                     await tx.jobs.remove(ended)
 
@@ -208,8 +193,7 @@ class Retention:
         if not await self.store.autocommit(namespace).access.ended(before):
             return
         entry = self.begin(namespace, REMOVE_TOKENS, "worker", None)
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=entry, erasing=True, locked=True) as tx:
             await refuse_held(tx)
             # Running work of a token, or of its child, still needs the token's row.
             busy = {one.partition("/")[0] for one in await tx.access.at_work()}

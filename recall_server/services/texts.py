@@ -64,7 +64,6 @@ class Texts:
         if expires_at is not None:
             ahead(expires_at, "expires_at", now)
         async with self.store.change(context) as tx:
-            await tx.lock()
             found = await tx.episodes.page(limit=1, id_=text_id)
             if not text_id or not found:
                 raise NotFound("No text has this id. Take one from GET /v1/texts.")
@@ -99,7 +98,6 @@ class Texts:
         """
         storable(text_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now, found = self.runtime.now(), await tx.episodes.page(limit=1, id_=text_id)
             if not text_id or not found:
                 raise NotFound("No text has this id. Take one from GET /v1/texts.")

@@ -4,13 +4,13 @@ that runs each query in a transaction of its own.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import PRESENT, Past, utc_now
@@ -35,6 +35,7 @@ from recall_server.storage.driver import (
     Params,
     Row,
 )
+from recall_server.storage.index.documents import Cache
 from recall_server.storage.tables import derived, registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
@@ -265,6 +266,7 @@ def _spelled(sql: str, engine: Engine) -> str:
     return _TOKEN.sub(spell, sql).strip()
 
 
+T = TypeVar("T")
 ANY = 2**62
 
 
@@ -306,6 +308,10 @@ class BoundConnection:
     # The clock. It fills in `:as_of`, the moment whose state is read, unless `past` has one.
     now: Callable[[], datetime] = utc_now
     past: Past = PRESENT
+    # The indexes in memory.
+    cache: Cache = field(default_factory=lambda: Cache(0))
+    # The key by which records of the audit log are written; None: none can be.
+    mac_key: bytes | None = field(default=None, repr=False)
     # The events of this transaction, by item, kind and reason.
     noted: dict[NotedKey, Noted] = field(default_factory=dict)
     # The fields and citations that this transaction records, by the ids of memories.
@@ -420,11 +426,50 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
     }
 
 
+BY_ID = MappingProxyType({"after": "id"})
+
+
 class BoundTable:
     """The queries of one table, over one connection."""
 
     def __init__(self, bound: BoundConnection) -> None:
         self._bound = bound
+
+    async def _first(self, read: Callable[[Row], T], query: str, **params: Any) -> T | None:
+        """Return what `read` makes of the first row of a query; None if there is no row."""
+        rows = await self._bound.fetch(query, **params)
+        return read(rows[0]) if rows else None
+
+    async def _all(self, read: Callable[[Row], T], query: str, **params: Any) -> list[T]:
+        """Return what `read` makes of each row of a query."""
+        return [read(row) for row in await self._bound.fetch(query, **params)]
+
+    async def _column(self, column: str, query: str, **params: Any) -> list[Any]:
+        """Return a column of the rows of a query."""
+        return [row[column] for row in await self._bound.fetch(query, **params)]
+
+    async def _int(self, column: str, query: str, **params: Any) -> int:
+        """Return a number that a query returns in its only row; 0 stands for NULL."""
+        (row,) = await self._bound.fetch(query, **params)
+        return int(row[column] or 0)
+
+    async def _by_ids(self, query: str, ids: Iterable[str], **params: Any) -> Sequence[Row]:
+        """Return the rows of these ids, without a statement if there are none."""
+        wanted = sorted(set(ids))
+        return await self._bound.fetch(query, ids=wanted, **params) if wanted else []
+
+    async def _pages(
+        self, query: str, limit: int, keys: Mapping[str, str] = BY_ID, **params: Any
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Yield the rows of a query page by page, in the order of `keys`: the parameters for the
+        end of the last page, each with its column.
+        """
+        place: dict[str, Any] = dict.fromkeys(keys, "") | params
+        while rows := await self._bound.fetch(query, limit=limit, **place):
+            yield rows
+            if len(rows) < limit:
+                return
+            place |= {name: rows[-1][column] for name, column in keys.items()}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from enum import EnumType
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from types import NoneType
+from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic_core import to_json
 
@@ -17,6 +27,8 @@ from recall_server.domain.episode import Span
 from recall_server.domain.errors import QueryTimeout, RecallError
 from recall_server.domain.memory import Fact
 from recall_server.domain.permissions import Bearer
+
+T = TypeVar("T")
 
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
@@ -192,22 +204,78 @@ def document(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
+def reader(kind: Callable[..., T], **given: str | Callable[[Row], Any]) -> Callable[[Row], T]:
+    """Return a function that makes a dataclass or named tuple of a row. A field is the column of
+    its name, in the type of the field; `given` names another column, or computes the field.
+    """
+
+    @cache
+    def fields() -> tuple[list[tuple[str, str]], list[tuple[str, Callable[[Row], Any]]]]:
+        plain, made = list[tuple[str, str]](), list[tuple[str, Callable[[Row], Any]]]()
+        for name, hint in get_type_hints(kind).items():
+            column = given.get(name, name)
+            if not isinstance(column, str):
+                made.append((name, column))
+            elif typed := _typed(hint):
+                made.append((name, partial(_read, column, typed)))
+            else:
+                plain.append((name, column))
+        return plain, made
+
+    def read(row: Row) -> T:
+        plain, made = fields()
+        found = {name: row[column] for name, column in plain}
+        for name, of_row in made:
+            found[name] = of_row(row)
+        return kind(**found)
+
+    return read
+
+
+def _read(column: str, typed: Callable[[Any], Any], row: Row) -> Any:
+    return typed(row[column])
+
+
+def _typed(hint: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a value of this type of a column; None if the column has it already."""
+    of = get_args(hint)
+    if NoneType in of:
+        typed = _typed(of[0])
+        return typed and (lambda value: None if value is None else typed(value))
+    if get_origin(hint) is tuple:
+        each = _typed(of[0])
+        if each is None:
+            return lambda value: tuple(document(value) or ())
+        return lambda value: tuple(map(each, document(value) or ()))
+    if get_origin(hint) in (dict, Mapping):
+        return lambda value: document(value) or {}
+    if hint is datetime:
+        return moment
+    return hint if hint in (bool, bytes) or isinstance(hint, EnumType) else None
+
+
 def span(row: Row) -> Span:
     return Span(row["span_start"], row["span_end"])
 
 
 def fact(row: Row) -> Fact | None:
-    if row["entity"] is None:
-        return None
-    return Fact(row["entity"], row["attribute"], row["value"], bool(row["negated"]))
+    return None if row["entity"] is None else _fact(row)
+
+
+_fact = reader(Fact)
 
 
 def bearer(row: Row) -> Bearer | None:
     """Return the token that has set up a receiver."""
-    if not row["accessor"]:
-        return None
-    ends_at = moment_or_none(row["token_ends_at"])
-    return Bearer(row["accessor"], moment(row["created_at"]), ends_at)
+    return _bearer(row) if row["accessor"] else None
+
+
+_bearer = reader(Bearer, name="accessor", since="created_at", until="token_ends_at")
+
+
+def registered_by(token: Bearer | None) -> dict[str, Any]:
+    """Return the columns that `bearer` reads."""
+    return {"accessor": token and token.name, "token_ends_at": token and token.until}
 
 
 def accesses(counts: Iterable[AccessCount]) -> Document:

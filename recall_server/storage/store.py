@@ -2,24 +2,24 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
-from recall_server.storage.driver import Driver, Engine
+from recall_server.storage.driver import Connection, Driver, Engine
 from recall_server.storage.index.documents import Cache
 from recall_server.storage.index.vectors import Vectors
 from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.access import Access, Server
+from recall_server.storage.tables.access import Access, Rates, Server, Spend
 from recall_server.storage.tables.audit import Audit
 from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
@@ -27,11 +27,10 @@ from recall_server.storage.tables.erasure import Erasures, ErasureScan
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.index_entries import Findables
 from recall_server.storage.tables.jobs import Jobs
-from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
-from recall_server.storage.tables.memory_events import MemoryEvents
-from recall_server.storage.tables.rebuilt import Rebuilt
+from recall_server.storage.tables.memory_events import MemoryEvents, Rebuilt
 from recall_server.storage.tables.sources import Sources
+from recall_server.storage.tables.subject_aliases import SubjectAliasTable
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks
 from recall_server.tracing import tracer
@@ -42,7 +41,8 @@ class Transaction:
     """The tables of one namespace in one transaction. Each is created when it is first used."""
 
     access = cached_property(lambda tx: Access(tx.bound))
-    audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
+    aliases = cached_property(lambda tx: SubjectAliasTable(tx.bound))
+    audit = cached_property(lambda tx: Audit(tx.bound))
     disputes = cached_property(lambda tx: Disputes(tx.bound))
     decisions = cached_property(lambda tx: Decisions(tx.bound))
     proposals = cached_property(lambda tx: Proposals(tx.bound))
@@ -63,13 +63,11 @@ class Transaction:
     server = cached_property(lambda tx: Server(tx.bound))
     sources = cached_property(lambda tx: Sources(tx.bound))
     spend = cached_property(lambda tx: Spend(tx.bound))
-    vectors = cached_property(lambda tx: Vectors(tx.bound, tx.cache))
+    vectors = cached_property(lambda tx: Vectors(tx.bound))
     webhooks = cached_property(lambda tx: Webhooks(tx.bound))
-    words = cached_property(lambda tx: WordIndex(tx.bound, tx.cache))
+    words = cached_property(lambda tx: WordIndex(tx.bound))
 
     bound: BoundConnection
-    cache: Cache
-    mac_key: bytes | None = field(repr=False)
     is_recorded: bool = False
 
     async def lock(self) -> None:
@@ -126,11 +124,12 @@ class Store:
         access_scope: AccessScope = FULL_ACCESS,
         entry: AuditEntry | None = None,
         erasing: bool = False,
+        locked: bool = False,
         past: Past = PRESENT,
     ) -> AsyncIterator[Transaction]:
-        """One transaction, limited to an access scope. Just before the commit it writes the events
-        that the tables noted, and `entry`, if given, to the audit log. Only an `erasing`
-        transaction may destroy texts.
+        """One transaction, limited to an access scope; `locked`: it begins with `lock`. Just before
+        the commit it writes the events that the tables noted, and `entry`, if given, to the audit
+        log. Only an `erasing` transaction may destroy texts.
         """
         assert write or entry is None, "a read notes its record in the read log"
         # Work for all namespaces does not count against any one of them.
@@ -142,18 +141,10 @@ class Store:
                 namespace=namespace, write=write, erasing=erasing
             ) as connection,
         ):
-            bound = BoundConnection(
-                connection,
-                self._queries,
-                namespace,
-                access_scope,
-                self._quota_bytes_max,
-                self._now,
-                past,
-            )
-            transaction = Transaction(
-                bound, self._cache, self._mac_key, is_recorded=entry is not None
-            )
+            bound = self._bound(connection, namespace, access_scope, past)
+            transaction = Transaction(bound, is_recorded=entry is not None)
+            if locked:
+                await transaction.lock()
             yield transaction
             await transaction.events.write(entry)
             if write:
@@ -173,10 +164,11 @@ class Store:
         )
 
     def change(self, context: Context) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction that changes memory within the caller's access scope, and writes its audit
-        record.
+        """A transaction that changes memory within the caller's access scope, with the lock of the
+        namespace, and writes its audit record.
         """
-        return self.transaction(context.namespace, access_scope=context.scope, entry=context.entry)
+        scope, entry = context.scope, context.entry
+        return self.transaction(context.namespace, access_scope=scope, entry=entry, locked=True)
 
     def autocommit(
         self,
@@ -187,17 +179,32 @@ class Store:
     ) -> Transaction:
         """Return tables that run every query in a read transaction of its own."""
         connection = Autocommit(self.driver, namespace)
-        bound = BoundConnection(
-            connection, self._queries, namespace, access_scope, now=self._now, past=past
-        )
-        return Transaction(bound, self._cache, self._mac_key)
+        return Transaction(self._bound(connection, namespace, access_scope, past))
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
         """A long read-only transaction that sees one moment of a namespace."""
         async with self.driver.snapshot(namespace) as connection:
-            bound = BoundConnection(connection, self._queries, namespace, now=self._now)
-            yield Transaction(bound, self._cache, self._mac_key)
+            yield Transaction(self._bound(connection, namespace))
+
+    def _bound(
+        self,
+        connection: Connection,
+        namespace: Namespace | None,
+        access_scope: AccessScope = FULL_ACCESS,
+        past: Past = PRESENT,
+    ) -> BoundConnection:
+        return BoundConnection(
+            connection,
+            self._queries,
+            namespace,
+            access_scope,
+            self._quota_bytes_max,
+            self._now,
+            past,
+            self._cache,
+            self._mac_key,
+        )
 
     async def purge(self) -> str:
         """Destroy what erased rows have left behind; see `Driver.purge`."""

@@ -457,10 +457,14 @@ async def test_camillo_counts_by_state_too(running: Running, http: httpx2.AsyncC
 
 async def test_toolsets_are_listed_only_where_they_are_set(serve: Serve) -> None:
     engram = {"list_texts", "update_text", "get_status", "get_episodes", "update_episode"}
-    engram |= {"conversation_search_date"}  # another name of list_texts
+    engram |= {"add_memory", "search"}
     reviews = {"list_reviews", "answer_review", "relate_memories"}
+    reviews |= {"list_aliases", "set_aliases", "remove_alias"}
+    others = {"recall_memory", "record_interaction", "memory_stats"}
+    others |= {"conversation_search", "conversation_search_date", "decision_search"}
+    others |= {"memory_insights"}
     listed = []
-    for toolsets in ((), ("engram",), ("engram", "reviews")):
+    for toolsets in ((), ("engram",), ("engram", "reviews"), ("camillo", "agenternal")):
         async with (
             serve(mcp_toolsets=toolsets) as running,
             running.http(await running.token()) as h,
@@ -471,7 +475,8 @@ async def test_toolsets_are_listed_only_where_they_are_set(serve: Serve) -> None
             called = await data(h, "list_reviews")
             assert called == {"reviews": []}
 
-    plain, with_engram, with_both = listed
+    plain, with_engram, with_both, with_others = listed
     assert not plain & (engram | reviews)
     assert with_engram == plain | engram
     assert with_both == plain | engram | reviews
+    assert with_others == plain | others

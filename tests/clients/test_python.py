@@ -7,7 +7,7 @@ import runpy
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import httpx2
 import pytest
@@ -57,8 +57,14 @@ def test_every_operation_is_a_method_that_takes_its_arguments() -> None:
             route = operation.http[0]
             asked = ROUTES[operation.name]
             assert (asked.method, asked.path) == (route.method, route.path)
-            takes = {*inspect.signature(method).parameters} - {"self"}
+            takes = _taken(method)
             assert takes == {*(route.arguments or operation.arguments).model_fields}, operation.name
+
+
+def _taken(method: Callable[..., Any]) -> set[str]:
+    named = {*inspect.signature(method).parameters} - {"self", "given"}
+    further = get_type_hints(method).get("given")
+    return named | {*get_type_hints(*get_args(further))} if further else named
 
 
 def test_a_call_is_repeated_only_where_that_changes_nothing() -> None:
@@ -161,6 +167,18 @@ async def test_tokens_are_issued_delegated_rotated_and_revoked(client: AsyncReca
     assert revoked.revoked == [rotated.accessor]
     assert len(gone.revoked) == 1
     assert {issued.accessor, rotated.accessor} <= {one.accessor for one in listed.tokens}
+
+
+@on_sqlite
+async def test_aliases_are_set_listed_and_removed(client: AsyncRecallClient) -> None:
+    made = await client.set_aliases("Dana", ["me", "D/K & co?"])
+    removed = await client.remove_alias("D/K & co?")
+    with pytest.raises(errors.NotFound):
+        await client.remove_alias("D/K & co?")
+    listed = await client.list_aliases()
+
+    assert [one.alias for one in made.aliases] == ["D/K & co?", "me"]
+    assert (removed.removed, listed.aliases) == ("D/K & co?", made.aliases[1:])
 
 
 @on_sqlite

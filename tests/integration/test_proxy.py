@@ -9,8 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.local.proxy import Upstream
-from recall_server.local.targets import RemoteServer
+from recall_server.local.proxy import RemoteServer, Upstream
 
 TOOLS = [
     {"name": "search_memories", "annotations": {"readOnlyHint": True}},

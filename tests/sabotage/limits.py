@@ -96,7 +96,7 @@ BREAKAGES = (
     Breakage(
         "no-pace",
         "that long bodies come at a pace",
-        "recall_server.domain.pace:Pace.wait_s",
+        "recall_server.domain.fairness:Pace.wait_s",
         Body("return 0.0"),
         (
             "tests/security/test_pace.py::test_what_comes_faster_waits_until_all_before_it_has_passed",
@@ -106,7 +106,7 @@ BREAKAGES = (
     Breakage(
         "one-pace-for-all",
         "that nobody waits for the long bodies of another",
-        "recall_server.domain.pace:Pace.wait_s",
+        "recall_server.domain.fairness:Pace.wait_s",
         Replaced(
             "def wait_s(self, key, amount, now):\n"
             "    return self._original_wait_s(None, amount, now)"
@@ -118,7 +118,7 @@ BREAKAGES = (
     Breakage(
         "bodies-wait-without-end",
         "that bodies that wait take a limited memory",
-        "recall_server.domain.pace:Pace.wait_s",
+        "recall_server.domain.fairness:Pace.wait_s",
         Never("_wait_max_s"),
         (
             "tests/security/test_pace.py::test_what_would_wait_too_long_is_refused_and_holds_up_nothing",
@@ -128,7 +128,7 @@ BREAKAGES = (
     Breakage(
         "paces-without-end",
         "that the pace holds no key for which nothing waits",
-        "recall_server.domain.pace:Pace.wait_s",
+        "recall_server.domain.fairness:Pace.wait_s",
         Never("KEYS_MAX"),
         ("tests/security/test_pace.py::test_only_keys_that_wait_are_kept",),
     ),
@@ -241,7 +241,7 @@ BREAKAGES = (
     Breakage(
         "kept-and-not-counted",
         "that the bytes of a task are counted",
-        "recall_server.storage.tables.limits:bytes_of",
+        "recall_server.storage.tables.access:bytes_of",
         Body("return 0"),
         (
             "tests/security/test_kept_bytes.py::test_the_database_grows_by_no_more_than_is_counted[sqlite-dry_runs]",

@@ -116,7 +116,7 @@ BREAKAGES = (
     Breakage(
         "anybody-undoes-a-quarantine",
         "that an administrator takes back what was decided about the quarantine",
-        "recall_server.services.memory.undo:Changes._undo",
+        "recall_server.services.memory.undo:Changes._plan",
         Never("screens"),
         (
             "tests/api/test_changes.py::test_only_an_administrator_takes_back_what_was_decided_about_the_quarantine[sqlite-reject]",
@@ -201,7 +201,7 @@ BREAKAGES = (
     Breakage(
         "begun-goes-on",
         "that what a token began ends when it is revoked",
-        "recall_server.services.tasks.ending:Ending.end",
+        "recall_server.services.tasks.transitions:Ending.end",
         Body("entry.counts |= dict.fromkeys(COUNTED, 0); return lambda: None"),
         (
             "tests/security/test_ending.py::test_a_revocation_ends_and_tells_what_was_begun",
@@ -220,7 +220,7 @@ BREAKAGES = (
     Breakage(
         "webhook-told-without-a-look",
         "that a webhook, its event and its token are checked again before the delivery",
-        "recall_server.services.webhooks.delivery:Delivery._due",
+        "recall_server.services.webhooks:Delivery._due",
         Body("return True"),
         (
             "tests/integration/webhooks/test_what_is_not_told.py::test_what_is_taken_back_while_the_name_of_a_receiver_is_looked_up_is_not_sent",
@@ -229,7 +229,7 @@ BREAKAGES = (
     Breakage(
         "webhook-outlives-its-token",
         "that a webhook ends with the token that registered it",
-        "recall_server.services.webhooks.delivery:Delivery._stands",
+        "recall_server.services.webhooks:Delivery._stands",
         Body("return True"),
         (
             "tests/integration/webhooks/test_what_is_not_told.py::test_a_webhook_ends_with_the_token_that_registered_it",
@@ -280,14 +280,14 @@ BREAKAGES = (
     Breakage(
         "child-wider",
         "that a child may not do more than its parent",
-        "recall_server.services.auth.delegation:Delegation.mint",
+        "recall_server.services.auth.signed_tokens:Delegation.mint",
         Never("narrower_or_equal"),
         ("tests/security/test_delegation.py::test_a_child_is_never_wider_than_its_parent",),
     ),
     Breakage(
         "child-outlives-parent",
         "that a child ends with its parent",
-        "recall_server.services.auth.delegation:Delegation._check_parent",
+        "recall_server.services.auth.signed_tokens:Delegation._check_parent",
         Never("refusal"),
         ("tests/security/test_delegation.py::test_a_child_ends_with_the_overlap_of_its_parent",),
     ),

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.audit_chain import Checkpoint
-from recall_server.integrations.checkpoints import TYP, signed, verified_checkpoint
+from recall_server.integrations.audit_files import CHECKPOINT_TYP, signed, verified_checkpoint
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.services.audit.verification import Verification
 from tests.support.audit import (
@@ -195,12 +195,12 @@ def test_a_checkpoint_is_not_taken_for_something_else(database: Database) -> Non
     key = ServerKey.from_private(Ed25519PrivateKey.generate())
     at = datetime(2026, 3, 1, tzinfo=UTC).isoformat()
     claims = {"namespace": "alice", "seq": 1, "digest": "f" * 64, "at": at}
-    assert verified_checkpoint(key.sign(claims, TYP), key.public).seq == 1
+    assert verified_checkpoint(key.sign(claims, CHECKPOINT_TYP), key.public).seq == 1
     for token in (
         key.sign(claims, "recall-receipt+jwt"),
-        ServerKey.from_private(Ed25519PrivateKey.generate()).sign(claims, TYP),
-        key.sign({**claims, "seq": "1"}, TYP),
-        key.sign({"namespace": "alice"}, TYP),
+        ServerKey.from_private(Ed25519PrivateKey.generate()).sign(claims, CHECKPOINT_TYP),
+        key.sign({**claims, "seq": "1"}, CHECKPOINT_TYP),
+        key.sign({"namespace": "alice"}, CHECKPOINT_TYP),
         "junk",
     ):
         with pytest.raises(Invalid):

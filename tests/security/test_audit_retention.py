@@ -20,8 +20,8 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnusable, Invalid, Unavailable
 from recall_server.domain.security.audit_chain import Cut
-from recall_server.integrations import checkpoints
-from recall_server.integrations.archives import ArchiveFolder, signed_cut, verified_cut
+from recall_server.integrations import audit_files
+from recall_server.integrations.audit_files import ArchiveFolder, signed, verified_cut
 from recall_server.integrations.crypto.keys import ServerKey
 from tests.support.audit import (
     ALICE,
@@ -327,7 +327,7 @@ def _forged(database: Database) -> None:
     last = exported(database)[0]
     other = ServerKey.from_private(Ed25519PrivateKey.generate())
     forged = Cut(ALICE, 1, "0" * 64, last["seq"], last["digest"], "f" * 64)
-    _set(f"cut_seq = {last['seq']}, cut_statement = '{signed_cut(other, forged)}'")(database)
+    _set(f"cut_seq = {last['seq']}, cut_statement = '{signed(other, forged)}'")(database)
     _without(last["seq"])(database)
 
 
@@ -529,7 +529,7 @@ def test_a_statement_is_not_taken_for_something_else(database: Database, tmp_pat
     key = ServerKey.read(Path(f"{database}.key"))
     one = Cut(ALICE, 1, "0" * 64, 2, "f" * 64, "e" * 64)
 
-    assert verified_cut(signed_cut(key, one), key.public) == one
-    for token in (checkpoint, key.sign(asdict(one), checkpoints.TYP), "junk"):
+    assert verified_cut(signed(key, one), key.public) == one
+    for token in (checkpoint, key.sign(asdict(one), audit_files.CHECKPOINT_TYP), "junk"):
         with pytest.raises(Invalid, match="not a statement of a cut"):
             verified_cut(token, key.public)

@@ -22,7 +22,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.domain.context import Context
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnusable
 from recall_server.domain.query import Query
-from recall_server.integrations.checkpoints import verified_checkpoint
+from recall_server.integrations.audit_files import verified_checkpoint
 from recall_server.server import bound, listening
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage import driver_for

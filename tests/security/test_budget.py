@@ -16,7 +16,7 @@ from recall_server.integrations.extraction.model_extractor import ModelExtractor
 from recall_server.integrations.llm import prompts
 from recall_server.integrations.llm.claude_api import ClaudeApi
 from recall_server.integrations.llm.model_api import CALL_TOKENS_MAX
-from recall_server.services.limits.budget import Budget
+from recall_server.services.limits.models import Budget
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store
 from tests.support import models, stored

@@ -16,7 +16,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
-from recall_server.services.auth.delegation import TYP
+from recall_server.services.auth.signed_tokens import TYP
 from recall_server.storage.driver import Connection
 from tests.support.application import Open
 from tests.support.engines import on_sqlite
@@ -344,7 +344,14 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
             monkeypatch.setattr(connection, "fetch", noted)
             yield connection
 
+    alone = running.application.store.driver.autocommit
+
+    async def counted_alone(sql: str, params: Any, *, namespace: str | None) -> Any:
+        asked.extend(("read", sql))
+        return await alone(sql, params, namespace=namespace)
+
     monkeypatch.setattr(running.application.store.driver, "transaction", counted)
+    monkeypatch.setattr(running.application.store.driver, "autocommit", counted_alone)
     await running.application.services.access.verify(made["token"])
     kinds = [one if one in ("write", "read") else "statement" for one in asked]
 

@@ -17,10 +17,9 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskState
-from recall_server.services.auth.access import TokenRequest, stands
-from recall_server.services.auth.open_answers import KINDS
+from recall_server.services.auth.access import KINDS, TokenRequest, stands
 from recall_server.services.memory.ingest import Submission
-from recall_server.services.tasks.ending import COUNTED, END, STORED, TASKS_AT_ONCE
+from recall_server.services.tasks.transitions import COUNTED, END, STORED, TASKS_AT_ONCE
 from recall_server.storage.store import Store
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.jobs import Fenced
@@ -28,6 +27,7 @@ from recall_server.storage.tables.tasks import Filter
 from tests.support.a2a_bindings import BY_HAND, Wire, message
 from tests.support.a2a_clients import LISBON, PORTO
 from tests.support.application import Open
+from tests.support.columns import INNER
 from tests.support.conversation import drained, memories
 from tests.support.extractors import Scripted
 from tests.support.receivers import Receiver, loopback
@@ -547,7 +547,7 @@ async def test_all_that_a_token_can_begin_is_named_here(open_app: Open) -> None:
     with_token = {
         table.name
         for table in registry.TABLES
-        if "accessor" in (*table.key, *table.inner, *(name for name, _ in table.fields))
+        if "accessor" in (*table.key, *INNER.get(table.name, ()), *dict(table.fields))
     }
 
     assert kinds == JOBS.keys()

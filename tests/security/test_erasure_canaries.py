@@ -82,6 +82,11 @@ async def plant_labels(running: Running, token: str, canary: str) -> None:
     """Put it where names are stored: in texts, tokens, tasks, webhooks, jobs and the audit log."""
     limits = {"label": canary, "topics": [canary], "agent_id": f"{canary}-bot"}
     async with running.http(token) as http:
+        for names in (
+            {"subject": canary, "aliases": ["Mum"]},
+            {"subject": "Bo", "aliases": [canary + " B"]},
+        ):
+            assert (await http.post("/v1/aliases", json=names)).status_code == 200
         issued = await http.post("/v1/tokens", json={**limits, "containers": [canary]})
         assert issued.status_code == 201, issued.text
         path = f"/v1/tokens/children/{canary} owes me money"

@@ -223,14 +223,26 @@ async def test_a_model_that_obeys_gets_nothing_but_its_good_proposals(open_app: 
     async with open_app(extractor=Reading(*bad, good, *many)) as application:
         await enter(application)
         await remember(application, "Ana: I like tea.")
-        await remember(application, TALK)
+        accepted = await remember(application, TALK)
         await drained(application)
         kept = {memory.text for memory in await memories(application, limit=50)}
+        done = await application.services.ingest.extracted(context(application), accepted.job_id)
 
         assert "Ana likes jam." in kept
         assert len(kept) == 20
         assert kept - {"Ana likes jam."} <= {one.text for one in many}
         assert {c.get("rejected") for c in await counted(application, "extract")} >= {9_991}
+        # The job tells the first of them, and no word but those of the text that can be read.
+        assert [(str(one.reason), words) for one, words in done.refused[:11]] == [
+            *[("no_citation", words) for words in ("", "", done.refused[2][1])],
+            *[("bad_number", "I like")] * 3,
+            ("too_long", "I like"),
+            *[("not_storable", "I like")],
+            *[("gives_orders", "I like")] * 2,
+            ("too_many", "I like"),
+        ]
+        assert ORDER not in done.refused[2][1]
+        assert len(done.refused) == 50
 
 
 async def test_what_was_recalled_is_no_evidence_when_it_is_stored_again(open_app: Open) -> None:

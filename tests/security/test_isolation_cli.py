@@ -41,6 +41,9 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "purge-source": ("--episode", "episode", "--yes"),
     "webhooks test": ("webhook",),
     "webhooks remove": ("webhook",),
+    "aliases list": None,
+    "aliases set": None,
+    "aliases remove": ("alias",),
     "webhooks list": None,
     "webhooks add": None,
     "conflicts list": None,
@@ -129,8 +132,10 @@ def _furnish(database: Database) -> dict[str, str]:
         held = await services.quarantine.list(
             Context(line(built)), state=Held.HELD, limit=5, offset=0
         )
+        aliases = await services.aliases.set(Context(line(built)), "Ana", ["Quirin"])
         return {
             "disputed": await contradicted(built),
+            "alias": aliases[0].alias,
             "webhook": await planted(built, ALICE),
             "question": suspects[0].question.id,
             "suspect": held.found[0].item_id,

@@ -21,7 +21,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Unauthenticated
 from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Job, Mode, Request, Task
-from recall_server.integrations.archives import ArchiveFolder
+from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.server import bound, listening
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource

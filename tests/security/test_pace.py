@@ -14,7 +14,7 @@ from recall_server.api.middleware.request_validation import (
 )
 from recall_server.api.operations.operation import CALLER
 from recall_server.domain.errors import Busy
-from recall_server.domain.pace import KEYS_MAX, Pace
+from recall_server.domain.fairness import KEYS_MAX, Pace
 
 
 def test_what_comes_faster_waits_until_all_before_it_has_passed() -> None:

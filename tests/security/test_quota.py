@@ -11,7 +11,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request, TaskState
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage.tables.limits import EVENT_BYTES, ITEM_BYTES
+from recall_server.storage.tables.access import EVENT_BYTES, ITEM_BYTES
 from recall_server.storage.tables.tasks import Filter
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember

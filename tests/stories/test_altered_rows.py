@@ -10,7 +10,8 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.context import Context
-from recall_server.domain.relations import RelationKind
+from recall_server.domain.episode import Source
+from recall_server.domain.plan import Policy, RelationKind
 from recall_server.services.memory.ingest import Submission
 from tests.support.audit import ALICE, Database, enter, inside, line, recall
 from tests.support.conversation import drained, memories
@@ -101,6 +102,31 @@ def test_altered_words_are_named_and_written_again_as_their_text_says(
     assert recall(database, "list", "alice", "--json").out == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE memories SET text = 'The user sold the boat.' WHERE id = '{boat}'",
+        "UPDATE memories SET said_at = recorded_at, layer = 'schema' WHERE id = '{boat}'",
+        "DELETE FROM citations WHERE memory_id = '{boat}'",
+    ],
+)
+def test_altered_words_of_a_person_or_a_model_are_written_again_as_they_were(
+    database: Database, statement: str
+) -> None:
+    """No rule makes them of a text: they were named, and were gone."""
+    inside(database, _filled)
+    before, whole = recall(database, "list", "alice", "--json").out, _rebuilt(database, "--diff")
+    boat = _of(_ids(database), "boat")
+    inside(database, _altered(statement.format(boat=boat)))
+    seen = _rebuilt(database, "--diff")
+    code, mended = _rebuilt(database)
+
+    assert (seen[0], seen[1]["altered"]) == (1, [boat])
+    assert (code, mended["repaired"]) == (0, [boat])
+    assert _rebuilt(database, "--diff") == whole
+    assert recall(database, "list", "alice", "--json").out == before
+
+
 def test_what_no_text_says_is_named_until_it_is_as_it_was(database: Database) -> None:
     inside(database, _filled)
     whole = _rebuilt(database, "--diff")
@@ -154,6 +180,47 @@ def test_lost_rows_counts_and_relations_are_named(database: Database) -> None:
     assert left["relations"] == [[home, figs, "extends"]]
     assert (lost_code, lost["altered"]) == (1, [nuts])
     assert (lost["different"], lost["counts"]) == ([], 0) or lost["counts"] == 1
+
+
+async def _disputed(built: Application) -> None:
+    """Store two values of which nobody says which holds, and a text with labels."""
+    await enter(built, ALICE)
+    await built.services.tasks.set_policy(Context(line(built)), Policy.ASK)
+    labels = Source(session_id="s1", agent_id="a1", tags=("home",), metadata={"by": "hand"})
+    for text in ("User: I live in Porto.", "User: I live in Faro.", "User: I like figs."):
+        submission = Submission(text, "life", source=labels)
+        await built.services.ingest.remember(Context(line(built)), submission)
+    await drained(built)
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("DELETE FROM disputes", "disputes"),
+        ("UPDATE disputes SET closed_at = opened_at", "disputes"),
+        ("UPDATE disputes SET side = 'new'", "disputes"),
+        ("UPDATE memories SET tags = NULL, session_id = 's2'", "labels"),
+        ('UPDATE memories SET metadata = \'{"by": "nobody"}\'', "labels"),
+    ],
+)
+def test_disputes_and_labels_are_made_again(database: Database, statement: str, named: str) -> None:
+    inside(database, _disputed)
+    waiting, whole = (
+        recall(database, "reviews", "alice", "--json").out,
+        _rebuilt(database, "--diff"),
+    )
+    listed = recall(database, "list", "alice", "--json").out
+    inside(database, _altered(statement))
+    seen = _rebuilt(database, "--diff")
+    told = recall(database, "rebuild", "alice").out
+
+    assert (whole[0], whole[1][named]) == (0, type(whole[1][named])())
+    assert (seen[0], seen[1]["same"]) == (1, False)
+    assert seen[1][named]
+    assert named in told
+    assert _rebuilt(database, "--diff") == whole
+    assert recall(database, "reviews", "alice", "--json").out == waiting
+    assert recall(database, "list", "alice", "--json").out == listed
 
 
 def test_of_an_older_release_it_cannot_tell_until_it_has_recorded_them(database: Database) -> None:

@@ -15,7 +15,7 @@ from recall_server import __version__
 from recall_server.bootstrap import open_application, working
 from recall_server.cli import light
 from recall_server.domain.errors import ModelKeyRejected
-from recall_server.domain.model_key import Role
+from recall_server.domain.extraction import Role
 from tests.support.application import settings_for
 from tests.support.cli import WITHIN_S, Said, recall, refused, spawned
 from tests.support.processes import Server, calling, new_token

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from docs import generate
 from recall_server.api import operations
 from recall_server.bootstrap import open_application
+from recall_server.cli.commands import app
 from recall_server.lifecycle import checked_and_loaded
 from recall_server.local import folders
 from recall_server.local.starting import Local
@@ -105,6 +107,17 @@ async def admin(
 def only(pattern: str, text: str) -> str:
     [found] = re.findall(pattern, text)
     return str(found)
+
+
+def test_every_argument_of_a_search_and_of_a_list_is_an_option() -> None:
+    commands: Any = get_command(app)
+    for name, operation, without in (
+        ("search", operations.search.SEARCH_MEMORIES, {"container", "explain"}),
+        ("list", operations.memories.INSPECT_MEMORIES, {"cursor"}),
+        ("texts", operations.texts.LIST_TEXTS, set()),
+    ):
+        options = {one.name for one in commands.commands[name].params}
+        assert operation.arguments.model_fields.keys() - without <= options, name
 
 
 async def test_a_memory_is_added_listed_shown_asked_forgotten_and_restored(alice: Any) -> None:

@@ -242,3 +242,16 @@ def test_a_name_of_another_system_in_the_environment_goes_before_ours_in_the_fil
 
     assert read().port == 2
     assert read(port=3).port == 3
+
+
+def test_a_variable_without_a_prefix_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many shells and platforms set PORT. Control: with the prefix it is one."""
+    before = read()
+    ours = {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"}
+    for name in {one.upper() for one in Settings.model_fields} - ours - {"RERANK_MIN_SCORE"}:
+        monkeypatch.setenv(name, "7")
+    after = read()
+    Path(".env").write_text("RECALL_PORT=1\n", "utf-8")
+
+    assert after == before
+    assert read().port == 1

@@ -22,6 +22,8 @@ class Counts:
         self.most = 0
         self.written: list[str] = []
         """The statements whose rows nobody needs."""
+        self.under_lock: list[str] = []
+        """The statements that read in transactions that write."""
 
 
 class _Counting:
@@ -32,6 +34,7 @@ class _Counting:
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         rows = await self._connection.fetch(sql, params)
+        self._counts.under_lock += [sql] * self._write
         self._counts.read[self._write] += len(rows)
         self._counts.fetches[self._write] += 1
         self._counts.most = max(self._counts.most, len(rows))

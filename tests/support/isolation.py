@@ -260,6 +260,11 @@ CASES: dict[str, tuple[Case, ...]] = {
         _route("accessor", "DELETE", "/v1/tokens/{}?children_only=true"),
         _route("accessor", "DELETE", "/v1/tokens/{}"),
     ),
+    "DELETE /v1/aliases": (_route("alias", "DELETE", "/v1/aliases?alias={}"),),
+    "mcp remove_alias": (
+        Case("alias of a tool", _tool("remove_alias", "alias", modern=False)),
+        Case("alias of another tool", _tool("remove_alias", "alias", modern=True)),
+    ),
     "POST /v1/webhooks/{webhook_id}/test": (_route("webhook", "POST", "/v1/webhooks/{}/test", {}),),
     "DELETE /v1/webhooks/{webhook_id}": (_route("webhook", "DELETE", "/v1/webhooks/{}"),),
     "POST /v1/quarantine/{id}/release": (
@@ -323,6 +328,10 @@ WITHOUT_ID = {
     "GET /v1/export",
     "GET /v1/quarantine",
     "GET /metrics",
+    "GET /v1/aliases",
+    "POST /v1/aliases",
+    "mcp list_aliases",
+    "mcp set_aliases",
     "GET /v1/webhooks",
     "POST /v1/webhooks",
 }
@@ -396,6 +405,10 @@ async def furnished(running: Running) -> Alice:
         child = minted.json()
         ids["child"] = child["accessor"].partition("/")[2]
         ids["webhook"] = await planted(running.application, namespace("alice"))
+        for kind in ("alias", "alias of a tool", "alias of another tool"):
+            ids[kind] = f"Quirin's {kind}".replace(" ", "")
+        names = [one for kind, one in ids.items() if kind.startswith("alias")]
+        await http.post("/v1/aliases", json={"subject": "Ana", "aliases": names})
         ids["accessor"] = (await running.issued("alice"))[1].accessor
     return Alice(token, bob, ids, erased.json()["receipt_secret"], child["token"])
 

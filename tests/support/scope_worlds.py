@@ -306,6 +306,7 @@ def _reads_of_the_operator() -> Iterator[Step]:
     yield http("list_quarantine", "GET", "/v1/quarantine")
     yield http("read_metrics", "GET", "/metrics")
     yield http("list_webhooks", "GET", "/v1/webhooks")
+    yield http("list_aliases", "GET", "/v1/aliases")
     yield http("test_webhook", "POST", "/v1/webhooks/<foreign webhook>/test", {})
     yield http("export_namespace", "GET", "/v1/export")
     yield http("collect_receipt", "GET", "/v1/receipts/<foreign receipt>")
@@ -395,6 +396,7 @@ def _writes(limit: Limit) -> Iterator[Step]:
     yield http("recheck_memories", "POST", "/v1/recheck", {})
     yield http("issue_token", "POST", "/v1/tokens", {"scopes": ["memory:read"]})
     yield http("add_webhook", "POST", "/v1/webhooks", {"url": HOOK})
+    yield http("set_aliases", "POST", "/v1/aliases", {"subject": "Okonkwo", "aliases": ["Zoe"]})
     yield http("delegate_token", "POST", "/v1/tokens/children", {"scopes": ["memory:read"]})
     yield from (tool("get_memory_stats"), tool("inspect_memories", limit=50))
 
@@ -434,6 +436,7 @@ def _ends(limit: Limit) -> Iterator[Step]:
         yield http("revoke_token", "DELETE", f"{path}?children_only=true")
         yield http("revoke_token", "DELETE", path)
     yield http("remove_webhook", "DELETE", "/v1/webhooks/<foreign webhook>")
+    yield http("remove_alias", "DELETE", "/v1/aliases?alias=Zoe")
     for kind in ("foreign task", "task"):
         yield a2a("cancel_task", "CancelTask", id=f"<{kind}>")
     for verb in ("release", "reject"):

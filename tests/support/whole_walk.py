@@ -7,8 +7,7 @@ from typing import Any
 from recall_server.application import Application
 from recall_server.domain.intents import Intent
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.relations import RelationKind
+from recall_server.domain.plan import Choice, Policy, RelationKind
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish

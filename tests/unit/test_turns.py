@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from recall_server.domain import fair_semaphore
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain import fairness
+from recall_server.domain.fairness import FairSemaphore
 
 CROWD = 5
 
@@ -76,7 +76,7 @@ async def test_a_crowd_alone_has_its_share_and_beside_another_less(time: Passing
     calls.release("quiet")
     await crowd.end()
     a_moment_later = crowd.going
-    await time.pass_(fair_semaphore.RECENT_S)
+    await time.pass_(fairness.RECENT_S)
     await crowd.end()
     alone_again = crowd.going
     await crowd.disperse()
@@ -146,7 +146,7 @@ async def test_way_is_given_for_no_longer_than_a_moment(time: Passing) -> None:
     await calls.acquire("slow")
     first = await giving_way(calls, "crowd")
     waited = not first.done()
-    await time.pass_(fair_semaphore.YIELD_MAX_S)
+    await time.pass_(fairness.YIELD_MAX_S)
     second = await giving_way(calls, "crowd")
     done = first.done(), second.done()
     await crowd.disperse()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_server.domain.text.terms import speaker_terms, terms
-from recall_server.domain.text.values import VALUE, asked_values, value_terms
+from recall_server.domain.text.terms import VALUE, asked_values, speaker_terms, terms, value_terms
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ WAIT_S_MAX = 30.0
 SECRET_HEADER = "Recall-Receipt-Secret"  # noqa: S105
 A2A_PATH = "/a2a/v1"
 A2A_VERSION = {"A2A-Version": "1.0"}
-Moment = str | date | datetime
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,9 @@ ROUTES: Mapping[str, Route] = {
     "get_task": _get("/v1/consolidations/{task_id}"),
     "resume_task": Route("POST", "/a2a/{task_id}/resume"),
     "list_push_configs": _get("/v1/consolidations/{task_id}/push_configs"),
+    "list_aliases": _get("/v1/aliases"),
+    "set_aliases": Route("POST", "/v1/aliases", repeatable=True),
+    "remove_alias": Route("DELETE", "/v1/aliases"),
     "add_webhook": Route("POST", "/v1/webhooks"),
     "list_webhooks": _get("/v1/webhooks"),
     "remove_webhook": Route("DELETE", "/v1/webhooks/{webhook_id}"),

@@ -3,17 +3,31 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
 import httpx2
 from pydantic import BaseModel
 
+from recall_client._arguments import (
+    Consolidate,
+    DelegateToken,
+    Grounded,
+    InspectMemories,
+    InTime,
+    IssueToken,
+    ListTexts,
+    Moment,
+    ProposeChange,
+    ReadAudit,
+    SearchMemories,
+    StoreMemory,
+    SubmitMemory,
+)
 from recall_client._calls import (
     RETRIES,
     TIMEOUT_S,
     Call,
-    Moment,
     call,
     connection,
     from_environment,
@@ -26,6 +40,8 @@ from recall_client._calls import (
 )
 from recall_client.errors import NoAnswer, TaskEnded
 from recall_client.models import (
+    Aliases,
+    AliasRemoved,
     AuditRecords,
     ChangePage,
     Conflicts,
@@ -155,52 +171,14 @@ class RecallClient:
 
     # Texts and memories
 
-    def store_memory(
-        self,
-        text: str | None = None,
-        *,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        topic: str | None = None,
-        idempotency_key: str | None = None,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        container: str | None = None,
-        tags: Sequence[str] | None = None,
-        occurred_at: Moment | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        source: Mapping[str, str] | None = None,
-        trace_id: str | None = None,
-        expires_at: Moment | None = None,
-        infer: bool | None = None,
-        type: str | None = None,
-        user_message: str | None = None,
-        assistant_response: str | None = None,
-    ) -> Stored:
+    def store_memory(self, text: str | None = None, **given: Unpack[StoreMemory]) -> Stored:
         """Store a text; memories are made of it in the background: see `wait_for_job`.
 
         Without an idempotency key the text gets one of its own, so that a retry stores nothing
         twice.
         """
-        given = {
-            "text": text,
-            "messages": messages,
-            "topic": topic,
-            "idempotency_key": idempotency_key or uuid4().hex,
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "container": container,
-            "tags": tags,
-            "occurred_at": occurred_at,
-            "metadata": metadata,
-            "source": source,
-            "trace_id": trace_id,
-            "expires_at": expires_at,
-            "infer": infer,
-            "type": type,
-            "user_message": user_message,
-            "assistant_response": assistant_response,
-        }
-        return self._ask(Stored, "store_memory", **given)
+        given["idempotency_key"] = given.get("idempotency_key") or uuid4().hex
+        return self._ask(Stored, "store_memory", text=text, **given)
 
     def wait_for_job(self, job_id: str, *, within_s: float = 60.0) -> Job:
         """Return the job of a text when it has ended. Raises `NoAnswer` after `within_s`."""
@@ -216,309 +194,47 @@ class RecallClient:
             time.sleep(wait_s)
         raise AssertionError
 
-    def search_memories(
-        self,
-        query: str,
-        *,
-        limit: int | None = None,
-        container: str | None = None,
-        containers: Sequence[str] | None = None,
-        topic: str | None = None,
-        type: str | None = None,
-        tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        said_after: Moment | None = None,
-        said_before: Moment | None = None,
-        recorded_after: Moment | None = None,
-        recorded_before: Moment | None = None,
-        valid_after: Moment | None = None,
-        valid_before: Moment | None = None,
-        expires_after: Moment | None = None,
-        expires_before: Moment | None = None,
-        app: str | None = None,
-        group_id: str | None = None,
-        layer: str | None = None,
-        mode: str | None = None,
-        recency_weight: float | None = None,
-        mmr_lambda: float | None = None,
-        score_threshold: float | None = None,
-        max_tokens: int | None = None,
-        neighbours: int | None = None,
-        explain: bool | None = None,
-        reinforce: bool | None = None,
-        as_of: Moment | None = None,
-        known_at: Moment | None = None,
-        include_expired: bool | None = None,
-    ) -> SearchResult:
+    def search_memories(self, query: str, **given: Unpack[SearchMemories]) -> SearchResult:
         """Find what is remembered about a question, best first."""
-        given = {
-            "as_of": as_of,
-            "known_at": known_at,
-            "include_expired": include_expired,
-            "query": query,
-            "limit": limit,
-            "container": container,
-            "containers": containers,
-            "topic": topic,
-            "type": type,
-            "tags": tags,
-            "metadata": metadata,
-            "said_after": said_after,
-            "said_before": said_before,
-            "recorded_after": recorded_after,
-            "recorded_before": recorded_before,
-            "valid_after": valid_after,
-            "valid_before": valid_before,
-            "expires_after": expires_after,
-            "expires_before": expires_before,
-            "app": app,
-            "group_id": group_id,
-            "layer": layer,
-            "mode": mode,
-            "reinforce": reinforce,
-            "recency_weight": recency_weight,
-            "mmr_lambda": mmr_lambda,
-            "score_threshold": score_threshold,
-            "max_tokens": max_tokens,
-            "neighbours": neighbours,
-            "explain": explain,
-        }
-        return self._ask(SearchResult, "search_memories", **given)
+        return self._ask(SearchResult, "search_memories", query=query, **given)
 
-    def inspect_memories(
-        self,
-        *,
-        limit: int | None = None,
-        offset: int | None = None,
-        cursor: str | None = None,
-        container: str | None = None,
-        topic: str | None = None,
-        type: str | None = None,
-        tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        said_after: Moment | None = None,
-        said_before: Moment | None = None,
-        recorded_after: Moment | None = None,
-        recorded_before: Moment | None = None,
-        valid_after: Moment | None = None,
-        valid_before: Moment | None = None,
-        expires_after: Moment | None = None,
-        expires_before: Moment | None = None,
-        app: str | None = None,
-        group_id: str | None = None,
-        layer: str | None = None,
-        as_of: Moment | None = None,
-        known_at: Moment | None = None,
-        include_expired: bool | None = None,
-        status: str | None = None,
-    ) -> MemoryPage:
+    def inspect_memories(self, **given: Unpack[InspectMemories]) -> MemoryPage:
         """Return one page of the active memories, newest first."""
-        given = {
-            "as_of": as_of,
-            "known_at": known_at,
-            "include_expired": include_expired,
-            "status": status,
-            "limit": limit,
-            "offset": offset,
-            "cursor": cursor,
-            "container": container,
-            "topic": topic,
-            "type": type,
-            "tags": tags,
-            "metadata": metadata,
-            "said_after": said_after,
-            "said_before": said_before,
-            "recorded_after": recorded_after,
-            "recorded_before": recorded_before,
-            "valid_after": valid_after,
-            "valid_before": valid_before,
-            "expires_after": expires_after,
-            "expires_before": expires_before,
-            "app": app,
-            "group_id": group_id,
-            "layer": layer,
-        }
         return self._ask(MemoryPage, "inspect_memories", **given)
 
-    def get_memory(
-        self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
-    ) -> Memory:
+    def get_memory(self, memory_id: str, **given: Unpack[InTime]) -> Memory:
         """Return one memory, with the words that it cites."""
-        return self._ask(Memory, "get_memory", memory_id=memory_id, as_of=as_of, known_at=known_at)
+        return self._ask(Memory, "get_memory", memory_id=memory_id, **given)
 
-    def get_memory_history(
-        self, memory_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
-    ) -> MemoryPage:
+    def get_memory_history(self, memory_id: str, **given: Unpack[InTime]) -> MemoryPage:
         """Return what a memory replaced and what replaced it, oldest first."""
-        return self._ask(
-            MemoryPage, "get_memory_history", memory_id=memory_id, as_of=as_of, known_at=known_at
-        )
+        return self._ask(MemoryPage, "get_memory_history", memory_id=memory_id, **given)
 
-    def get_timeline(
-        self,
-        entity: str,
-        attribute: str,
-        *,
-        as_of: Moment | None = None,
-        known_at: Moment | None = None,
-    ) -> Timeline:
+    def get_timeline(self, entity: str, attribute: str, **given: Unpack[InTime]) -> Timeline:
         """Return the values of an attribute over time."""
-        given = {"entity": entity, "attribute": attribute, "as_of": as_of, "known_at": known_at}
-        return self._ask(Timeline, "get_timeline", **given)
+        return self._ask(Timeline, "get_timeline", entity=entity, attribute=attribute, **given)
 
-    def get_context(
-        self,
-        message: str,
-        *,
-        user_id: str | None = None,
-        containers: Sequence[Mapping[str, str]] | None = None,
-        scope_level: str | None = None,
-        read_mode: str | None = None,
-        budgets: Mapping[str, int] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        as_of: Moment | None = None,
-        known_at: Moment | None = None,
-    ) -> ContextBlock:
+    def get_context(self, message: str, **given: Unpack[Grounded]) -> ContextBlock:
         """Return a block for the prompt of what is known about a message, or why there is none."""
-        given = {
-            "message": message,
-            "user_id": user_id,
-            "containers": containers,
-            "scope_level": scope_level,
-            "read_mode": read_mode,
-            "budgets": budgets,
-            "metadata": metadata,
-            "as_of": as_of,
-            "known_at": known_at,
-        }
-        return self._ask(ContextBlock, "get_context", **given)
+        return self._ask(ContextBlock, "get_context", message=message, **given)
 
-    def answer_question(
-        self,
-        query: str,
-        *,
-        user_id: str | None = None,
-        containers: Sequence[Mapping[str, str]] | None = None,
-        scope_level: str | None = None,
-        read_mode: str | None = None,
-        budgets: Mapping[str, int] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        as_of: Moment | None = None,
-        known_at: Moment | None = None,
-    ) -> GroundedAnswer:
+    def answer_question(self, query: str, **given: Unpack[Grounded]) -> GroundedAnswer:
         """Answer a question with what is known, and name the memories that support the answer."""
-        given = {
-            "query": query,
-            "user_id": user_id,
-            "containers": containers,
-            "scope_level": scope_level,
-            "read_mode": read_mode,
-            "budgets": budgets,
-            "metadata": metadata,
-            "as_of": as_of,
-            "known_at": known_at,
-        }
-        return self._ask(GroundedAnswer, "answer_question", **given)
+        return self._ask(GroundedAnswer, "answer_question", query=query, **given)
 
-    def get_snapshot(
-        self, user_id: str, *, as_of: Moment | None = None, known_at: Moment | None = None
-    ) -> Snapshot:
+    def get_snapshot(self, user_id: str, **given: Unpack[InTime]) -> Snapshot:
         """Sum up what is in no container; `user_id` is the namespace of the token."""
-        return self._ask(Snapshot, "get_snapshot", user_id=user_id, as_of=as_of, known_at=known_at)
+        return self._ask(Snapshot, "get_snapshot", user_id=user_id, **given)
 
-    def submit_memory(
-        self,
-        text: str | None = None,
-        *,
-        intent: str | None = None,
-        memory_id: str | None = None,
-        type: str | None = None,
-        container: str | None = None,
-        dry_run: bool | None = None,
-        review: bool | None = None,
-        topic: str | None = None,
-        confidence: float | None = None,
-        evidence: str | None = None,
-        needs_review: bool | None = None,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        source: Mapping[str, str] | None = None,
-        trace_id: str | None = None,
-        occurred_at: Moment | None = None,
-        expires_at: Moment | None = None,
-    ) -> Submitted:
+    def submit_memory(self, text: str | None = None, **given: Unpack[SubmitMemory]) -> Submitted:
         """Remember, correct or forget something at once; the answer says what was decided.
         With `review` it waits until somebody accepts it.
         """
-        given = {
-            "text": text,
-            "intent": intent,
-            "memory_id": memory_id,
-            "type": type,
-            "container": container,
-            "dry_run": dry_run,
-            "review": review,
-            "topic": topic,
-            "confidence": confidence,
-            "evidence": evidence,
-            "needs_review": needs_review,
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "tags": tags,
-            "metadata": metadata,
-            "source": source,
-            "trace_id": trace_id,
-            "occurred_at": occurred_at,
-            "expires_at": expires_at,
-        }
-        return self._ask(Submitted, "submit_memory", **given)
+        return self._ask(Submitted, "submit_memory", text=text, **given)
 
-    def propose_change(
-        self,
-        text: str | None = None,
-        *,
-        intent: str | None = None,
-        memory_id: str | None = None,
-        type: str | None = None,
-        container: str | None = None,
-        dry_run: bool | None = None,
-        topic: str | None = None,
-        confidence: float | None = None,
-        evidence: str | None = None,
-        needs_review: bool | None = None,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        source: Mapping[str, str] | None = None,
-        trace_id: str | None = None,
-        occurred_at: Moment | None = None,
-        expires_at: Moment | None = None,
-    ) -> Submitted:
+    def propose_change(self, text: str | None = None, **given: Unpack[ProposeChange]) -> Submitted:
         """Propose to remember, correct or forget something: it waits until somebody accepts it."""
-        given = {
-            "text": text,
-            "intent": intent,
-            "memory_id": memory_id,
-            "type": type,
-            "container": container,
-            "dry_run": dry_run,
-            "topic": topic,
-            "confidence": confidence,
-            "evidence": evidence,
-            "needs_review": needs_review,
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "tags": tags,
-            "metadata": metadata,
-            "source": source,
-            "trace_id": trace_id,
-            "occurred_at": occurred_at,
-            "expires_at": expires_at,
-        }
-        return self._ask(Submitted, "propose_change", **given)
+        return self._ask(Submitted, "propose_change", text=text, **given)
 
     def update_memory(
         self,
@@ -571,16 +287,9 @@ class RecallClient:
         given = {"dry_run": dry_run, "with_dependents": with_dependents}
         return self._ask(Undone, "undo_change", change_id=change_id, **given)
 
-    def get_memory_stats(
-        self,
-        *,
-        as_of: Moment | None = None,
-        known_at: Moment | None = None,
-        by_status: bool | None = None,
-    ) -> Stats:
+    def get_memory_stats(self, *, by_status: bool | None = None, **given: Unpack[InTime]) -> Stats:
         """Count the memories of each type, and the texts that wait for extraction."""
-        given = {"as_of": as_of, "known_at": known_at, "by_status": by_status}
-        return self._ask(Stats, "get_memory_stats", **given)
+        return self._ask(Stats, "get_memory_stats", by_status=by_status, **given)
 
     def get_status(self) -> Status:
         """Return the status of the server, with the counts of the namespace."""
@@ -590,49 +299,8 @@ class RecallClient:
         """Return the state of the job of a stored text, and the memories that were made of it."""
         return self._ask(Job, "get_job", job_id=job_id)
 
-    def list_texts(
-        self,
-        *,
-        limit: int | None = None,
-        offset: int | None = None,
-        container: str | None = None,
-        session_id: str | None = None,
-        topic: str | None = None,
-        app: str | None = None,
-        group_id: str | None = None,
-        tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        said_after: Moment | None = None,
-        said_before: Moment | None = None,
-        recorded_after: Moment | None = None,
-        recorded_before: Moment | None = None,
-        valid_after: Moment | None = None,
-        valid_before: Moment | None = None,
-        expires_after: Moment | None = None,
-        expires_before: Moment | None = None,
-        layer: str | None = None,
-    ) -> TextPage:
+    def list_texts(self, **given: Unpack[ListTexts]) -> TextPage:
         """Return one page of the texts as they were stored; the one that was said last is first."""
-        given = {
-            "limit": limit,
-            "offset": offset,
-            "container": container,
-            "session_id": session_id,
-            "topic": topic,
-            "app": app,
-            "group_id": group_id,
-            "tags": tags,
-            "metadata": metadata,
-            "said_after": said_after,
-            "said_before": said_before,
-            "recorded_after": recorded_after,
-            "recorded_before": recorded_before,
-            "valid_after": valid_after,
-            "valid_before": valid_before,
-            "expires_after": expires_after,
-            "expires_before": expires_before,
-            "layer": layer,
-        }
         return self._ask(TextPage, "list_texts", **given)
 
     def update_text(
@@ -692,54 +360,11 @@ class RecallClient:
 
     # Consolidation
 
-    def consolidate_memories(
-        self,
-        *,
-        mode: str | None = None,
-        text: str | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        topic: str | None = None,
-        container: str | None = None,
-        policy: str | None = None,
-        similarity_threshold: float | None = None,
-        dry_run: bool | None = None,
-        plan_id: str | None = None,
-        expires_in_s: float | None = None,
-        on_expiry: str | None = None,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        occurred_at: Moment | None = None,
-        expires_at: Moment | None = None,
-        tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        source: Mapping[str, str] | None = None,
-        trace_id: str | None = None,
-    ) -> Consolidation:
+    def consolidate_memories(self, **given: Unpack[Consolidate]) -> Consolidation:
         """Merge similar memories of a topic, take in a text under a policy, or apply a plan.
 
         The task may still be working when this returns: see `status`, and `subscribe_to_task`.
         """
-        given = {
-            "mode": mode,
-            "text": text,
-            "messages": messages,
-            "topic": topic,
-            "container": container,
-            "policy": policy,
-            "similarity_threshold": similarity_threshold,
-            "dry_run": dry_run,
-            "plan_id": plan_id,
-            "expires_in_s": expires_in_s,
-            "on_expiry": on_expiry,
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "occurred_at": occurred_at,
-            "expires_at": expires_at,
-            "tags": tags,
-            "metadata": metadata,
-            "source": source,
-            "trace_id": trace_id,
-        }
         return self._ask(Consolidation, "consolidate_memories", **given)
 
     def create_task(self, input: Mapping[str, Any], *, skill: str = "consolidate_memories") -> Task:
@@ -802,6 +427,20 @@ class RecallClient:
         """Answer one question; `text` goes with the choice merge."""
         return self._ask(Resolved, "resolve_conflict", id=id, choice=choice, text=text)
 
+    # Aliases
+
+    def list_aliases(self) -> Aliases:
+        """List the names that stand for one person or thing."""
+        return self._ask(Aliases, "list_aliases")
+
+    def set_aliases(self, subject: str, aliases: Sequence[str]) -> Aliases:
+        """Set the aliases of a subject: facts about them are facts about it from now on."""
+        return self._ask(Aliases, "set_aliases", subject=subject, aliases=aliases)
+
+    def remove_alias(self, alias: str) -> AliasRemoved:
+        """Remove an alias: it is a subject of its own again."""
+        return self._ask(AliasRemoved, "remove_alias", alias=alias)
+
     # Webhooks
 
     def add_webhook(
@@ -832,50 +471,12 @@ class RecallClient:
         """List the tokens of the namespace; for a limited token, those that it could issue."""
         return self._ask(Tokens, "list_tokens")
 
-    def issue_token(
-        self,
-        *,
-        scopes: Sequence[str] | None = None,
-        topics: Sequence[str] | None = None,
-        types: Sequence[str] | None = None,
-        agent_id: str | None = None,
-        containers: Sequence[str] | None = None,
-        expires_in_s: float | None = None,
-        label: str | None = None,
-        uses: int | None = None,
-    ) -> NewToken:
+    def issue_token(self, **given: Unpack[IssueToken]) -> NewToken:
         """Issue a token that may do no more than the one that asks."""
-        given = {
-            "scopes": scopes,
-            "topics": topics,
-            "types": types,
-            "agent_id": agent_id,
-            "containers": containers,
-            "expires_in_s": expires_in_s,
-            "label": label,
-            "uses": uses,
-        }
         return self._ask(NewToken, "issue_token", **given)
 
-    def delegate_token(
-        self,
-        *,
-        scopes: Sequence[str] | None = None,
-        topics: Sequence[str] | None = None,
-        types: Sequence[str] | None = None,
-        agent_id: str | None = None,
-        containers: Sequence[str] | None = None,
-        expires_in_s: float | None = None,
-    ) -> NewToken:
+    def delegate_token(self, **given: Unpack[DelegateToken]) -> NewToken:
         """Make a child of the token that asks, for a sub-agent."""
-        given = {
-            "scopes": scopes,
-            "topics": topics,
-            "types": types,
-            "agent_id": agent_id,
-            "containers": containers,
-            "expires_in_s": expires_in_s,
-        }
         return self._ask(NewToken, "delegate_token", **given)
 
     def show_token(self, accessor: str) -> Token:
@@ -900,29 +501,8 @@ class RecallClient:
 
     # Administration
 
-    def read_audit(
-        self,
-        *,
-        operation: str | None = None,
-        accessor: str | None = None,
-        outcome: str | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
-        id: str | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> AuditRecords:
+    def read_audit(self, **given: Unpack[ReadAudit]) -> AuditRecords:
         """Return one page of the audit log, newest first."""
-        given = {
-            "operation": operation,
-            "accessor": accessor,
-            "outcome": outcome,
-            "since": since,
-            "until": until,
-            "id": id,
-            "limit": limit,
-            "cursor": cursor,
-        }
         return self._ask(AuditRecords, "read_audit", **given)
 
     def list_quarantine(

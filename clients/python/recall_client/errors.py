@@ -4,8 +4,11 @@
 know gets the kind of its HTTP status.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
+
+_WORD_BEGINS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class RecallError(Exception):
@@ -14,6 +17,11 @@ class RecallError(Exception):
     code: str = "INTERNAL_ERROR"
     # True if the server has done nothing, so that the same call may be sent again.
     untouched: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """The code is the name of the class in capitals, unless the class states another."""
+        if "code" not in vars(cls):
+            cls.code = _WORD_BEGINS.sub("_", cls.__name__).upper()
 
     def __init__(
         self,
@@ -54,354 +62,265 @@ class Denied(RecallError):
 class NotFound(RecallError):
     """There is no such thing in the namespace."""
 
-    code = "NOT_FOUND"
-
 
 class Stale(RecallError):
     """The data that the call rests on has changed, or its task is over."""
-
-    code = "STALE"
 
 
 class LimitReached(RecallError):
     """A limit was reached."""
 
-    code = "LIMIT_REACHED"
-
 
 class Unavailable(RecallError):
     """A part that the server needs does not answer; or the server itself does not."""
-
-    code = "UNAVAILABLE"
 
 
 class Unreachable(Unavailable):
     """There was no connection to the server; the call was not sent."""
 
-    code = "UNREACHABLE"
     untouched = True
 
 
 class NoAnswer(Unavailable):
     """The call was sent, and no whole answer came in time; it may have been carried out."""
 
-    code = "NO_ANSWER"
-
 
 class AnswerUnknown(RecallError):
     """The answer is not from recall-server: a proxy or another server is at this address."""
-
-    code = "ANSWER_UNKNOWN"
 
 
 class SettingMissing(RecallError):
     """The environment does not say where the server is, or with which token to ask it."""
 
-    code = "SETTING_MISSING"
+
+class InvalidText(Invalid): ...
 
 
-class InvalidText(Invalid):
-    code = "INVALID_TEXT"
+class EmptyText(Invalid): ...
 
 
-class EmptyText(Invalid):
-    code = "EMPTY_TEXT"
+class InvalidCursor(Invalid): ...
 
 
-class InvalidCursor(Invalid):
-    code = "INVALID_CURSOR"
+class UnknownTool(Invalid): ...
 
 
-class UnknownTool(Invalid):
-    code = "UNKNOWN_TOOL"
+class IdempotencyConflict(Invalid): ...
 
 
-class IdempotencyConflict(Invalid):
-    code = "IDEMPOTENCY_CONFLICT"
+class ConfirmRequired(Invalid): ...
 
 
-class ConfirmRequired(Invalid):
-    code = "CONFIRM_REQUIRED"
+class ErasedContent(Invalid): ...
 
 
-class ErasedContent(Invalid):
-    code = "ERASED_CONTENT"
+class ExportDamaged(Invalid): ...
 
 
-class ExportDamaged(Invalid):
-    code = "EXPORT_DAMAGED"
+class ExportUnsupported(Invalid): ...
 
 
-class ExportUnsupported(Invalid):
-    code = "EXPORT_UNSUPPORTED"
+class LastAdmin(Invalid): ...
 
 
-class LastAdmin(Invalid):
-    code = "LAST_ADMIN"
+class PushUrlRefused(Invalid): ...
 
 
-class PushUrlRefused(Invalid):
-    code = "PUSH_URL_REFUSED"
+class SecretKeyMissing(Invalid): ...
 
 
-class SecretKeyMissing(Invalid):
-    code = "SECRET_KEY_MISSING"
+class MethodNotAllowed(Invalid): ...
 
 
-class MethodNotAllowed(Invalid):
-    code = "METHOD_NOT_ALLOWED"
+class NotAcceptable(Invalid): ...
 
 
-class NotAcceptable(Invalid):
-    code = "NOT_ACCEPTABLE"
+class AnswerUnclear(Invalid): ...
 
 
-class AnswerUnclear(Invalid):
-    code = "ANSWER_UNCLEAR"
+class MalformedBody(Invalid): ...
 
 
-class MalformedBody(Invalid):
-    code = "MALFORMED_BODY"
+class UnsupportedMedia(Invalid): ...
 
 
-class UnsupportedMedia(Invalid):
-    code = "UNSUPPORTED_MEDIA"
+class Unauthenticated(Denied): ...
 
 
-class Unauthenticated(Denied):
-    code = "UNAUTHENTICATED"
-
-
-class InsufficientScope(Denied):
-    code = "INSUFFICIENT_SCOPE"
+class InsufficientScope(Denied): ...
 
 
 class OutsideAccessScope(Denied):
     code = "OUT_OF_REACH"
 
 
-class WouldWiden(Denied):
-    code = "WOULD_WIDEN"
+class WouldWiden(Denied): ...
 
 
-class NamespaceNotAllowed(Denied):
-    code = "NAMESPACE_NOT_ALLOWED"
+class NamespaceNotAllowed(Denied): ...
 
 
-class HostNotAllowed(Denied):
-    code = "HOST_NOT_ALLOWED"
+class HostNotAllowed(Denied): ...
 
 
-class OriginNotAllowed(Denied):
-    code = "ORIGIN_NOT_ALLOWED"
+class OriginNotAllowed(Denied): ...
 
 
-class ReceiptNotFound(NotFound):
-    code = "RECEIPT_NOT_FOUND"
+class ReceiptNotFound(NotFound): ...
 
 
-class MemoryNotFound(NotFound):
-    code = "MEMORY_NOT_FOUND"
+class MemoryNotFound(NotFound): ...
 
 
-class MatchNotFound(NotFound):
-    code = "MATCH_NOT_FOUND"
+class MatchNotFound(NotFound): ...
 
 
-class TaskNotFound(NotFound):
-    code = "TASK_NOT_FOUND"
+class TaskNotFound(NotFound): ...
 
 
-class TokenNotFound(NotFound):
-    code = "TOKEN_NOT_FOUND"
+class TokenNotFound(NotFound): ...
 
 
-class PushConfigNotFound(NotFound):
-    code = "PUSH_CONFIG_NOT_FOUND"
+class PushConfigNotFound(NotFound): ...
 
 
-class WebhookNotFound(NotFound):
-    code = "WEBHOOK_NOT_FOUND"
+class WebhookNotFound(NotFound): ...
 
 
-class MatchAmbiguous(Stale):
-    code = "MATCH_AMBIGUOUS"
+class MatchAmbiguous(Stale): ...
 
 
-class MemorySuperseded(Stale):
-    code = "MEMORY_SUPERSEDED"
+class MemorySuperseded(Stale): ...
 
 
-class PlanOutdated(Stale):
-    code = "PLAN_OUTDATED"
+class PlanOutdated(Stale): ...
 
 
-class NotWaiting(Stale):
-    code = "NOT_WAITING"
+class NotWaiting(Stale): ...
 
 
-class TaskEnded(Stale):
-    code = "TASK_ENDED"
+class TaskEnded(Stale): ...
 
 
-class OnHold(Stale):
-    code = "ON_HOLD"
+class OnHold(Stale): ...
 
 
-class ChangeNotFound(NotFound):
-    code = "CHANGE_NOT_FOUND"
+class ChangeNotFound(NotFound): ...
 
 
-class ReviewNotFound(NotFound):
-    code = "REVIEW_NOT_FOUND"
+class ReviewNotFound(NotFound): ...
 
 
-class NotUndoable(Stale):
-    code = "NOT_UNDOABLE"
+class NotUndoable(Stale): ...
 
 
-class NotRestorable(Stale):
-    code = "NOT_RESTORABLE"
+class NotRestorable(Stale): ...
 
 
 class RateLimited(LimitReached):
-    code = "RATE_LIMITED"
     untouched = True
 
 
-class TooManyStreams(LimitReached):
-    code = "TOO_MANY_STREAMS"
+class TooManyStreams(LimitReached): ...
 
 
-class QuotaExceeded(LimitReached):
-    code = "QUOTA_EXCEEDED"
+class QuotaExceeded(LimitReached): ...
 
 
-class TextTooLong(LimitReached):
-    code = "TEXT_TOO_LONG"
+class TextTooLong(LimitReached): ...
 
 
-class BodyTooLarge(LimitReached):
-    code = "BODY_TOO_LARGE"
+class BodyTooLarge(LimitReached): ...
 
 
-class HeadersTooLarge(LimitReached):
-    code = "HEADERS_TOO_LARGE"
+class HeadersTooLarge(LimitReached): ...
 
 
-class UrlTooLong(LimitReached):
-    code = "URL_TOO_LONG"
+class UrlTooLong(LimitReached): ...
 
 
-class ServerUnreachable(Unavailable):
-    code = "SERVER_UNREACHABLE"
+class ServerUnreachable(Unavailable): ...
 
 
-class RequestTooSlow(Unavailable):
-    code = "REQUEST_TOO_SLOW"
+class RequestTooSlow(Unavailable): ...
 
 
 class Busy(Unavailable):
-    code = "BUSY"
     untouched = True
 
 
 class BeingErased(Unavailable):
-    code = "BEING_ERASED"
     untouched = True
 
 
-class DeadlineExceeded(Unavailable):
-    code = "DEADLINE_EXCEEDED"
+class DeadlineExceeded(Unavailable): ...
 
 
-class AuditUnavailable(Unavailable):
-    code = "AUDIT_UNAVAILABLE"
+class AuditUnavailable(Unavailable): ...
 
 
-class DatabaseUnavailable(Unavailable):
-    code = "DATABASE_UNAVAILABLE"
+class DatabaseUnavailable(Unavailable): ...
 
 
-class StorageFull(Unavailable):
-    code = "STORAGE_FULL"
+class StorageFull(Unavailable): ...
 
 
-class QueryTimeout(Unavailable):
-    code = "QUERY_TIMEOUT"
+class QueryTimeout(Unavailable): ...
 
 
-class DatabaseUnusable(Unavailable):
-    code = "DATABASE_UNUSABLE"
+class DatabaseUnusable(Unavailable): ...
 
 
-class SchemaOutdated(DatabaseUnusable):
-    code = "SCHEMA_OUTDATED"
+class SchemaOutdated(DatabaseUnusable): ...
 
 
-class SchemaTooNew(DatabaseUnusable):
-    code = "SCHEMA_TOO_NEW"
+class SchemaTooNew(DatabaseUnusable): ...
 
 
-class NotDistributable(DatabaseUnusable):
-    code = "NOT_DISTRIBUTABLE"
+class NotDistributable(DatabaseUnusable): ...
 
 
 class ExportBusy(Unavailable):
-    code = "EXPORT_BUSY"
     untouched = True
 
 
-class Unsafe(Unavailable):
-    code = "UNSAFE"
+class Unsafe(Unavailable): ...
 
 
-class AuthUnavailable(Unavailable):
-    code = "AUTH_UNAVAILABLE"
+class AuthUnavailable(Unavailable): ...
 
 
-class PushWaits(Unavailable):
-    code = "PUSH_WAITS"
+class PushWaits(Unavailable): ...
 
 
-class ModelUnavailable(Unavailable):
-    code = "MODEL_UNAVAILABLE"
+class ModelUnavailable(Unavailable): ...
 
 
-class ModelKeyRejected(Unavailable):
-    code = "MODEL_KEY_REJECTED"
+class ModelKeyRejected(Unavailable): ...
 
 
-class BudgetSpent(Unavailable):
-    code = "BUDGET_SPENT"
+class BudgetSpent(Unavailable): ...
 
 
-class ModelAnswerInvalid(Unavailable):
-    code = "MODEL_ANSWER_INVALID"
+class ModelAnswerInvalid(Unavailable): ...
 
 
-class TaskFailed(Unavailable):
-    code = "TASK_FAILED"
+class TaskFailed(Unavailable): ...
 
 
-class EmbedderUnavailable(Unavailable):
-    code = "EMBEDDER_UNAVAILABLE"
+class EmbedderUnavailable(Unavailable): ...
 
 
-class RerankerUnavailable(Unavailable):
-    code = "RERANKER_UNAVAILABLE"
+class RerankerUnavailable(Unavailable): ...
 
 
-class AuditBroken(RecallError):
-    code = "AUDIT_BROKEN"
+class AuditBroken(RecallError): ...
 
 
-class PushFailed(RecallError):
-    code = "PUSH_FAILED"
+class PushFailed(RecallError): ...
 
 
-class SecretUnreadable(RecallError):
-    code = "SECRET_UNREADABLE"
+class SecretUnreadable(RecallError): ...
 
 
 _OF_STATUS = {

@@ -481,6 +481,21 @@ class Webhook(Answer):
     set_at: datetime | None = None
 
 
+class Alias(Answer):
+    """Another name of a subject."""
+
+    subject: str
+    alias: str
+
+
+class Aliases(Answer):
+    aliases: list[Alias]
+
+
+class AliasRemoved(Answer):
+    removed: str
+
+
 class ListedWebhook(Webhook):
     pending: int
 

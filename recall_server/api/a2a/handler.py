@@ -45,7 +45,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 from starlette.types import Message as HttpMessage
 
 from recall_server.api.a2a import wire
@@ -64,8 +64,8 @@ from recall_server.api.a2a.errors import (
 from recall_server.api.a2a.wire import answer_of, checked, request_of, with_whole_numbers
 from recall_server.api.arguments import Arguments, checked_id
 from recall_server.api.http.endpoint import Endpoint
-from recall_server.api.middleware.limits import StreamLimit, Streams, turn_of
-from recall_server.api.middleware.request_validation import UnsupportedMedia
+from recall_server.api.middleware.limits import Streams, turn_of
+from recall_server.api.middleware.request_validation import RewrittenJson, UnsupportedMedia
 from recall_server.api.operations import reviews, tasks
 from recall_server.api.operations.operation import CALLER, Caller, Operation, caller_of
 from recall_server.api.perform import Calls
@@ -492,7 +492,7 @@ def routes(
             return rpc_error(body, error)
         return await _answered_03(rpc, request, body)
 
-    limited = [Middleware(WholeNumbers), Middleware(StreamLimit, streams)]
+    limited = [Middleware(RewrittenJson, with_whole_numbers), Middleware(streams.limiting)]
     return [
         Route(JSONRPC_PATH, post, methods=["POST"], middleware=limited),
         Route(f"{JSONRPC_PATH}/", post, methods=["POST"], middleware=limited),
@@ -527,38 +527,3 @@ def _receiving(body: bytes) -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive
-
-
-class WholeNumbers:
-    """Pure ASGI. An answer in one piece has its length stated anew; of a stream each event comes
-    whole.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: HttpMessage | None = None
-
-        async def rewritten(message: HttpMessage) -> None:
-            nonlocal start
-            if message["type"] == "http.response.start":
-                start = message
-                return
-            if message["type"] == "http.response.body":
-                body = with_whole_numbers(message.get("body", b""))
-                if start is not None:
-                    await send(_measured(start, len(body)))
-                    start = None
-                message = {**message, "body": body}
-            await send(message)
-
-        await self.app(scope, receive, rewritten)
-
-
-def _measured(start: HttpMessage, length: int) -> HttpMessage:
-    headers = [
-        (name, str(length).encode() if name == b"content-length" else value)
-        for name, value in start["headers"]
-    ]
-    return {**start, "headers": headers}

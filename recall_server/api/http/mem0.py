@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
-from recall_server.api import presenters, reports
+from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations import erasure, intents, memories, search, tokens
 from recall_server.api.operations.intake import Message, StoreMemory
@@ -241,7 +241,7 @@ def _ping(caller: Caller, _: Arguments) -> Json:
 
 def _updated(report: Report, _: Update) -> Json:
     """Return the updated memory; the new version has an id of its own."""
-    shown = reports.report(report)
+    shown = intents.reported(report)
     return {"message": shown["message"], "changes": shown["changes"]}
 
 

@@ -5,17 +5,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
-from mcp.server.auth.middleware.auth_context import auth_context_var
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from starlette.authentication import AuthCredentials
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.middleware.limits import AddressThrottle
+from recall_server.api.middleware.limits import Refusal, answer_of
 from recall_server.api.middleware.observation import REQUEST_ID
 from recall_server.api.operations.operation import CALLER, Caller
 from recall_server.api.problems import problem
@@ -23,12 +19,14 @@ from recall_server.domain.errors import (
     AuthUnavailable,
     InsufficientScope,
     Invalid,
+    RateLimited,
     RecallError,
     Unauthenticated,
 )
 from recall_server.domain.permissions import DEFAULT_SCOPES, TokenInfo
 from recall_server.domain.permissions import Scope as Needed
 from recall_server.integrations.crypto.issuers import Issuer
+from recall_server.services.limits.rates import Rates
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 MCP_PATH = "/mcp"
@@ -106,16 +104,18 @@ class BearerAuth:
     `open_paths` need no token, nor does a path under one of `open_under`; calls of `probes` do not
     count towards a limit. `refused` counts refused requests.
 
-    Also sets the types of the MCP SDK, which binds its sessions to them.
+    An address from which too many calls came without a valid token is answered 429. A call with a
+    valid token from there is still accepted: no client can lock out another.
     """
 
     app: ASGIApp
     verify: Callable[[str], Awaitable[TokenInfo]]
-    throttle: AddressThrottle
+    rates: Rates
     challenges: Challenges
     open_paths: frozenset[str]
     open_under: tuple[str, ...]
     probes: frozenset[str]
+    refusal: Refusal
     refused: Callable[[str], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +126,8 @@ class BearerAuth:
             raise RuntimeError(f"this server does not speak {scope['type']}")
         path = scope["path"]
         if path in self.open_paths or path.startswith(self.open_under):
-            refusal = None if path in self.probes else await self.throttle.anonymous(scope)
+            count = self.rates.anonymous
+            refusal = None if path in self.probes else await self._too_many(count, scope)
             await (refusal or self.app)(scope, receive, send)
             return
         token = None
@@ -153,18 +154,6 @@ class BearerAuth:
             request_id=scope.get(REQUEST_ID),
         )
         scope[CALLER] = caller
-        scopes = sorted(info.rights.scopes)
-        user = AuthenticatedUser(
-            AccessToken(
-                token=info.accessor,  # logs then hold no secret
-                client_id=info.accessor,
-                scopes=list(scopes),
-                subject=info.namespace,
-                claims={"iss": "recall"},
-            )
-        )
-        scope["user"] = user
-        scope["auth"] = AuthCredentials(list(scopes))
 
         async def marked(message: Message) -> None:
             """Mark an answer so that no cache gives it to another client (RFC 9111, 5.2.2.5). If
@@ -180,18 +169,26 @@ class BearerAuth:
                     headers["WWW-Authenticate"] = self.challenges.lacking(scope, needed)
             await send(message)
 
-        reset = auth_context_var.set(user)
-        try:
-            await self.app(scope, receive, marked)
-        finally:
-            auth_context_var.reset(reset)
+        await self.app(scope, receive, marked)
 
     async def _refusal(self, scope: Scope, error: RecallError, *, shown: bool) -> Response:
         """Return the answer to a refused request; `shown` says that it had a token."""
         answer = problem(error, self.challenges.headers(scope, error, shown=shown))
         if answer.status_code == HTTPStatus.UNAUTHORIZED:
-            return await self.throttle.bad_token(scope) or answer
+            return await self._too_many(self.rates.bad_token, scope) or answer
         return answer
+
+    async def _too_many(
+        self, count: Callable[[str], Awaitable[None]], scope: Scope
+    ) -> Response | None:
+        """Count a call without a valid token. Return the answer to one too many."""
+        client = scope.get("client")
+        try:
+            # The address of the connection: a header could claim any other.
+            await count(client[0] if client else "")
+        except RateLimited as error:
+            return answer_of(self.refusal, error, scope)
+        return None
 
 
 def _bearer(scope: Scope) -> str | None:

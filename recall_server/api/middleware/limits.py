@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.operations.operation import CALLER, Caller
 from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyStreams
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
-from recall_server.services.auth.open_answers import STREAMS, OpenAnswers
+from recall_server.services.auth.access import STREAMS, OpenAnswers
 from recall_server.services.limits.rates import Rates
 from recall_server.services.supervision import Supervisor
 
@@ -115,48 +115,20 @@ async def refused(
     refusal: Refusal, error: RecallError, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Answer a refused request, and say when to try again."""
-    await _answer(refusal, error, scope)(scope, receive, send)
+    await answer_of(refusal, error, scope)(scope, receive, send)
 
 
-def _answer(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
+def answer_of(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
+    """Return the answer to a refused request, which says when to try again."""
     response = refusal(scope, error)
     response.headers.update(again(error))
     return response
 
 
-@dataclass(frozen=True)
-class AddressThrottle:
-    """Answers 429 to an address from which too many calls came without a valid token. A call with a
-    valid token from there is still accepted: no client can lock out another.
-    """
-
-    rates: Rates
-    refusal: Refusal
-
-    async def bad_token(self, scope: Scope) -> Response | None:
-        """Count one bad token. Returns an answer to give instead of 401 if it was one too many."""
-        return await self._counted(self.rates.bad_token, scope)
-
-    async def anonymous(self, scope: Scope) -> Response | None:
-        """Count one call that needs no token. Returns an answer to give if it was one too many."""
-        return await self._counted(self.rates.anonymous, scope)
-
-    async def _counted(
-        self, count: Callable[[str], Awaitable[None]], scope: Scope
-    ) -> Response | None:
-        client = scope.get("client")
-        try:
-            # The address of the connection: a header could claim any other.
-            await count(client[0] if client else "")
-        except RateLimited as error:
-            return _answer(self.refusal, error, scope)
-        return None
-
-
 def again(error: RecallError) -> dict[str, str]:
     """Return the headers that say when to try again."""
     if isinstance(error, RateLimited):
-        seconds = str(math.ceil(error.retry_after_s))
+        seconds = str(math.ceil(error.retry_after_s or 0))
         return {
             "Retry-After": seconds,
             "RateLimit-Limit": str(error.limit),
@@ -198,6 +170,10 @@ class Streams:
     refusal: Refusal
     _open: Counter[Namespace] = field(default_factory=Counter)
     _watched: dict[TokenInfo, _Watched] = field(default_factory=dict)
+
+    def limiting(self, app: ASGIApp) -> ASGIApp:
+        """Make middleware of the routes that can open streams."""
+        return partial(self.serve, app)
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `app`; if the request opens a stream, count the stream while it is open."""
@@ -252,17 +228,6 @@ class Streams:
         except RecallError as error:
             # A stream reads the same database: no event is sent without the database.
             log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
-
-
-@dataclass(frozen=True)
-class StreamLimit:
-    """Middleware of the routes that can open streams."""
-
-    app: ASGIApp
-    streams: Streams
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.streams.serve(self.app, scope, receive, send)
 
 
 def opens_stream(scope: Scope) -> bool:

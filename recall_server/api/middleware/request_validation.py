@@ -25,7 +25,7 @@ from recall_server.domain.errors import (
     LimitReached,
     RecallError,
 )
-from recall_server.domain.pace import Pace
+from recall_server.domain.fairness import Pace
 from recall_server.domain.text.cleaning import plain_json
 
 log = structlog.get_logger()
@@ -350,14 +350,16 @@ _JSON = (
 )
 
 
-class EscapeControlCharacters:
-    """Escapes control characters in answers of all protocols. Pure ASGI."""
+@dataclass(frozen=True)
+class RewrittenJson:
+    """Rewrites answers in JSON, and the events of streams of JSON. Pure ASGI."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    app: ASGIApp
+    rewrite: Callable[[bytes], bytes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, _Answer(send) if scope["type"] == "http" else send)
+        answering = _Answer(send, self.rewrite) if scope["type"] == "http" else send
+        await self.app(scope, receive, answering)
 
 
 @dataclass
@@ -367,6 +369,7 @@ class _Answer:
     """
 
     send: Send
+    rewrite: Callable[[bytes], bytes]
     json: bool = False
     start: Message | None = None
     body: bytes = b""
@@ -386,9 +389,7 @@ class _Answer:
             self.body += message.get("body", b"")
             if self.start is not None and message.get("more_body", False):
                 return
-            body = self.body
-            if not body.isascii() or b"\x7f" in body:
-                body = _escaped(body)
+            body = self.rewrite(self.body)
             if self.start is not None:
                 if len(body) != len(self.body):
                     _set_length(self.start, len(body))
@@ -398,7 +399,10 @@ class _Answer:
         await self.send(message)
 
 
-def _escaped(body: bytes) -> bytes:
+def escaped(body: bytes) -> bytes:
+    """Return JSON with characters that act on a terminal, or hide, escaped."""
+    if body.isascii() and b"\x7f" not in body:
+        return body
     try:
         return plain_json(body.decode()).encode()
     except UnicodeDecodeError:

@@ -1,11 +1,26 @@
-"""The contents of a namespace: its counts, the jobs of its texts, its export and import."""
+"""The contents of a namespace: its counts, the jobs of its texts, its export and import; and the
+metrics of the process, for an operator's Prometheus.
+"""
+
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from recall_server import __version__
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import InTime
-from recall_server.api.operations.operation import ENGRAM, Call, Download, Http, Mcp, Operation
+from recall_server.api.operations.operation import (
+    CAMILLO,
+    ENGRAM,
+    Call,
+    Download,
+    Http,
+    Json,
+    Mcp,
+    Operation,
+    Plain,
+)
+from recall_server.api.probes import METRICS_PATH
 from recall_server.domain.errors import NotFound
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
@@ -65,6 +80,16 @@ async def get_job(call: Call, given: OneJob) -> Extracted | JobProgress:
         return recheck
 
 
+def _job(found: Extracted | JobProgress, _: OneJob) -> Json:
+    if not isinstance(found, Extracted):
+        return presenters.job(found) | {"refused": []}
+    refused = [
+        {"reason": str(one.reason), "type": one.type and str(one.type), "words": words}
+        for one, words in found.refused
+    ]
+    return presenters.job(found.job, found.memory_ids) | {"refused": refused}
+
+
 async def export(call: Call, given: ExportNamespace) -> Download:
     reader = exporting.Reader()
     pieces = call.services.export.stream(call.context, subject=given.subject, reader=reader)
@@ -72,6 +97,12 @@ async def export(call: Call, given: ExportNamespace) -> Download:
     first = await anext(pieces)
     name = f"{call.caller.namespace}.jsonl"
     return Download(name, LINES, first, pieces, reader)
+
+
+async def read_metrics(call: Call, _: NoArguments) -> Plain:
+    tasks = call.services.tasks
+    found = await call.services.metrics.exposed(tasks.store, tasks.runtime.now())
+    return Plain(CONTENT_TYPE_LATEST, found)
 
 
 GET_MEMORY_STATS = Operation(
@@ -87,7 +118,7 @@ GET_MEMORY_STATS = Operation(
         "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
         unlisted=frozenset({"as_of", "known_at", "by_status"}),
-        aliases={"memory_stats": MemoryStats},
+        aliases={"memory_stats": (MemoryStats, CAMILLO)},
         idempotent=True,
     ),
     read_only=True,
@@ -112,16 +143,12 @@ GET_STATUS = Operation(
 GET_JOB = Operation(
     "get_job",
     Scope.READ,
-    "Get the state of the job of a stored text, its attempts, and the memories that came of it; or "
-    "the state of a recheck.",
+    "Get the state of the job of a stored text, its attempts, the memories that came of it, and "
+    "what was proposed and refused; or the state of a recheck.",
     OneJob,
     get_job,
-    lambda found, _: (
-        presenters.job(found.job, found.memory_ids)
-        if isinstance(found, Extracted)
-        else presenters.job(found)
-    ),
-    ("job_id", "kind", "state", "attempts", "failures", "error_code", "memory_ids"),
+    _job,
+    ("job_id", "kind", "state", "attempts", "failures", "error_code", "memory_ids", "refused"),
     http=(Http("GET", "/v1/jobs/{job_id}"),),
     read_only=True,
 )
@@ -138,4 +165,13 @@ EXPORT_NAMESPACE = Operation(
 )
 IMPORT_NAMESPACE = Operation(
     importing.OPERATION, Scope.ADMIN, "Import an export into a namespace.", cli="recall import"
+)
+READ_METRICS = Operation(
+    "read_metrics",
+    Scope.METRICS,
+    "The metrics of this process, in the text format of Prometheus. No label names a tenant.",
+    NoArguments,
+    read_metrics,
+    http=(Http("GET", METRICS_PATH, media_type="text/plain"),),
+    read_only=True,
 )

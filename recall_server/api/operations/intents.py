@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from recall_server.api import presenters, reports
+from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.intake import Origin, check_own, moment_given, source_of
 from recall_server.api.operations.memories import DELETE_MEMORY
@@ -15,7 +15,18 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.intents import Intent, intended
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.domain.relations import RelationKind
+from recall_server.domain.plan import (
+    Add,
+    Change,
+    Dispute,
+    EndEarlier,
+    Forget,
+    Propose,
+    Reinforce,
+    RelationKind,
+    Ruling,
+    Supersede,
+)
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Related, Report, Wish
 
@@ -156,8 +167,122 @@ def _may_only_propose(given: ProposeChange, rights: Rights) -> bool:
     return _decided_as(given, rights) is PROPOSE_CHANGE
 
 
-def _report(report: Report, _: Arguments) -> Json:
-    return reports.report(report)
+# The first of these changes that a plan contains is the outcome of the submission.
+_OUTCOMES = (
+    (Propose, "proposed", "It waits until somebody accepts it: see the reviews."),
+    (Forget, "forgotten", "It is not found any more. Restoring it takes that back."),
+    (
+        Dispute,
+        "disputed",
+        "It contradicts what is remembered. Both stay until somebody answers: see the reviews.",
+    ),
+    (Supersede, "superseded", "It takes the place of what was remembered before."),
+    (Add, "added", "It is remembered."),
+    (Reinforce, "reinforced", "It was remembered already; these words are cited with it."),
+)
+_SHOWN = "Nothing is changed: this shows what would be done without dry_run."
+_HELD = "The words read like an order to a model. They are held back until somebody releases them."
+_UNCLEAR = "Several memories match as well as each other. Send the memory_id of one of them."
+_NO_MATCH = "No memory matches these words well enough. Send a memory_id, or more of its words."
+
+
+def reported(one: Report, _: Arguments | None = None) -> Json:
+    """Return what was decided about a submission, by which rule, against which memories, and which
+    others came near.
+    """
+    changes = one.plan.changes
+    found = next(
+        ((name, why) for kind, name, why in _OUTCOMES if any(isinstance(c, kind) for c in changes)),
+        ("nothing", "It was remembered already, from these words."),
+    )
+    if one.held:
+        found = ("held", _HELD)
+    elif one.unclear:
+        found = ("nothing", _UNCLEAR)
+    elif not changes and one.intent is not Intent.REMEMBER:
+        found = ("nothing", _NO_MATCH)
+    outcome, message = found
+    shown: Json = {
+        "outcome": outcome,
+        "intent": str(one.intent),
+        "dry_run": one.dry_run,
+        "message": _SHOWN if one.dry_run and changes else message,
+        "changes": [_change(change, one) for change in changes],
+        "rules": [_ruling(ruling) for ruling in one.plan.rulings],
+        "considered": [
+            {"memory_id": near.memory.id, "text": near.memory.text, "score": near.score}
+            for near in one.considered
+        ],
+        "thresholds": vars(one.thresholds),
+    }
+    if one.unclear:
+        shown["unclear"] = list(one.unclear)
+    if one.change_id:
+        shown["change_id"] = one.change_id
+    if one.episode_id:
+        shown["episode_id"] = one.episode_id
+    return shown
+
+
+def _change(change: Change, report: Report) -> Json:
+    """Return a change with the words of its memory. A dry run's new memory has no id yet."""
+    known = {
+        memory.id: memory.text
+        for ruling in report.plan.rulings
+        for memory in (ruling.memory, *ruling.same, *ruling.clashing)
+    } | {near.memory.id: near.memory.text for near in report.considered}
+    disputed = {one.memory_id for one in report.plan.changes if isinstance(one, Dispute)}
+    new = {added.memory.id for added in report.plan.changes if isinstance(added, Add)}
+
+    def id_of(memory_id: str) -> str | None:
+        return None if report.dry_run and memory_id in new else memory_id
+
+    match change:
+        case Add(memory):
+            return {
+                "change": "added",
+                "memory_id": id_of(memory.id),
+                "text": memory.text,
+                "type": str(memory.type),
+                "status": "disputed" if memory.id in disputed else str(memory.status),
+                "superseded_by": memory.superseded_by,
+            }
+        case Supersede(memory_id, by) | EndEarlier(memory_id, by):
+            return {
+                "change": "superseded",
+                "memory_id": memory_id,
+                "text": known.get(memory_id),
+                "by": id_of(by),
+            }
+        case Dispute(question_id, memory_id, existing):
+            return {
+                "change": "disputed",
+                "memory_id": id_of(memory_id),
+                "with": list(existing),
+                "review_id": None if report.dry_run else question_id,
+            }
+        case Propose(proposal, memories):
+            return {
+                "change": "proposed",
+                "review_id": proposal.id,
+                "kind": str(proposal.kind),
+                "statements": [one.text for one in memories],
+                "targets": list(proposal.targets),
+            }
+        case Reinforce(memory_id) | Forget(memory_id):
+            name = "reinforced" if isinstance(change, Reinforce) else "forgotten"
+            return {"change": name, "memory_id": memory_id, "text": known.get(memory_id)}
+        case _:
+            raise AssertionError(change)
+
+
+def _ruling(one: Ruling) -> Json:
+    return {
+        "rule": str(one.rule),
+        "statement": one.memory.text,
+        "same": [memory.id for memory in one.same],
+        "against": [{"memory_id": other.id, "text": other.text} for other in one.clashing],
+    }
 
 
 _RETURNS = (
@@ -170,7 +295,7 @@ SUBMIT_MEMORY = Operation(
     "Remember, correct or forget something at once, and report what was decided.",
     SubmitMemory,
     submit,
-    _report,
+    reported,
     _RETURNS,
     becomes=_decided_as,
     proposes=True,
@@ -209,7 +334,7 @@ UPDATE_MEMORY = Operation(
     "Change a memory by hand: a new version takes its place, whoever said the old one.",
     UpdateMemory,
     update,
-    _report,
+    reported,
     _RETURNS,
     becomes=_updated_as,
     proposes=True,
@@ -222,7 +347,7 @@ PROPOSE_CHANGE = Operation(
     "Propose to remember, correct or forget something: it waits until somebody accepts it.",
     ProposeChange,
     submit,
-    _report,
+    reported,
     _RETURNS,
     http=(Http("POST", "/v1/proposals"),),
 )

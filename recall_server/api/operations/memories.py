@@ -17,7 +17,15 @@ from recall_server.api.operations.intake import (
     RecordInteraction,
     StoreMemory,
 )
-from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import (
+    CAMILLO,
+    ENGRAM,
+    Call,
+    Http,
+    Json,
+    Mcp,
+    Operation,
+)
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Place
@@ -275,7 +283,10 @@ STORE_MEMORY = Operation(
         unlisted=frozenset(
             {"source", "trace_id", "user_message", "assistant_response", "expires_at"}
         ),
-        aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
+        aliases={
+            "add_memory": (AddMemory, ENGRAM),
+            "record_interaction": (RecordInteraction, CAMILLO),
+        },
     ),
     cli="recall add",
 )

@@ -29,6 +29,8 @@ BODY_METHODS = frozenset({"POST", "PATCH", "PUT"})
 # Tools that are listed only if RECALL_MCP_TOOLSETS names them; calls work in any case.
 REVIEWS = "reviews"
 ENGRAM = "engram"
+CAMILLO = "camillo"
+AGENTERNAL = "agenternal"
 
 CALLER = "recall.caller"
 """The key of the `Caller` in the scope of a request whose token was verified."""
@@ -148,8 +150,8 @@ class Mcp:
     """A tool, named like its operation; `description` is what a model reads. `arguments`, `present`
     and `returns` are set if they differ from those of the operation. The tool accepts `unlisted`
     arguments, but the list of tools does not name them, since it costs each client tokens. The
-    same holds for `aliases`: names that other servers use for it, with their arguments. A tool of
-    a `toolset` is listed, with its aliases, only if the setting names that toolset.
+    same holds for `aliases`: names that other servers use for it, each with its arguments and its
+    toolset. A tool of a `toolset` is listed only if the setting names that toolset.
     """
 
     title: str
@@ -158,7 +160,7 @@ class Mcp:
     present: Presenter | None = None
     returns: tuple[str, ...] | None = None
     unlisted: frozenset[str] = frozenset()
-    aliases: Mapping[str, type[Arguments]] = field(default_factory=dict)
+    aliases: Mapping[str, tuple[type[Arguments], str]] = field(default_factory=dict)
     toolset: str = ""
     destructive: bool = False
     idempotent: bool = False

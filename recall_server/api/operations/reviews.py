@@ -10,9 +10,9 @@ from pydantic import Field
 from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX, Arguments, NoArguments
 from recall_server.api.operations.operation import REVIEWS, Call, Http, Json, Mcp, Operation
+from recall_server.domain.ids import is_proposal
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Choice
-from recall_server.domain.proposal import is_proposal
 from recall_server.domain.security.screening import Held
 from recall_server.services.memory.quarantine import Suspects
 from recall_server.services.tasks.reviews import (

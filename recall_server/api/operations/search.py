@@ -10,7 +10,15 @@ from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX
 from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import UNLISTED, UNLISTED_TIMES, Filtered
-from recall_server.api.operations.operation import Call, Http, Mcp, Operation
+from recall_server.api.operations.operation import (
+    AGENTERNAL,
+    CAMILLO,
+    ENGRAM,
+    Call,
+    Http,
+    Mcp,
+    Operation,
+)
 from recall_server.domain.context import Context
 from recall_server.domain.memory import Layer, MemoryType
 from recall_server.domain.moments import Past
@@ -177,11 +185,11 @@ SEARCH_MEMORIES = Operation(
         SearchMemories,
         unlisted=UNLISTED | UNLISTED_TIMES | {"type", "reinforce"},
         aliases={
-            "recall_memory": RecallQuietly,
-            "search": SearchEpisodes,
-            "conversation_search": SearchConversations,
-            "decision_search": SearchDecisions,
-            "memory_insights": SearchPatterns,
+            "recall_memory": (RecallQuietly, CAMILLO),
+            "search": (SearchEpisodes, ENGRAM),
+            "conversation_search": (SearchConversations, AGENTERNAL),
+            "decision_search": (SearchDecisions, AGENTERNAL),
+            "memory_insights": (SearchPatterns, AGENTERNAL),
         },
         idempotent=True,
     ),

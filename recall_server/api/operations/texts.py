@@ -8,7 +8,15 @@ from recall_server.api import presenters
 from recall_server.api.arguments import INT64_MAX, Arguments
 from recall_server.api.operations.intake import moment_given
 from recall_server.api.operations.memories import Selection
-from recall_server.api.operations.operation import ENGRAM, Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import (
+    AGENTERNAL,
+    ENGRAM,
+    Call,
+    Http,
+    Json,
+    Mcp,
+    Operation,
+)
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Episode
 from recall_server.domain.permissions import Scope
@@ -137,7 +145,10 @@ LIST_TEXTS = Operation(
         "List texts",
         "List texts as they were sent, latest first by when they were said.",
         toolset=ENGRAM,
-        aliases={"get_episodes": GetEpisodes, "conversation_search_date": ListByDate},
+        aliases={
+            "get_episodes": (GetEpisodes, ENGRAM),
+            "conversation_search_date": (ListByDate, AGENTERNAL),
+        },
         idempotent=True,
     ),
     cli="recall texts",
@@ -159,7 +170,7 @@ UPDATE_TEXT = Operation(
         "Update text",
         "Change the tags, the metadata or the end of a text; its words stay as they are.",
         toolset=ENGRAM,
-        aliases={"update_episode": UpdateEpisode},
+        aliases={"update_episode": (UpdateEpisode, ENGRAM)},
         idempotent=True,
     ),
 )

@@ -10,7 +10,7 @@ from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.permissions import Scope
 from recall_server.domain.webhook import WebhookKind
-from recall_server.services.webhooks.registrations import Listed, Tested
+from recall_server.services.webhooks import Listed, Tested
 from recall_server.storage.tables.webhooks import Registration
 
 CREATED = 201

@@ -8,9 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from recall_server.domain.text.dates import TEXT_CHARS_MAX
-from recall_server.domain.text.function_words import asked_terms, other_forms
-from recall_server.domain.text.terms import SPEAKER, speaker_terms, written
-from recall_server.domain.text.values import asked_values
+from recall_server.domain.text.terms import (
+    SPEAKER,
+    asked_terms,
+    asked_values,
+    other_forms,
+    speaker_terms,
+    written,
+)
 
 TERMS_MAX = 64
 NAMES_MAX = 32

@@ -22,12 +22,12 @@ class Passage:
 
 
 def candidates_max(passage: Passage) -> int:
-    """Return how many memories a passage may give: one per 40 bytes of UTF-8, and at least five.
+    """Return how many memories a passage may give: one per 30 bytes of UTF-8, and at least five.
 
     A Chinese sentence of 20 characters says as much as an English one of 60.
     """
     said = (passage.text[turn.span.start : turn.span.end] for turn in passage.turns)
-    return max(5, sum(len(words.encode("utf-8", "replace")) for words in said) // 40)
+    return max(5, sum(len(words.encode("utf-8", "replace")) for words in said) // 30)
 
 
 class Extractor(Protocol):

@@ -27,11 +27,11 @@ from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.integrations.llm.model_api import (
     Line,
     ModelApi,
+    ModelRole,
     Storable,
     json_object,
 )
 from recall_server.integrations.llm.prompts import Prompt
-from recall_server.integrations.llm.role import ModelRole
 
 # About a thousand tokens, which seldom state more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000

@@ -5,21 +5,19 @@ the answer as untrusted input.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from recall_server.domain.errors import ModelAnswerInvalid
-from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question
 from recall_server.domain.security.screening import orders
 from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX, Judge, Judgement
-from recall_server.integrations.llm.model_api import Line, json_object
-from recall_server.integrations.llm.role import ModelRole
+from recall_server.integrations.llm.model_api import Line, ModelRole, json_object
 
 # As much as a merge sends at most.
 SIDES_CHARS_MAX = 20_000
@@ -52,14 +50,9 @@ class ModelJudge(ModelRole, Judge):
         sides = _sides_as_data(question)
         if len(sides) > SIDES_CHARS_MAX:
             return Judgement(None, self.name, refused="The statements are too long to be sent.")
-        system, user = self._prompt.fill(nonce=secrets.token_hex(8), sides=sides)
-        usage = Usage()
-        try:
-            answer = await self._api.ask(system, user, OUTPUT)
-            usage = answer.usage
-            said = _read(answer.content)
-        except ModelAnswerInvalid as error:
-            return Judgement(None, self.name, usage=usage, refused=error.message)
+        said, usage = await self._ask(Said, OUTPUT, sides=sides)
+        if isinstance(said, ModelAnswerInvalid):
+            return Judgement(None, self.name, usage=usage, refused=said.message)
         if found := orders(said.reason):
             return Judgement(None, self.name, usage=usage, refused=f"Its reason {found[0]}.")
         choice = _choice(said.choice, question)
@@ -74,13 +67,6 @@ class Said(BaseModel):
     reason: Annotated[Line, Field(min_length=1, max_length=REASON_CHARS_MAX)]
     choice: Annotated[Side, Field(strict=False)]
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
-def _read(content: object) -> Said:
-    try:
-        return Said.model_validate(content)
-    except ValidationError:
-        raise ModelAnswerInvalid from None
 
 
 def _new_is_newer(question: Question) -> bool:
@@ -117,11 +103,5 @@ def _as_data(memory: Memory) -> dict[str, object]:
         "speaker": memory.citation.speaker,
         "said_at": memory.said_at.isoformat(timespec="minutes"),
         "true_from": f"{memory.valid_from:%Y-%m-%d}",
-        "fact": memory.fact
-        and {
-            "entity": memory.fact.entity,
-            "attribute": memory.fact.attribute,
-            "value": memory.fact.value,
-            "negated": memory.fact.negated,
-        },
+        "fact": memory.fact and asdict(memory.fact),
     }

@@ -7,16 +7,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import secrets
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import ModelAnswerInvalid
-from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.security.screening import orders
 from recall_server.domain.similarity import negations
@@ -24,9 +23,8 @@ from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
 from recall_server.integrations.extraction.rules.merge import all_said
-from recall_server.integrations.llm.model_api import Line, ModelApi, json_object
+from recall_server.integrations.llm.model_api import Line, ModelApi, ModelRole, json_object
 from recall_server.integrations.llm.prompts import Prompt
-from recall_server.integrations.llm.role import ModelRole
 
 OUTPUT = json_object({"text": {"type": "string"}})
 
@@ -51,18 +49,13 @@ class ModelMerger(ModelRole, Merger):
         if len(said.sources) < 2:
             return None if said.text is None else Merged(said.text, RULES)
         documents = _memories_as_data(said.sources)
-        system, user = self._prompt.fill(nonce=secrets.token_hex(8), memories=documents)
-        usage = Usage()
-        try:
-            answer = await self._api.ask(system, user, OUTPUT)
-            usage = answer.usage
-            text = _read(answer.content)
-        except ModelAnswerInvalid:
+        answer, usage = await self._ask(Proposal, OUTPUT, memories=documents)
+        if isinstance(answer, ModelAnswerInvalid):
             refused = ["is not there"]
         else:
-            refused = objections(text, said.sources)
+            refused = objections(answer.text, said.sources)
             if not refused:
-                return Merged(text, self.name, usage)
+                return Merged(answer.text, self.name, usage)
         return None if said.text is None else Merged(said.text, RULES, usage, tuple(refused))
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:
@@ -80,13 +73,7 @@ def _memories_as_data(memories: Sequence[Memory]) -> str:
         {
             "text": memory.text,
             "said_at": f"{memory.said_at:%Y-%m-%d}",
-            "fact": memory.fact
-            and {
-                "entity": memory.fact.entity,
-                "attribute": memory.fact.attribute,
-                "value": memory.fact.value,
-                "negated": memory.fact.negated,
-            },
+            "fact": memory.fact and asdict(memory.fact),
         }
         for memory in memories
     ]
@@ -99,13 +86,6 @@ class Proposal(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     text: Annotated[Line, Field(min_length=1, max_length=MERGED_CHARS_MAX)]
-
-
-def _read(content: object) -> str:
-    try:
-        return Proposal.model_validate(content).text
-    except ValidationError:
-        raise ModelAnswerInvalid from None
 
 
 def objections(text: str, memories: Sequence[Memory]) -> list[str]:

@@ -9,16 +9,18 @@ import json
 import math
 import random
 import re
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Protocol, Required, TypedDict, cast
+from typing import Annotated, ClassVar, Protocol, Required, TypedDict, TypeVar, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, ModelUnavailable
 from recall_server.domain.extraction import Usage
+from recall_server.integrations.llm.prompts import Prompt
 
 ANSWER_BYTES_MAX = 1_000_000
 # Five entries take under 2,000; the rest is for models that always think first.
@@ -57,6 +59,8 @@ TokenCount = Annotated[int, Field(ge=0, le=10**9)]
 """The number of tokens that a service reports for a call; impossible numbers are rejected."""
 
 Schema = dict[str, object]
+
+F = TypeVar("F", bound=BaseModel)
 
 
 def json_object(properties: Mapping[str, object]) -> Schema:
@@ -174,6 +178,46 @@ class ModelApi(ABC):
                     raise
             await self._sleep(pause)
         raise AssertionError("the last attempt returns or raises")
+
+
+class ModelRole:
+    """A language model with the prompt of one role: what its extractor, its merger and its judge
+    have in common.
+    """
+
+    role: ClassVar[str] = ""
+    """The part of the name that tells the role; extraction has none."""
+
+    def __init__(self, api: ModelApi, *, prompt: Prompt) -> None:
+        self._api = api
+        self._prompt = prompt
+
+    @property
+    def name(self) -> str:
+        parts = (self._api.vendor, self._api.model, self.role, str(self._prompt.version))
+        return "/".join(filter(None, parts))
+
+    @property
+    def call_tokens_max(self) -> int:
+        return CALL_TOKENS_MAX
+
+    async def _ask(
+        self, form: type[F], schema: Schema, **given: str
+    ) -> tuple[F | ModelAnswerInvalid, Usage]:
+        """Return the answer to the filled prompt, or why it is of no use; and its cost."""
+        system, user = self._prompt.fill(nonce=secrets.token_hex(8), **given)
+        usage = Usage()
+        try:
+            answer = await self._api.ask(system, user, schema)
+            usage = answer.usage
+            return form.model_validate(answer.content), usage
+        except ValidationError:
+            return ModelAnswerInvalid(), usage
+        except ModelAnswerInvalid as error:
+            return error, usage
+
+    async def close(self) -> None:
+        await self._api.close()
 
 
 class _Streamed(Protocol):

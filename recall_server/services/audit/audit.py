@@ -265,8 +265,9 @@ class Audit:
         listing = Listing("audit", context, asdict(wanted))
         [before] = self.cursors.place(listing, cursor) or [str(SEQ_MAX)]
         await self.reads.flush(context.namespace)
-        async with self.store.transaction(context.namespace, write=False) as tx:
-            found = await tx.audit.page(wanted, int(before), limit + 1)
+        found = await self.store.autocommit(context.namespace).audit.page(
+            wanted, int(before), limit + 1
+        )
         shown = found[:limit]
         context.entry.counts["records"] = len(shown)
         last = shown[-1].link if len(found) > limit else None

@@ -1,6 +1,7 @@
 """Exports, signs and verifies the audit log, with or without the database."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,23 +22,105 @@ from recall_server.domain.security.audit_chain import (
     Restored,
     Verifier,
 )
-from recall_server.integrations.archives import verified_cut
-from recall_server.integrations.checkpoints import CheckpointStore, signed, verified_checkpoint
-from recall_server.integrations.crypto.keys import Jwk, ServerKey
-from recall_server.services.audit.archives import (
-    Archive,
-    Digested,
-    begun,
-    cut_before,
-    leading_to,
-    sealed,
+from recall_server.integrations.audit_files import (
+    CheckpointStore,
+    signed,
+    verified_checkpoint,
+    verified_cut,
 )
+from recall_server.integrations.crypto.keys import Jwk, ServerKey
 from recall_server.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A verified archive file: its cut, and the cut before it."""
+
+    path: Path
+    cut: Cut
+    before: Cut | None
+
+
+class Digested(Iterator[str]):
+    """Iterates over lines, and digests all lines read so far except the last."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self.last = ""
+        self._digest = hashlib.sha256()
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self._digest.update(self.last.encode())
+        self.last = line
+        return line
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def cut_before(namespace: str, statement: Any, public: Jwk) -> Cut | None:
+    """Return the cut that the first line of an export states. Raises `AuditBroken`."""
+    if statement is None:
+        return None
+    try:
+        cut = verified_cut(str(statement), public)
+    except Invalid:
+        cut = None
+    if cut is None or cut.namespace != namespace:
+        why = "it was cut, and the statement of that is not of the key that is trusted"
+        raise AuditBroken(namespace, 1, why)
+    return cut
+
+
+def sealed(seal: Any, verifier: Verifier, start: Head, sha256: str, public: Jwk) -> Cut:
+    """Return the statement at the end of an archive that begins after `start`, whose records were
+    verified; `sha256` is the digest of everything before the statement. Raises `AuditBroken`.
+    """
+    namespace, head = verifier.namespace, verifier.head
+    first = start.seq + 1
+    if seal is None:
+        why = "the archive ends before it, without a statement of the server"
+        raise AuditBroken(namespace, head.seq + 1, why)
+    try:
+        cut = verified_cut(str(seal), public)
+    except Invalid:
+        why = "the statement over its archive is not of the key that is trusted"
+        raise AuditBroken(namespace, first, why) from None
+    if cut.namespace != namespace:
+        why = "the statement over its archive is of another namespace"
+        raise AuditBroken(namespace, first, why)
+    if cut.last > head.seq:
+        raise AuditBroken(namespace, head.seq + 1, "the archive that should have it ends before it")
+    same = (cut.first, cut.prev, cut.head, cut.sha256) == (first, start.digest, head, sha256)
+    if not same:
+        why = f"it or one up to {head.seq} is not in the archive as the server wrote it"
+        raise AuditBroken(namespace, first, why, to=head.seq)
+    return cut
+
+
+def leading_to(cut: Cut | None, archives: Sequence[Archive]) -> list[Archive]:
+    """Return the archives that lead up to a cut without a gap, oldest first. An archive whose cut
+    was never made is left out.
+    """
+    chain: list[Archive] = []
+    while cut is not None:
+        ends = [
+            one
+            for one in archives
+            if one.cut.namespace == cut.namespace and one.cut.head == cut.head
+        ]
+        if not ends:
+            break
+        chain.insert(0, min(ends, key=lambda one: one.cut.first))
+        cut = chain[0].before
+    return chain
+
 
 FORMAT = "recall-audit/1"
 # How many records one read returns: the most that an export or a verification holds in memory.
 RECORDS_BATCH = 500
-NAMESPACES_AT_ONCE = 500
 # The purpose for which the MAC key is derived.
 PURPOSE = "audit"
 
@@ -172,8 +255,7 @@ class Verification:
         head = (await self.state(namespace)).head
         if head == START:
             return None
-        async with self.store.transaction(namespace, write=False) as tx:
-            last = await tx.audit.chained(head.seq - 1, 1)
+        last = await self.store.autocommit(namespace).audit.chained(head.seq - 1, 1)
         before = Head(head.seq - 1, str(last[0].get("prev")) if last else "")
         verifier = Verifier(namespace, mac_key=self.key.derive(PURPOSE), start=before)
         for record in last:
@@ -181,17 +263,9 @@ class Verification:
         _same(verifier, head)
         return head.seq, signed(self.key, self._checkpoint(namespace, head))
 
-    async def namespaces(self, *, grown: bool = False) -> AsyncIterator[Namespace]:
+    def namespaces(self, *, grown: bool = False) -> AsyncIterator[Namespace]:
         """Yield the namespaces with an audit log; `grown`: with records after the checkpoint."""
-        after = ""
-        while True:
-            async with self.store.transaction(None, write=False) as tx:
-                found = await tx.audit.namespaces(after, NAMESPACES_AT_ONCE, grown=grown)
-            for namespace in found:
-                yield namespace
-            if len(found) < NAMESPACES_AT_ONCE:
-                return
-            after = found[-1]
+        return self.store.autocommit(None).audit.namespaces(grown=grown)
 
     async def state(self, namespace: Namespace) -> State:
         """Return the state of an audit log. Raises `NamespaceNotFound`."""
@@ -221,8 +295,7 @@ class Verification:
         """Yield the records after `after`, up to `to`; `batch`: how many are read at a time."""
         while to is None or after < to:
             limit = batch if to is None else min(batch, to - after)
-            async with self.store.transaction(namespace, write=False) as tx:
-                found = await tx.audit.chained(after, limit)
+            found = await self.store.autocommit(namespace).audit.chained(after, limit)
             for record in found:
                 yield record
             if len(found) < limit:
@@ -324,9 +397,22 @@ def _begun(
     archives: Sequence[Archive],
     mac_key: bytes | None = None,
 ) -> Verifier:
+    """Return a verifier of the records after `cut`, which has verified those in the archives that
+    lead up to it. Raises `AuditBroken`.
+    """
     leading = leading_to(cut, archives)
     before = leading[0].before if leading else cut
-    return begun(namespace, cut, _archived(leading), before, checkpoints, mac_key=mac_key)
+    start, known = (before.head, before.restored) if before else (START, ())
+    verifier = Verifier(
+        namespace, checkpoints=checkpoints, mac_key=mac_key, start=start, known=known
+    )
+    for record in _archived(leading):
+        verifier.take(record)
+    # An archive has no details.
+    verifier.details_erased = 0
+    if cut is not None and verifier.head != cut.head:
+        raise AuditBroken(namespace, verifier.head.seq, "its archive has changed meanwhile")
+    return verifier
 
 
 def _opened(seal: Any, verifier: Verifier, public: Jwk) -> Checkpoint:

@@ -2,7 +2,9 @@
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -203,8 +205,7 @@ class Access:
         entry = self.begin(info.namespace, "authenticate", "guard", info.accessor)
         entry.outcome, entry.code = Outcome.ERROR, Unauthenticated.code
         entry.counts[refusal] = 1
-        async with self.store.transaction(info.namespace, entry=entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(info.namespace, entry=entry, locked=True) as tx:
             await tx.access.refuse(info.accessor, now, expired=expired)
 
     async def tokens(
@@ -239,22 +240,15 @@ class Access:
         if not timedelta() <= overlap <= OVERLAP_MAX:
             raise Invalid(f"overlap must be 0 seconds to {OVERLAP_MAX.days} days.")
         token, now = new_token(), self.runtime.now()
-        async with self.store.transaction(info.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(info.namespace, entry=context.entry, locked=True) as tx:
             await tx.audit.require(context.entry)
             context.entry.ends_caller = True
             old = await _find(tx, info.accessor)
             if old.refusal(now) is not None:
                 raise Invalid("This token is not valid any more. Issue a new one.")
-            new = TokenInfo(
-                self.runtime.new_id("acc"),
-                old.namespace,
-                now,
-                label=old.label,
-                rights=old.rights,
-                parent=old.parent,
-                expires_at=old.expires_at,
-                uses_left=old.uses_left,
+            accessor = self.runtime.new_id("acc")
+            new = replace(
+                old, accessor=accessor, created_at=now, last_used_at=None, refused_at=None
             )
             if by is not None:
                 _require_narrower(new, await _find(tx, by), now)
@@ -276,8 +270,7 @@ class Access:
         `force`.
         """
         now = self.runtime.now()
-        async with self.store.transaction(info.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(info.namespace, entry=context.entry, locked=True) as tx:
             await tx.audit.require(context.entry)
             context.entry.ends_caller = True
             tokens = await tx.access.tokens()
@@ -339,8 +332,7 @@ async def stands(
     if bearer is None:
         return True
     accessor, jti = bearer.parts
-    async with store.transaction(None, write=False) as tx:
-        found = await tx.access.entrance(namespace, accessor, jti)
+    found = await store.autocommit(None).access.entrance(namespace, accessor, jti)
     if found is None or found.revoked or passed(bearer.until, now):
         return False
     issuer, not_before = found.parent, found.not_before
@@ -431,3 +423,39 @@ def validated(wanted: TokenRequest) -> TokenRequest:
 def _note_due(at: datetime | None, now: datetime) -> bool:
     """True if `at` is old enough to be updated."""
     return at is None or not timedelta() <= now - at < NOTED_EVERY
+
+
+STREAMS, EXPORTS, CALLS = "streams", "exports", "calls"
+KINDS = (STREAMS, EXPORTS, CALLS)
+
+
+class OpenAnswers:
+    """The open streams, exports and waiting calls of this process. They end by themselves when
+    their token ends: see `stands`.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[object, tuple[Namespace, str, str]] = {}
+
+    @contextmanager
+    def counted(self, kind: str, namespace: Namespace, bearer: Bearer | None) -> Iterator[None]:
+        """Count one more of a kind during the context; the operator (None) is not counted."""
+        answer = object()
+        if bearer is not None:
+            self._open[answer] = (namespace, bearer.name, kind)
+        try:
+            yield
+        finally:
+            self._open.pop(answer, None)
+
+    def count(self, namespace: Namespace, ended: Callable[[str], bool]) -> Counter[str]:
+        """Return how many of each kind are open for the tokens for which `ended` is true."""
+        return Counter(
+            kind for held, name, kind in self._open.values() if held == namespace and ended(name)
+        )
+
+    def forget(self, namespace: Namespace, ended: Callable[[str], bool]) -> None:
+        """Stop counting these: they were reported as ended, but may last a moment longer."""
+        for answer, (held, name, _) in list(self._open.items()):
+            if held == namespace and ended(name):
+                del self._open[answer]

@@ -66,8 +66,7 @@ class Holds:
 
     async def all(self) -> list[Hold]:
         """Return all holds, by namespace."""
-        async with self.store.transaction(None, write=False) as tx:
-            return await tx.erasures.holds()
+        return await self.store.autocommit(None).erasures.holds()
 
 
 async def refuse_held(tx: Transaction) -> None:
@@ -194,8 +193,7 @@ class Erase:
             entry.counts |= targets.counts
             return Erased(kind, targets.counts, targets=_targeted(targets))
         purged_at = await self.store.autocommit(None).server.purged_at()
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=entry, erasing=True, locked=True) as tx:
             if not await targets.scan(tx):
                 raise MemoryNotFound
             await refuse_held(tx)
@@ -291,17 +289,15 @@ class Erase:
         storable(text)
         digests = redact.digests_to_allow(self.digests, context.namespace, text, self.runtime.now())
         async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True
+            context.namespace, entry=context.entry, erasing=True, locked=True
         ) as tx:
-            await tx.lock()
             context.entry.counts["allowed"] = await tx.erasures.allow(digests)
         return context.entry.counts["allowed"]
 
     async def find_receipt(self, receipt_id: str, secret: str) -> Namespace:
         """Return the namespace of a receipt. Raises `ReceiptNotFound`, whatever is wrong."""
         storable(receipt_id)
-        async with self.store.transaction(None, write=False) as tx:
-            erasure = await tx.erasures.find(receipt_id)
+        erasure = await self.store.autocommit(None).erasures.find(receipt_id)
         known = (erasure and erasure.secret_hash) or ""
         if not hmac.compare_digest(known, _hash(secret)) or erasure is None:
             raise ReceiptNotFound
@@ -313,8 +309,9 @@ class Erase:
         """Return the newest receipt. It can be read again until the final one, after the purge, is
         acknowledged. Raises `ReceiptNotFound`.
         """
-        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, locked=True
+        ) as tx:
             erasure = await tx.erasures.get(receipt_id)
             if erasure is None:
                 raise ReceiptNotFound

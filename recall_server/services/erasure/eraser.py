@@ -546,8 +546,7 @@ class Eraser:
         namespace, rows = erasure.namespace, 0
         targets = self.targets(self.ledger.opened(erasure.sealed), begun=True)
         while True:
-            async with self.store.transaction(namespace, erasing=True) as tx:
-                await tx.lock()
+            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
                 step = await targets.erase_batch(tx)
                 if step.last:
                     await tx.erasures.end_erasing(erasure.id)

@@ -20,7 +20,7 @@ from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import ACCESS_SCOPE, FULL_ACCESS, AccessScope
-from recall_server.integrations.checkpoints import AppendedFile
+from recall_server.integrations.audit_files import AppendedFile
 from recall_server.storage.store import Store
 
 # The purpose for which the key is derived.
@@ -91,8 +91,7 @@ class Ledger:
         lines = await asyncio.to_thread(lambda: dict(self._lines()))
         if not lines:
             return []
-        async with store.transaction(None, write=False) as tx:
-            known = await tx.erasures.known(list(lines))
+        known = await store.autocommit(None).erasures.known(list(lines))
         return [self.opened(line) for id_, line in lines.items() if id_ not in known]
 
     async def require(self, store: Store) -> None:

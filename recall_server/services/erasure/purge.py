@@ -3,30 +3,293 @@ and signs the receipt that says so.
 
 It is a job, so it continues after a crash. It is tried again until it succeeds; only then an
 erasure is done. One purge serves all erasures that wait, as it rewrites all files.
+
+An erasure is verified before its receipt is final: names are removed from rows beside the texts,
+all that was erased is scanned for again, and what is left is reported. The table registry says what
+each table may hold.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import json
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.erasure import Stage
+from recall_server.domain.erasure import Kind, Stage, Subject, as_read
 from recall_server.domain.errors import Unavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.namespace import NONE, Namespace
+from recall_server.domain.permissions import TokenInfo
 from recall_server.domain.task import Job
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.crypto.keys import ServerKey
-from recall_server.services.erasure.eraser import Eraser, OnProgress
-from recall_server.services.erasure.ledger import Ledger
-from recall_server.services.erasure.verify import ErasureCheck
+from recall_server.services.erasure.eraser import Eraser, OnProgress, PartTargets
+from recall_server.services.erasure.ledger import Ledger, Noted
+from recall_server.services.erasure.redact import Affected
 from recall_server.services.supervision import Supervisor
-from recall_server.storage.store import Store
+from recall_server.storage.driver import Row, document
+from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import PURGE, Erasure
 from recall_server.storage.tables.jobs import Fenced
+
+K = TypeVar("K")
+
+# The erasure of a memory erases words, but no name; that of a namespace leaves nothing to check.
+_NAMED = frozenset({Kind.SUBJECT, Kind.CONTAINER})
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A name that audit records up to `place` may no longer contain: a subject or a container."""
+
+    subject: Subject | None
+    container: str
+    place: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.subject.key if self.subject else "", self.container)
+
+    def in_details(self, details: Mapping[str, Any]) -> bool:
+        if self.subject is not None:
+            return self.subject.named(details)
+        return bool(details.get("container") == self.container)
+
+    def without(self, payload: Mapping[str, Any], *, done: bool) -> Mapping[str, Any]:
+        """Return a job's payload without the name; `done`: nothing is left to do for its text."""
+        if self.subject is not None:
+            cleaned: Mapping[str, Any] = self.subject.without_name(payload)
+            return cleaned
+        limits = payload.get("reach", {}).get("containers") or ()
+        if done and self.container in limits:
+            return {name: value for name, value in payload.items() if name != "reach"}
+        return payload
+
+    def withdrawn(self, token: TokenInfo) -> TokenInfo:
+        """Return the token without the name of the subject, and with no wider limits."""
+        if self.subject is None:
+            return token
+        named, limits = self.subject.named, token.rights.access_scope
+        limits = replace(
+            limits,
+            topics=limits.topics and frozenset(one for one in limits.topics if not named(one)),
+            containers=limits.containers
+            and frozenset(one for one in limits.containers if not named(one)),
+            # A unique id: overwritten names of equal length would be equal.
+            agent_id=token.accessor if named(limits.agent_id) else limits.agent_id,
+        )
+        return replace(
+            token,
+            label=self.subject.without_name(token.label),
+            rights=replace(token.rights, access_scope=limits),
+        )
+
+
+def _in_question(names: Iterable[_Name], value: object) -> Iterator[_Name]:
+    """Yield the names that a value may contain; a quick check, as most values contain none."""
+    # Not as Python shows it, with an escape in place of what nobody sees.
+    text = as_read(json.dumps(value, ensure_ascii=False, default=list))
+    return (one for one in names if one.subject is None or one.subject.may_be_in(text))
+
+
+def _details_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[str]:
+    """Return the ids of records whose details contain one of the names."""
+    found = []
+    for row in rows:
+        details = document(row["details"])
+        if any(
+            row["seq"] <= name.place and name.in_details(details)
+            for name in _in_question(names, details)
+        ):
+            found.append(row["id"])
+    return found
+
+
+def _naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -> list[K]:
+    """Return the keys of rows whose texts contain one of the names."""
+    return [
+        key
+        for key, said in rows.items()
+        if any(one.subject and one.subject.named(*said) for one in _in_question(names, said))
+    ]
+
+
+def _jobs_naming(names: Sequence[_Name], rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
+    """Return the payloads of jobs that contain one of the names, without the names."""
+    found = {}
+    for row in rows:
+        before = payload = document(row["payload"])
+        for name in _in_question(names, payload):
+            payload = name.without(payload, done=row["episode_id"] is None)
+        if payload != before:
+            found[row["id"]] = payload
+    return found
+
+
+def _tokens_naming(names: Sequence[_Name], tokens: Iterable[TokenInfo]) -> list[TokenInfo]:
+    """Return the tokens that contain one of the names, without the names."""
+    found = []
+    for before in tokens:
+        token = before
+        limits = token.rights.access_scope
+        said = (token.label, limits.topics, limits.containers, limits.agent_id)
+        for name in _in_question(names, said):
+            token = name.withdrawn(token)
+        if token != before:
+            found.append(token)
+    return found
+
+
+@dataclass(frozen=True)
+class Verified:
+    """`changed`: how many rows beside the texts were deleted or redacted. `left`: for each erasure,
+    the tables that still hold something that it should have erased.
+    """
+
+    changed: int
+    left: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class ErasureCheck:
+    """Finishes erasures after their texts are erased, and checks that nothing is left."""
+
+    store: Store
+    eraser: Eraser
+    ledger: Ledger
+
+    async def verify(self, erasures: Sequence[Erasure]) -> Verified:
+        """Verify erasures of any namespaces. Rows beside the texts are read once for all of a
+        namespace.
+        """
+        changed, left = 0, dict[str, Sequence[str]]()
+        asked = [(one, self.ledger.opened(one.sealed)) for one in erasures if one.sealed]
+        for namespace in sorted({one.namespace for one, _ in asked}):
+            ours = [pair for pair in asked if pair[0].namespace == namespace]
+            named = [await self._name(*pair) for pair in ours if pair[1].kind in _NAMED]
+            # If a name was erased several times, the last erasure counts.
+            names = [*{one.key: one for one in sorted(named, key=lambda one: one.place)}.values()]
+            if names:
+                changed += await self._redact(namespace, names)
+            left |= {one.id: await self._left(one, noted) for one, noted in ours}
+        return Verified(changed, left)
+
+    async def _name(self, erasure: Erasure, asked: Noted) -> _Name:
+        scan = self.store.autocommit(erasure.namespace).erasure_scan
+        place = await scan.place_of(erasure.claims["record"])
+        if asked.kind is Kind.SUBJECT:
+            return _Name(Subject(asked.what), NONE, place)
+        return _Name(None, asked.what, place)
+
+    async def _redact(self, namespace: Namespace, names: Sequence[_Name]) -> int:
+        """Remove the names from rows beside the texts. Return how many rows were changed. Reads
+        without the lock.
+        """
+        tables = self.store.autocommit(namespace)
+        changed = 0
+        async for rows in tables.erasure_scan.details():
+            ids = await asyncio.to_thread(_details_naming, names, rows)
+            changed += await self._each(
+                namespace, ids, lambda tx, one: tx.erasures.remove_details([one])
+            )
+        async for rows in tables.erasure_scan.pushes():
+            said = {
+                (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
+            }
+            pushes = await asyncio.to_thread(_naming, names, said)
+            changed += await self._each(namespace, pushes, lambda tx, one: tx.pushes.remove(*one))
+        async for rows in tables.erasure_scan.judgements():
+            reasons = {
+                (row["memory_id"], row["question_id"]): (row["judge_reason"],) for row in rows
+            }
+            judged = await asyncio.to_thread(_naming, names, reasons)
+            changed += await self._each(
+                namespace, judged, lambda tx, one: tx.erasures.redact_judgement(*one)
+            )
+        urls = {one.id: (one.url,) for one in await tables.webhooks.all()}
+        webhooks = await asyncio.to_thread(_naming, names, urls)
+        changed += await self._each(namespace, webhooks, lambda tx, one: tx.webhooks.remove(one))
+        aliases = {one.alias: one for one in (await tables.aliases.all()).all}
+        named = await asyncio.to_thread(_naming, names, aliases)
+        changed += await self._each(namespace, named, lambda tx, one: tx.aliases.remove([one]))
+        changed += await self._redact_jobs(namespace, names)
+        return changed + await self._redact_tokens(namespace, names)
+
+    async def _each(
+        self,
+        namespace: Namespace,
+        found: Sequence[K],
+        act: Callable[[Transaction, K], Awaitable[object]],
+    ) -> int:
+        """Change these rows in one transaction. Return how many they are."""
+        if found:
+            async with self._change(namespace) as tx:
+                for one in found:
+                    await act(tx, one)
+        return len(found)
+
+    async def _redact_jobs(self, namespace: Namespace, names: Sequence[_Name]) -> int:
+        scan = self.store.autocommit(namespace).erasure_scan
+        changed, after = 0, ""
+        while rows := await scan.jobs(after):
+            if await asyncio.to_thread(_jobs_naming, names, rows):
+                async with self._change(namespace) as tx:
+                    found = _jobs_naming(names, await tx.erasure_scan.jobs(after))
+                    for job_id, payload in found.items():
+                        await tx.erasures.redact_job(job_id, payload)
+                changed += len(found)
+            after = rows[-1]["id"]
+        return changed
+
+    async def _redact_tokens(self, namespace: Namespace, names: Sequence[_Name]) -> int:
+        tokens = await self.store.autocommit(namespace).access.tokens()
+        found = await asyncio.to_thread(_tokens_naming, names, tokens)
+        if found:
+            async with self._change(namespace) as tx:
+                found = _tokens_naming(names, await tx.access.tokens())
+                for token in found:
+                    await tx.access.redact(token)
+        return len(found)
+
+    async def _left(self, erasure: Erasure, asked: Noted) -> list[str]:
+        """Return the tables that still hold rows from before the erasure, with their number."""
+        tx, epoch = self.store.autocommit(erasure.namespace), erasure.epoch or 0
+        targets = self.eraser.targets(asked, begun=True)
+        left: dict[str, int]
+        if not isinstance(targets, PartTargets):
+            left = await tx.erasure_scan.rows_before(epoch)
+        else:
+            found = await targets.scanner.scan(tx) or Affected()
+            rows = [*found.memories.values(), *await tx.erasures.memories_of(found.labelled)]
+            texts = [row for row, _ in found.episodes.values()]
+            left = {
+                "memories": len({one["id"] for one in rows if one["erase_epoch"] < epoch}),
+                "episodes": sum(one["erase_epoch"] < epoch for one in texts),
+                "tasks": len(await tx.erasure_scan.begun(found.tasks, erasure.requested_at)),
+            }
+        if asked.kind is Kind.CONTAINER:
+            limits = [one.rights.access_scope.containers or () for one in await tx.access.tokens()]
+            left["limits of tokens"] = sum(asked.what in one for one in limits)
+        return [f"{table} ({count})" for table, count in left.items() if count]
+
+    @asynccontextmanager
+    async def _change(self, namespace: Namespace) -> AsyncIterator[Transaction]:
+        async with self.store.transaction(namespace, locked=True) as tx:
+            yield tx
+            # Noted in the database: after a crash another process may purge.
+            await tx.erasures.keep_unpurged()
+
 
 RECEIPT_TYP = "recall-erasure-receipt+jwt"
 # Neither the database nor this server can destroy these.
@@ -80,8 +343,7 @@ class Purge:
         in the way.
         """
         erasure_id = job.payload["erasure_id"]
-        async with self.store.transaction(job.namespace, write=False) as tx:
-            erasure = await tx.erasures.get(erasure_id)
+        erasure = await self.store.autocommit(job.namespace).erasures.get(erasure_id)
         if erasure is not None and erasure.stage is not Stage.DONE:
             async with self._held(job):
                 if erasure.stage is Stage.ERASING:
@@ -112,8 +374,7 @@ class Purge:
             await tx.erasures.begin_purge(erasure_id)
         if begun is not None and begun.stage is Stage.ERASING:
             await self.eraser.run(begun, on_progress)
-        async with self.store.transaction(None, write=False) as tx:
-            waiting = await tx.erasures.unpurged(self.each, also=erasure_id)
+        waiting = await self.store.autocommit(None).erasures.unpurged(self.each, also=erasure_id)
         # This comes first: from here on no backup brings erased data back unnoticed.
         await self.ledger.note([one.sealed for one in waiting if one.sealed])
         verified = await self.check.verify(waiting)
@@ -123,12 +384,10 @@ class Purge:
             now = self.runtime.now()
             left_behind = "; ".join(filter(None, [*verified.left.get(one.id, ()), in_files]))
             receipt = self.receipts.signed(one.claims, now, left_behind=left_behind)
-            async with self.store.transaction(one.namespace) as tx:
-                await tx.lock()
+            async with self.store.transaction(one.namespace, locked=True) as tx:
                 if await tx.erasures.end_purge(one.id, left_behind, receipt, now):
                     tx.webhooks.tell(WebhookKind.ERASURE_COMPLETED, one.id, now)
-        async with self.store.transaction(namespace, write=False) as tx:
-            erasure = await tx.erasures.get(erasure_id)
+        erasure = await self.store.autocommit(namespace).erasures.get(erasure_id)
         assert erasure is not None
         return erasure
 

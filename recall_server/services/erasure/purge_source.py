@@ -129,9 +129,8 @@ class Sources:
             context.entry.counts |= purged.counts()
             return purged
         async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True
+            context.namespace, entry=context.entry, erasing=True, locked=True
         ) as tx:
-            await tx.lock()
             purged = await _derived(tx, source)
             context.entry.counts |= purged.counts()
             await refuse_held(tx)

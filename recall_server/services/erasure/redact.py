@@ -7,10 +7,9 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-from recall_server.domain.episode import Episode, Span, episode_of, passage_id, turn_id
+from recall_server.domain.episode import Citation, Episode, Span, episode_of, passage_id, turn_id
 from recall_server.domain.erasure import Covered, Digests, ErasedText, Subject, redacted
 from recall_server.domain.namespace import NONE, Namespace
 from recall_server.domain.text.passages import passages
@@ -173,14 +172,42 @@ async def apply(
     # A vector is also made from the words around an item.
     resting = await _resting_on(tx, affected.episodes)
     await tx.vectors.remove({*affected.memories, *passages, *resting})
-    await tx.erasures.remove_memories(affected.memories)
+
+    still_hidden = await _still_hidden(tx, affected)
+
+    async def remove() -> None:
+        # The words that a memory hides are hidden until then: the index has not counted them.
+        await tx.erasures.remove_memories(affected.memories)
+        await tx.episodes.hide_words(still_hidden, now)
+        await _redact_texts(tx, affected, turns, passages)
+
+    await indexing.erase_passages(tx, affected.episodes, touched, remove)
     await commit.settle_ended(tx, now)
-    redact_texts = partial(_redact_texts, tx, affected, turns, passages)
-    await indexing.erase_passages(tx, affected.episodes, touched, redact_texts)
     await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
     return left
+
+
+async def _still_hidden(tx: Transaction, affected: Affected) -> dict[str, list[Citation]]:
+    """Return the words that the memories hide and that are not erased, by their passage: these stay
+    forgotten, although nothing else cites them.
+    """
+    rows = [
+        row
+        for row in await tx.erasures.hidden_by(affected.memories)
+        if not affected.touches(row["episode_id"], span(row))
+    ]
+    found: dict[str, list[Citation]] = {}
+    for episode in await tx.episodes.several(sorted({row["episode_id"] for row in rows})):
+        cut = await asyncio.to_thread(passages, episode.text, episode.turns)
+        for hidden in (span(row) for row in rows if row["episode_id"] == episode.id):
+            for one in cut:
+                if one.span.overlaps(hidden):
+                    item_id = passage_id(episode.id, one.turn.index, one.number)
+                    found.setdefault(item_id, []).append(Citation(episode.id, hidden))
+                    break
+    return found
 
 
 async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set[str]]:

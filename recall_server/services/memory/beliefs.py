@@ -1,9 +1,9 @@
 """The active memories about a matter, as the plan so far would leave them, with witnesses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
+from itertools import islice, product
 
 from recall_server.domain.attributes import (
     is_single_valued,
@@ -23,6 +23,7 @@ from recall_server.domain.security.trust import (
     trust,
 )
 from recall_server.domain.similarity import Verdict, compare, same_statement
+from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.memories import RELATED_MAX
@@ -68,6 +69,7 @@ class Beliefs:
     _read: dict[FactKey, list[Memory]] = field(default_factory=dict)
     # What the plan so far adds as superseded or supersedes, by entity and attribute.
     _ended: dict[FactKey, dict[str, Memory]] = field(default_factory=dict)
+    _aliases: SubjectAliases | None = None
 
     def add(self, memory: Memory) -> None:
         self._added[memory.id] = memory
@@ -120,7 +122,7 @@ class Beliefs:
         return [Reinforce(other.id, said.citation, counts, said.expires_at)]
 
     async def related(self, candidate: Candidate) -> list[Memory]:
-        """Return memories of the same entity that the candidate's fact may affect."""
+        """Return memories of the same subject that the candidate's fact may affect."""
         fact = candidate.fact
         if fact is None:
             return []
@@ -134,10 +136,10 @@ class Beliefs:
             keys.append(("", candidate.replaces))
         stored: dict[str, Memory] = {}
         planned: dict[str, Memory] = {}
-        for attribute, value in keys:
-            found = await self._stored(fact.entity, attribute, value)
+        for name, (attribute, value) in product(await self._names(fact.entity), keys):
+            found = await self._stored(name, attribute, value)
             stored |= {memory.id: memory for memory in found}
-            key = normal_entity(fact.entity), normal_attribute(attribute), normal_value(value)
+            key = name, normal_attribute(attribute), normal_value(value)
             found = self._by_fact.get(key, [])[-RELATED_MAX:]
             planned |= {memory.id: memory for memory in found if memory.id in self._added}
         before = sorted(stored.values(), key=lambda one: (one.recorded_at, one.id))
@@ -151,9 +153,11 @@ class Beliefs:
         if fact is None:
             return []
         candidate = Candidate(memory.text, memory.type, memory.citation.span, fact)
-        stored, _ = await self.tx.memories.of_fact(fact.entity, fact.attribute, RELATED_MAX)
-        planned = self._ended.get(fact_keys(fact)[0], {})
-        found = {one.id: one for one in stored if one.status is Status.SUPERSEDED} | planned
+        names = await self._names(fact.entity)
+        stored, _ = await self.tx.memories.of_fact(names, fact.attribute, RELATED_MAX)
+        found = {one.id: one for one in stored if one.status is Status.SUPERSEDED}
+        for name in names:
+            found |= self._ended.get((name, normal_attribute(fact.attribute), ""), {})
         return [
             one
             for one in found.values()
@@ -173,6 +177,12 @@ class Beliefs:
             if one.said_at > after:
                 found.setdefault(memory_id, []).append(one)
         return found
+
+    async def _names(self, entity: str) -> Collection[str]:
+        """Return the normal names of the subject that an entity is."""
+        if self._aliases is None:
+            self._aliases = await self.tx.aliases.all()
+        return self._aliases.names(entity)
 
     async def _stored(self, entity: str, attribute: str, value: str) -> list[Memory]:
         """Return the stored memories of an entity with this attribute, or else this value. Each

@@ -18,13 +18,20 @@ from numpy.typing import NDArray
 from recall_server import __version__
 from recall_server.domain import record
 from recall_server.domain.memory import FINDABLE, Memory, Status
-from recall_server.domain.memory_event import MemoryState
+from recall_server.domain.memory_event import Histories, MemoryState
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
 from recall_server.storage.driver import Row
 from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.rebuilt import Cursor, Ends, Kept, Moment, keys_in
+from recall_server.storage.tables.memory_events import (
+    Cursor,
+    Ends,
+    InGroup,
+    Kept,
+    Moment,
+    keys_in,
+)
 
 # A batch has this many memories, or texts.
 MEMORIES = 500
@@ -38,6 +45,7 @@ Progress = Callable[[int], object]
 # Values of JSON. Of a state: its fields in their order. Of an entry: the turn and places, the
 # length, and the digest of its postings.
 Values = list[Any]
+Citations = dict[int, record.Cited]
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,9 @@ class Compared:
     that have no row any more; `repaired`: those of them that were written again.
     `untold`: of how many memories an older release recorded no digest.
     `relations`: those that no event states, or that have no row, `NAMED_MAX` at most.
+    `disputes`: how many rows of memories in disputes differ.
+    `labels`: the memories whose labels are not those of their text, `NAMED_MAX` at most.
+    `broken`: how many vectors are not as they were stored; jobs make them anew.
     `vectors`: how many items have no vector yet; jobs make them, so this is no difference.
     `resumed`: how many memories and texts an interrupted run had derived before.
     """
@@ -87,6 +98,9 @@ class Compared:
     repaired: tuple[str, ...] = field(default=(), compare=False)
     untold: int = 0
     relations: tuple[Ends, ...] = ()
+    disputes: int = 0
+    labels: tuple[str, ...] = ()
+    broken: int = 0
     vectors: int = 0
     resumed: int = field(default=0, compare=False)
 
@@ -106,6 +120,8 @@ class Differences:
     `keys`: the memories whose keys are not those of their fact.
     `counts`: how many memories the counts lack, by type and topic.
     `altered`: the memories that are not as recorded, `digests`: those that events lack.
+    `disputes`: the rows of memories in disputes; None: no row. `labels`: those of their texts.
+    `broken`: the items whose vectors are not as they were stored.
     """
 
     moment: Moment
@@ -121,6 +137,9 @@ class Differences:
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     altered: list[str] = field(default_factory=list)
     digests: dict[int, str] = field(default_factory=dict)
+    disputes: dict[InGroup, dict[str, Any] | None] = field(default_factory=dict)
+    labels: dict[str, Row] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
 
 
 class _Digest:
@@ -279,6 +298,11 @@ class _Sides:
             self._record(one, kept[one].row, checked[one], whole=now[-1] == state[-1])
             if _state(state).retired_at is None:
                 self.counts[kept[one].row["type"], kept[one].row["topic"]] += 1
+        labels = await self.tx.rebuilt.other_labels(batch.states)
+        self.differences.labels.update(labels)
+        self.differences.owners.update(labels)
+        for one in labels:
+            self.live.add("labels", one)
         found: dict[str, Values] = {}
         for item_id, slot, *rest in await self._rows(batch.entries):
             entry = [*rest, self._digest(slot)]
@@ -327,6 +351,10 @@ class _Sides:
         while ids:
             if model is not None:
                 self.vectors += len(await self.tx.vectors.lacking(model, ids))
+                broken = await self.tx.vectors.broken(model, ids)
+                self.differences.broken += broken
+                for one in broken:
+                    self.live.add("vector", one)
             extra = [one for one in ids if one not in self.items]
             for item_id, slot, *rest in await self._rows(extra):
                 self.live.add("item", item_id, [*rest, self._digest(slot)])
@@ -342,6 +370,7 @@ class _Sides:
                 digest.add("word", term, count)
         await self._lost()
         await self._relations()
+        await self._disputes()
         await self._counts()
         live.subtract(self.terms)
         self.differences.terms = Counter({term: many for term, many in live.items() if many})
@@ -380,6 +409,41 @@ class _Sides:
                     self.live.add("relation", one)
                     self.relations.append(one)
 
+    async def _disputes(self) -> None:
+        """Compare the rows of memories in disputes with the events that opened and ended them. Of
+        an imported dispute no event tells how it was opened.
+        """
+        rows = await self.tx.rebuilt.disputes()
+        events = await self.tx.rebuilt.events_of_disputes()
+        histories = Histories(events)
+        stated = {
+            (dispute, memory_id): known
+            for memory_id in {one.item_id for one in events} & self.known
+            for dispute, known in histories.in_disputes(memory_id).items()
+        }
+        untold = {memory_id for _, memory_id in rows.keys() - stated.keys()}
+        added = await self.tx.rebuilt.added_at(untold) if untold else {}
+        for place in rows:
+            if place not in stated and added.get(place[1], _NEVER) is not None:
+                self.live.add("dispute", *place)
+                self.differences.disputes[place] = None
+        opened = [(known.seq, place) for place, known in stated.items() if known.opened_at]
+        # The new side of a dispute has the first event: of several, the last that is written stays.
+        new = {dispute: memory_id for _, (dispute, memory_id) in sorted(opened, reverse=True)}
+        for place, known in stated.items():
+            dispute, memory_id = place
+            row = rows.get(place, {})
+            should = {
+                "side": "new" if new.get(dispute) == memory_id else "existing",
+                "opened_at": known.opened_at,
+                "closed_at": known.closed_at,
+            }
+            if known.opened_at is None:
+                should |= {name: row.get(name) for name in ("side", "opened_at")}
+            if row != should and should["opened_at"] is not None:
+                self.derived.add("dispute", *place)
+                self.differences.disputes[place] = should
+
     async def _counts(self) -> None:
         counted = await self.tx.rebuilt.counts()
         for digest, counts in ((self.live, counted), (self.derived, self.counts)):
@@ -404,6 +468,9 @@ class _Sides:
             altered=tuple(differ.altered)[:NAMED_MAX],
             untold=self.untold,
             relations=tuple(self.relations)[:NAMED_MAX],
+            disputes=len(differ.disputes),
+            labels=tuple(differ.labels)[:NAMED_MAX],
+            broken=len(differ.broken),
             vectors=self.vectors,
         )
 
@@ -425,23 +492,36 @@ async def mend(tx: Transaction, differences: Differences) -> None:
         await tx.rebuilt.write_keys(memory_id, row)
     await tx.rebuilt.correct_counts(differences.counts)
     await tx.rebuilt.give_digests(differences.digests)
+    await tx.rebuilt.write_disputes(differences.disputes)
+    await tx.rebuilt.write_labels(differences.labels)
+    if differences.labels:
+        await tx.words.relabelled(list(differences.labels))
+    if differences.broken:
+        await tx.vectors.remove_found(differences.broken)
+        await tx.erasures.next_epoch()
     await tx.words.hide_entries(differences.extra)
     for ids in _parts(sorted(differences.wrong)):
         await indexing.replace(tx, ids)
     await tx.words.correct(differences.terms, differences.documents, differences.words)
 
 
-def as_recorded(kept: Kept, made: Memory) -> dict[str, Any] | None:
-    """Return the fields of an altered memory as they were recorded, if they follow from what the
-    rules make of its text: as it was added, some fields may have been others.
+def as_recorded(kept: Kept, made: Memory | None) -> tuple[dict[str, Any], Citations] | None:
+    """Return the fields and citations of an altered memory as they were recorded, if they follow
+    from what is kept of an answer, or from what the rules `made` of its text: as it was added, some
+    fields may have been others.
     """
-    fact = vars(made.fact) if made.fact else dict.fromkeys(record.FACT) | {"negated": False}
-    new = {**vars(made), **fact}
-    citations = kept.citations | {0: record.cited(made.citation)}
-    for fields in (record.STATED, (*record.STATED, "type"), record.FIELDS):
-        values = {**dict(kept.row), **{name: new[name] for name in fields}}
-        if record.check(values, citations, kept.events).intact:
-            return values
+    tried = [answer for one in kept.events if (answer := one.answered())]
+    if made is not None:
+        fact = vars(made.fact) if made.fact else dict.fromkeys(record.FACT) | {"negated": False}
+        new = {**vars(made), **fact}
+        tried += [
+            ({name: new[name] for name in fields}, {0: record.cited(made.citation)})
+            for fields in (record.STATED, (*record.STATED, "type"), record.FIELDS)
+        ]
+    for fields, citations in tried:
+        values = {**dict(kept.row), **fields}
+        if record.check(values, kept.citations | citations, kept.events).intact:
+            return values, citations
     return None
 
 

@@ -224,7 +224,6 @@ async def store_episode(
     """Store the episode and index its visible passages; False if `key` was used before. Raises
     `ErasedContent` as `refuse_erased` does.
     """
-    await tx.lock()
     await refuse_erased(tx, digests, episode, scope)
     if key is None:
         # Without a key there is no answer to wait for: all of it is written in one go.

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain, islice, repeat
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
@@ -21,21 +22,28 @@ from recall_server.domain.episode import (
 )
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
-from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
+from recall_server.domain.ids import PROPOSAL
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
-from recall_server.domain.plan import Plan, Policy, Propose, Settling
-from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
+from recall_server.domain.plan import (
+    Plan,
+    Policy,
+    Proposal,
+    ProposalKind,
+    Propose,
+    Settling,
+)
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.thresholds import Thresholds
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
-from recall_server.services.limits.budget import Budget
+from recall_server.services.limits.models import Budget
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import (
@@ -55,15 +63,19 @@ from recall_server.services.memory.passages import (
     passages,
     validate_candidates,
     verbatim,
+    visible_text,
     without_forgotten,
 )
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.jobs import refused_row
 
 EXTRACT = "extract"
 
 
 TOPIC_CHARS_MAX = 128
+# How many refused candidates the job of a text tells; the others are counted in the audit log.
+REFUSED_MAX = 50
 # Parsing a longer text would delay other callers.
 INLINE_CHARS_MAX = 4_000
 
@@ -117,10 +129,13 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Extracted:
-    """The job of a stored text, and the active memories that were made from it."""
+    """The job of a stored text, the active memories that were made from it, and the candidates that
+    were refused, each with the words that it cites, as far as they can be read.
+    """
 
     job: TextJob
     memory_ids: tuple[str, ...]
+    refused: tuple[tuple[Refused, str], ...]
 
 
 @dataclass(frozen=True)
@@ -295,17 +310,27 @@ class Ingest:
         context: Context,
         job_id: str,
     ) -> Extracted:
-        """Return the job of a text and the active memories that were made from it. Raises
+        """Return the job of a text and what became of the text. Raises
         `NotFound`, also if the text is outside of the access scope.
         """
         storable(job_id)
         async with self.store.view(context) as tx:
             job = await tx.jobs.of_text(job_id)
             memories = await tx.memories.of_episode(job.episode_id) if job else []
+            refused = job.refused if job else ()
+            episode = await tx.episodes.get(job.episode_id) if job and refused else None
         if job is None:
             raise NotFound("No job has this id. Take the job_id that a store has answered with.")
         context.entry.ids.append(job.id)
-        return Extracted(job, tuple(one.id for one in memories))
+        text = visible_text(episode) if episode else ""
+        return Extracted(
+            job,
+            tuple(one.id for one in memories),
+            tuple(
+                (one, text[one.span.start : one.span.end].strip() if one.span else "")
+                for one in refused
+            ),
+        )
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Extract memories passage by passage, or keep the text itself as one. The memories of a
@@ -350,6 +375,7 @@ class Ingest:
     ) -> None:
         """Extract the passages. The job is done with the last one."""
         payload, type_ = job.payload, _verbatim(episode)
+        refused = payload.get("refused", []) if "next" in payload else []
         for number, passage in left:
             if type_:
                 said = verbatim(passage, type_)
@@ -357,7 +383,10 @@ class Ingest:
                 said = await self.budget.extract(job.namespace, self.extractor, passage)
             found = validate_candidates(said, passage).capped(self.thresholds.doubted_max)
             fault = {"fault": found.fault} if found.fault else {}
-            payload = {**payload, "next": number, **fault}
+            unreadable = Refused(Refusal.UNREADABLE)
+            more = chain(found.refused, repeat(unreadable, found.rejected - len(found.refused)))
+            refused = [*refused, *map(refused_row, islice(more, REFUSED_MAX - len(refused)))]
+            payload = {**payload, "next": number, **fault, "refused": refused}
             last = number == left[-1][0]
             await self._store_memories(job, episode, found, payload, entry(EXTRACT), last=last)
 
@@ -407,7 +436,7 @@ class Ingest:
             now = self.runtime.now()
             # This comes first: the episode may have been erased meanwhile.
             if last:
-                await tx.jobs.finish(job, now, payload.get("fault"))
+                await tx.jobs.finish(job, now, payload.get("fault"), refused=payload["refused"])
             else:
                 await tx.jobs.advance(job, payload, now + self.runtime.lease)
             candidates = await without_forgotten(tx, episode, found.candidates)
@@ -446,7 +475,7 @@ class Ingest:
         proposals = [
             Propose(
                 Proposal(
-                    self.runtime.new_id(PREFIX), ProposalKind.EXTRACT, (one.id,), (), None, now
+                    self.runtime.new_id(PROPOSAL), ProposalKind.EXTRACT, (one.id,), (), None, now
                 ),
                 (one,),
                 hides_words=False,

@@ -17,14 +17,24 @@ from recall_server.domain.errors import (
     Stale,
 )
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.ids import derived_id
+from recall_server.domain.ids import PROPOSAL, derived_id
 from recall_server.domain.intents import Intent, Match, intended, matches, meant, statement
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
 from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.plan import Add, Dispute, Forget, Plan, Propose
-from recall_server.domain.proposal import PREFIX, Proposal, ProposalKind
-from recall_server.domain.relations import BY_HAND, Reason, Relation, RelationKind
+from recall_server.domain.plan import (
+    BY_HAND,
+    Add,
+    Dispute,
+    Forget,
+    Plan,
+    Proposal,
+    ProposalKind,
+    Propose,
+    Reason,
+    Relation,
+    RelationKind,
+)
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
@@ -230,6 +240,7 @@ class Intents:
             (await self._said(draft, wish)).candidates,
             await tx.memories.with_terms(await tx.words.shared(terms(text)), SCORED_MAX),
             self.ingest.thresholds.match_coverage,
+            aliases=await tx.aliases.all(),
         )
         best = meant(intent, found, self.ingest.thresholds)
         return Target(
@@ -250,7 +261,6 @@ class Intents:
         if wish.dry_run:
             return report
         async with self.store.change(context) as tx:
-            await tx.lock()
             if wish.review and (waits := await tx.proposals.forgetting(memory.id)):
                 # Else one caller could fill the table with it: it brings no text that counts.
                 return replace(report, plan=Plan((Propose(waits, ()),)))
@@ -276,7 +286,11 @@ class Intents:
         scope = context.scope.inside({episode.container})
         entry = None if wish.dry_run else context.entry
         async with self.store.transaction(
-            context.namespace, write=not wish.dry_run, access_scope=scope, entry=entry
+            context.namespace,
+            write=not wish.dry_run,
+            access_scope=scope,
+            entry=entry,
+            locked=not wish.dry_run,
         ) as tx:
             now = self.ingest.runtime.now()
             if not wish.dry_run:
@@ -354,7 +368,7 @@ class Intents:
     ) -> Plan:
         """Return the plan that lets a change wait until somebody accepts it."""
         proposal = Proposal(
-            self.ingest.runtime.new_id(PREFIX),
+            self.ingest.runtime.new_id(PROPOSAL),
             kind,
             tuple(one.id for one in new),
             (target.id,) if target else (),
@@ -412,7 +426,6 @@ class Intents:
         for one in (from_id, to_id):
             storable(one)
         async with self.store.change(context) as tx:
-            await tx.lock()
             found = await tx.memories.found([from_id, to_id])
             if len(found) < 2:
                 raise MemoryNotFound

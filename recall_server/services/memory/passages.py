@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from recall_server.domain.episode import Episode, Source, Span, Turn, texts_in
 from recall_server.domain.errors import RecallError
-from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
 from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.security.screening import orders, suspects, suspicions
 from recall_server.domain.text.cleaning import clean_text, storable
@@ -86,10 +86,21 @@ def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
     count the rest as rejected. A model's proposal has no authority, least of all over models that
     read it later.
     """
-    kept = [one for one in extraction.candidates if _valid(one, passage)]
-    kept = kept[: max(CANDIDATES_MIN, candidates_max(passage))]
-    rejected = extraction.rejected + len(extraction.candidates) - len(kept)
-    return replace(extraction, candidates=tuple(kept), rejected=rejected)
+    kept: list[Candidate] = []
+    refused: list[Refused] = []
+    most = max(CANDIDATES_MIN, candidates_max(passage))
+    for one in extraction.candidates:
+        reason = _refusal(one, passage) or (Refusal.TOO_MANY if len(kept) == most else None)
+        if reason is None:
+            kept.append(one)
+        else:
+            refused.append(Refused(reason, one.type, one.span))
+    return replace(
+        extraction,
+        candidates=tuple(kept),
+        rejected=extraction.rejected + len(refused),
+        refused=tuple(refused),
+    )
 
 
 async def without_forgotten(
@@ -117,24 +128,25 @@ def verbatim(passage: Passage, type_: MemoryType) -> Extraction:
     return Extraction(tuple(found), VERBATIM)
 
 
-def _valid(candidate: Candidate, passage: Passage) -> bool:
+def _refusal(candidate: Candidate, passage: Passage) -> Refusal | None:
     span, fact = candidate.span, candidate.fact
     if not _cites(span, passage.turns):
-        return False
+        return Refusal.NO_CITATION
     shares = (candidate.confidence, candidate.importance)
     if not all(math.isfinite(share) and 0.0 <= share <= 1.0 for share in shares):
-        return False
+        return Refusal.BAD_NUMBER
     words = [fact.entity, fact.attribute, fact.value] if fact else []
     words += [candidate.replaces] if candidate.replaces else []
     if any(len(word) > WORDS_CHARS_MAX for word in words):
-        return False
+        return Refusal.TOO_LONG
     said = "\n".join([candidate.text, *words])
     try:
         clean_text(candidate.text, chars_max=TEXT_CHARS_MAX)
         storable(said)
     except RecallError:
-        return False
-    return not orders(candidate.text) and not suspicions(said)
+        return Refusal.NOT_STORABLE
+    gives_orders = orders(candidate.text) or suspicions(said)
+    return Refusal.GIVES_ORDERS if gives_orders else None
 
 
 def _cites(span: Span, turns: Sequence[Turn]) -> bool:

@@ -12,7 +12,6 @@ from recall_server.domain.memory import FINDABLE, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Plan, Settling, Supersede
-from recall_server.domain.record import cited
 from recall_server.domain.task import JobState
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, derivation, indexing, reconcile
@@ -79,8 +78,10 @@ class Rebuild:
             await derivation.derive(self.store, context.namespace, on_progress)
             async with self.store.snapshot(context.namespace) as tx:
                 compared, differences = await derivation.compare(tx, self.model)
-        async with self.store.change(context) as tx:
-            await tx.lock()
+        # `erasing`: rows of disputes and vectors are deleted.
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, erasing=True, locked=True
+        ) as tx:
             if not compared.same or differences.digests:
                 if not await derivation.still(tx, differences):
                     compared, differences = await derivation.compare(tx, self.model)
@@ -88,7 +89,7 @@ class Rebuild:
             await tx.rebuilt.discard()
             context.entry.counts["mended"] = len(differences.states)
             context.entry.counts["repaired"] = len(repaired)
-        if before.vectors or differences.wrong:
+        if before.vectors or differences.wrong or differences.broken:
             await promise_lacking(self.store, self.runtime, context.namespace, self.model)
             self.runtime.wake()
         return replace(before, repaired=tuple(repaired), resumed=resumed)
@@ -105,8 +106,8 @@ class Rebuild:
                 await indexing.replace(tx, [one for one in ids if one not in gone])
 
     async def _repaired(self, namespace: Namespace, altered: Sequence[str]) -> list[str]:
-        """Write those of these memories again which the rules make of their texts exactly as they
-        were recorded. Return their ids.
+        """Write those of these memories again whose answer is kept, or that the rules make of their
+        texts, exactly as they were recorded. Return their ids.
         """
         if not altered:
             return []
@@ -121,11 +122,10 @@ class Rebuild:
         repaired = []
         async with self.store.transaction(namespace, erasing=True) as tx:
             await tx.lock()
-            kept = await tx.rebuilt.kept([one for one in altered if one in made])
-            for memory_id, one in kept.items():
-                values = derivation.as_recorded(one, made[memory_id])
-                if values is not None:
-                    await tx.rebuilt.write(memory_id, values, cited(made[memory_id].citation))
+            for memory_id, one in (await tx.rebuilt.kept(altered)).items():
+                recorded = derivation.as_recorded(one, made.get(memory_id))
+                if recorded is not None:
+                    await tx.rebuilt.write(memory_id, *recorded)
                     repaired.append(memory_id)
             if repaired:
                 await tx.rebuilt.discard()
@@ -164,7 +164,6 @@ class Rebuild:
             return
         candidates, extractor = await self._extracted(episode)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
             every = await tx.memories.get(await tx.findables.memories_of_episode(episode.id))

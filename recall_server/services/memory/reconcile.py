@@ -27,6 +27,9 @@ from recall_server.domain.plan import (
     Plan,
     Policy,
     Question,
+    Reason,
+    Relation,
+    RelationKind,
     Resolution,
     Restore,
     Rule,
@@ -35,7 +38,6 @@ from recall_server.domain.plan import (
     Settling,
     Supersede,
 )
-from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.transcript import turn_at, turns_at

@@ -3,14 +3,17 @@ later change rests on it. No memory is deleted: one that the change added is for
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable
+from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable, Stale
+from recall_server.domain.fairness import Pace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import (
     Change,
@@ -21,7 +24,6 @@ from recall_server.domain.memory_event import (
     Reversal,
 )
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.pace import Pace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
@@ -49,7 +51,12 @@ _FINAL = {
     EventKind.RELABELLED: "This change gave a text other labels. Change them again.",
 }
 
+# How often an undo is planned without a lock, if others change memories meanwhile; then it is
+# planned under the lock.
+PLANS_MAX = 3
+
 _T = TypeVar("_T")
+_Plan = Callable[[Transaction], Awaitable["_Planned"]]
 
 
 @dataclass(frozen=True)
@@ -81,21 +88,31 @@ class Page:
     answers: Mapping[str, Sequence[Resolution]] = field(default_factory=dict)
 
 
+class _Moment(NamedTuple):
+    """The last event and the number of erasures at a moment: while both stay, nothing that a plan
+    rests on changes.
+    """
+
+    last_event: int
+    erase_epoch: int
+
+
 @dataclass
-class _Effect:
-    """The effect of an undo so far. A `dry` one writes nothing.
+class _Planned:
+    """What an undo is to do, as far as it is planned, as of a moment.
 
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.
     `states`: the states that memories get; None: forgotten.
-    `expired`: the texts whose expiry was taken back.
+    `expired`: the texts whose expiry is taken back.
     `screens`: True if it changes what an administrator decided about a turn or a memory in
     quarantine.
     """
 
     events_max: int
-    dry: bool
+    moment: _Moment
     changes: list[str] = field(default_factory=list)
+    steps: list["_Step"] = field(default_factory=list)
     states: dict[str, MemoryState | None] = field(default_factory=dict)
     events: int = 0
     last_seq: int = 0
@@ -104,7 +121,7 @@ class _Effect:
     memories: dict[str, None] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     texts: dict[str, None] = field(default_factory=dict)
-    # Memories of which only relations were taken back.
+    # Memories of which only relations are taken back.
     related: dict[str, None] = field(default_factory=dict)
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
@@ -191,31 +208,51 @@ class Changes:
         `Busy` if tokens have taken back much just now.
         """
         storable(change_id)
-        if dry_run or context.entry.bearer is not None:
-            planned = _Effect(self.events_max, dry=True)
-            # Without a lock, so that nobody waits for it.
-            async with self.store.transaction(context.namespace, write=False) as tx:
-                await self._undo(tx, rights, change_id, planned, with_dependents=with_dependents)
-            if dry_run:
-                return planned.report(None)
+        plan = partial(self._plan, rights, change_id, with_dependents=with_dependents)
+        planned = await self._planned(context.namespace, plan)
+        if dry_run:
+            return planned.report(None)
+        if context.entry.bearer is not None:
             await self._pass(context.namespace, planned.events)
-        effect = _Effect(self.events_max, dry=False)
+        for _ in range(PLANS_MAX):
+            with suppress(Stale):
+                return await self._write(context, planned)
+            planned = await self._planned(context.namespace, plan)
+        return await self._write(context, planned, plan)
+
+    async def _planned(self, namespace: Namespace, plan: _Plan) -> _Planned:
+        """Plan without a lock, so that nobody waits for it."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            return await plan(tx)
+
+    async def _write(
+        self, context: Context, planned: _Planned, plan: _Plan | None = None
+    ) -> Undone:
+        """Make the changes of a plan. If something has changed since it was made, make another one
+        with `plan`, under the lock; without, raise `Stale`.
+        """
+        now = self.runtime.now()
         # `erasing`: citations that a change added are deleted.
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
             await tx.lock()
-            await self._undo(tx, rights, change_id, effect, with_dependents=with_dependents)
-            await commit.settle_ended(tx, self.runtime.now())
-            await self._promise_expiries(tx, effect)
+            if planned.moment != await _moment(tx):
+                if plan is None:
+                    raise Stale
+                planned = await plan(tx)
+            texts = [one for step in planned.steps for one in await step.write(tx, now)]
+            planned.texts = dict.fromkeys(texts)
+            await commit.settle_ended(tx, now)
+            await self._promise_expiries(tx, planned)
             if self.embeds:
-                await promise_vectors(tx, self.runtime, effect.texts)
-            context.entry.ids += effect.changes
-            context.entry.counts["undone"] = len(effect.memories | effect.related) + len(
-                effect.texts
+                await promise_vectors(tx, self.runtime, planned.texts)
+            context.entry.ids += planned.changes
+            context.entry.counts["undone"] = len(planned.memories | planned.related) + len(
+                planned.texts
             )
         self.runtime.wake()
-        return effect.report(context.entry.change)
+        return planned.report(context.entry.change)
 
     async def _pass(self, namespace: Namespace, events: int) -> None:
         """Wait until a token may take back so many events. Raises `Busy`."""
@@ -226,38 +263,38 @@ class Changes:
             raise Busy("Much was taken back here just now. Wait a minute, then undo this too.")
         await asyncio.sleep(wait_s)
 
-    async def _undo(
-        self,
-        tx: Transaction,
-        rights: Rights,
-        change_id: str,
-        effect: _Effect,
-        *,
-        with_dependents: bool,
-    ) -> None:
+    async def _plan(
+        self, rights: Rights, change_id: str, tx: Transaction, *, with_dependents: bool
+    ) -> _Planned:
+        planned = _Planned(self.events_max, await _moment(tx))
         counts = await tx.events.counts(change_id) if change_id else {}
         if not counts:
             raise ChangeNotFound
         for kind in _FINAL.keys() & counts.keys():
             raise NotUndoable(_FINAL[kind])
-        effect.count(counts)
-        now = self.runtime.now()
-        await _take_back(tx, change_id, now, effect, with_dependents=with_dependents)
-        if effect.screens:
+        planned.count(counts)
+        await _take_back(tx, change_id, planned, with_dependents=with_dependents)
+        if planned.screens:
             # Else the token that forgets could release what an administrator holds back.
             rights.require(Scope.ADMIN, whole_namespace=True)
-        await _refuse_second_values(tx, effect)
+        await _refuse_second_values(tx, planned)
+        return planned
 
-    async def _promise_expiries(self, tx: Transaction, effect: _Effect) -> None:
-        for episode_id in sorted(effect.expired):
+    async def _promise_expiries(self, tx: Transaction, planned: _Planned) -> None:
+        for episode_id in sorted(planned.expired):
             episode = await tx.episodes.get(episode_id)
             if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
                 # The undo makes the text findable again; it still has to expire.
                 await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
 
 
+async def _moment(tx: Transaction) -> _Moment:
+    now = await tx.words.statistics()
+    return _Moment(now.last_event, now.erase_epoch)
+
+
 async def _take_back(
-    tx: Transaction, change_id: str, now: datetime, effect: _Effect, *, with_dependents: bool
+    tx: Transaction, change_id: str, planned: _Planned, *, with_dependents: bool
 ) -> None:
     items = await tx.events.items(change_id)
     taken_back = Histories(await tx.events.undone_of(items[:1])).taken_back
@@ -273,15 +310,13 @@ async def _take_back(
             f"Later changes rest on it: {named}{more}. Undo these first, or send with_dependents."
         )
     for later in resting:
-        if later not in effect.changes:
-            effect.count(await tx.events.counts(later))
-            await _take_back(tx, later, now, effect, with_dependents=True)
-    effect.changes.append(change_id)
+        if later not in planned.changes:
+            planned.count(await tx.events.counts(later))
+            await _take_back(tx, later, planned, with_dependents=True)
+    planned.changes.append(change_id)
     for batch in _batches(items):
-        reverting = _Reverting(
-            tx, change_id, Histories(await tx.events.of_items(batch)), now, effect
-        )
-        await reverting.revert(batch)
+        histories = Histories(await tx.events.of_items(batch))
+        planned.steps.append(await _step(tx, change_id, batch, histories, planned))
 
 
 def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
@@ -341,132 +376,154 @@ async def _places(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str
 
 
 @dataclass(frozen=True)
-class _Reverting:
-    """Gives items of a change the state that they had before it."""
+class _Step:
+    """Gives some items of a change the state that they had before it.
 
-    tx: Transaction
+    `related`: the memories of which only relations are taken back.
+    `memories`, `texts`: the other items, with their events in the change.
+    `reversals`: what becomes of the memories.
+    `disputes`: those that the change opened (True) or ended (False).
+    `brought`: the memories that the change added.
+    `differ`: the items whose words are then hidden (True) or shown (False).
+    `places`: the words of those of them that are no memories.
+    `decided`: by turn, what was decided about it in quarantine.
+    """
+
     change_id: str
-    histories: Histories
-    now: datetime
-    effect: _Effect
+    related: Sequence[str]
+    memories: Mapping[str, Sequence[MemoryEvent]]
+    texts: Mapping[str, MemoryEvent]
+    reversals: Sequence[Reversal]
+    disputes: Mapping[str, bool]
+    brought: Sequence[str]
+    differ: Mapping[str, bool]
+    places: Mapping[str, Citation]
+    decided: Mapping[str, MemoryEvent | None]
 
-    async def revert(self, items: Sequence[str]) -> None:
-        of_change = {one: self.histories.of_change(one, self.change_id) for one in items}
-        last = max(events[-1].seq for events in of_change.values())
-        self.effect.last_seq = max(self.effect.last_seq, last)
-        related = [one for one in items if self.histories.only_relates(one, self.change_id)]
-        if not self.effect.dry:
-            self.tx.relations.undone(related, self.change_id, self.now)
-        self.effect.related.update(dict.fromkeys(related))
-        of_change = {i: of_change[i] for i in items if i not in related}
-        memories = {i: events for i, events in of_change.items() if events[0].state is not None}
-        texts = {i: events[0] for i, events in of_change.items() if events[0].state is None}
-        await self._memories(memories)
-        differ = await self._words(list(memories), texts)
-        for item_id, event in () if self.effect.dry else texts.items():
+    async def write(self, tx: Transaction, now: datetime) -> list[str]:
+        """Return the texts of which other words can be read then."""
+        tx.relations.undone(self.related, self.change_id, now)
+        await self._restore(tx, now)
+        touched = await self._words(tx, now)
+        for item_id, event in self.texts.items():
             assert event.episode_id is not None
-            hides = differ.get(item_id)
-            await self.tx.episodes.undone(
-                item_id, self.change_id, event.episode_id, self.now, hides=hides
-            )
+            hides = self.differ.get(item_id)
+            await tx.episodes.undone(item_id, self.change_id, event.episode_id, now, hides=hides)
+        return touched
 
-    async def _memories(self, memories: Mapping[str, Sequence[MemoryEvent]]) -> None:
-        states: dict[str, MemoryState | None] = {}
-        reversals: list[Reversal] = []
-        for memory_id, events in memories.items():
-            states[memory_id] = state = self.histories.state_before(memory_id, self.change_id)
-            dropped = [citation for one in events for citation in one.dropped]
-            reversals.append(Reversal(memory_id, state, dropped))
-            self.effect.screens |= _screens(state, events[-1].state)
-            self.effect.memories[memory_id] = None
-            if state is None or state.status is Status.FORGOTTEN:
-                self.effect.forgotten[memory_id] = None
-        self.effect.states |= states
-        if not self.effect.dry:
-            await self._restore(memories, states, reversals)
+    async def words(self, tx: Transaction) -> dict[str, list[Citation]]:
+        """Return the words that are hidden or shown, by item."""
+        words = await _cited(tx, [one for one in self.memories if one in self.differ])
+        return words | {one: [place] for one, place in self.places.items()}
 
-    async def _restore(
-        self,
-        memories: Mapping[str, Sequence[MemoryEvent]],
-        states: Mapping[str, MemoryState | None],
-        reversals: Sequence[Reversal],
-    ) -> None:
-        await self.tx.memories.undo(self.change_id, reversals, self.now)
-        disputes: dict[str, bool] = {}
-        for memory_id in memories:
-            disputes |= self.histories.disputes(memory_id, self.change_id)
-        await self.tx.disputes.undo(disputes, self.now)
+    def touched(self, words: Mapping[str, Sequence[Citation]]) -> list[str]:
+        """Return the texts of which other words can then be read."""
+        of_words = {one.episode_id for some in words.values() for one in some}
+        return sorted(of_words | {str(self.texts[one].episode_id) for one in self.decided})
+
+    async def _restore(self, tx: Transaction, now: datetime) -> None:
+        states = {one.memory_id: one.state for one in self.reversals}
+        await tx.memories.undo(self.change_id, self.reversals, now)
+        await tx.disputes.undo(self.disputes, now)
         # An undo that reopened proposals is undone.
-        again = [i for i, events in memories.items() if events[-1].kind is EventKind.UNDONE]
-        await self.tx.proposals.close_reopened(again, self.now)
+        again = [i for i, events in self.memories.items() if events[-1].kind is EventKind.UNDONE]
+        await tx.proposals.close_reopened(again, now)
         standing = [one for one, state in states.items() if state]
-        for memory_id, closed_at in await self.tx.proposals.closed_about(standing):
-            if closed_at in {one.at for one in memories[memory_id]}:
-                await self.tx.proposals.reopen(memory_id, closed_at)
-        brought = [one for one in memories if self.histories.takes_out(one, self.change_id)]
-        await self.tx.proposals.withdraw(brought, self.now)
+        for memory_id, closed_at in await tx.proposals.closed_about(standing):
+            if closed_at in {one.at for one in self.memories[memory_id]}:
+                await tx.proposals.reopen(memory_id, closed_at)
+        await tx.proposals.withdraw(self.brought, now)
         findable = {i for i, state in states.items() if state and state.status in FINDABLE}
-        found = await self.tx.findables.found(memories)
-        await indexing.hide(self.tx, found - findable)
-        await indexing.show(self.tx, findable - found)
+        found = await tx.findables.found(self.memories)
+        await indexing.hide(tx, found - findable)
+        await indexing.show(tx, findable - found)
         # Filters that searches hold in memory go by the expiry.
         expire_otherwise = [
             one
             for one in findable & found
             if (before := states[one])
-            and (after := memories[one][-1].state)
+            and (after := self.memories[one][-1].state)
             and before.expires_at != after.expires_at
         ]
         if expire_otherwise:
-            await self.tx.words.relabelled(expire_otherwise)
+            await tx.words.relabelled(expire_otherwise)
 
-    async def _words(
-        self, memories: Sequence[str], texts: Mapping[str, MemoryEvent]
-    ) -> Mapping[str, bool]:
-        """Show or hide the words of memories, texts and passages as before the change, and restore
-        the decisions about turns in quarantine. Return the items whose words are now hidden (True)
-        or shown (False).
-        """
-        differ = {
-            item_id: before
-            for item_id in (*memories, *texts)
-            for before, after in (self.histories.hidden(item_id, self.change_id),)
-            if before != after
-        }
-        decided = {
-            item_id: before
-            for item_id in texts
-            for before, after in (self.histories.decided(item_id, self.change_id),)
-            if before != after
-        }
-        self.effect.screens |= bool(decided)
-        words = await self._cited([one for one in memories if one in differ])
-        of_texts = {one: texts[one] for one in differ if one in texts}
-        words |= {one: [place] for one, place in (await _places(self.tx, of_texts)).items()}
-        touched = {one.episode_id for some in words.values() for one in some}
-        touched |= {str(texts[one].episode_id) for one in decided}
+    async def _words(self, tx: Transaction, now: datetime) -> list[str]:
+        """Show or hide words, and restore the decisions about turns in quarantine."""
+        words = await self.words(tx)
 
         async def change() -> None:
-            hidden = {one: words.get(one, ()) for one, hide in differ.items() if hide}
-            await self.tx.episodes.hide_words(hidden, self.now)
-            await self.tx.episodes.show_words([one for one in differ if one not in hidden])
-            for turn_id, before in decided.items():
-                await self.tx.quarantine.undo(turn_id, before)
+            hidden = {one: words.get(one, ()) for one, hide in self.differ.items() if hide}
+            await tx.episodes.hide_words(hidden, now)
+            await tx.episodes.show_words([one for one in self.differ if one not in hidden])
+            for turn_id, before in self.decided.items():
+                await tx.quarantine.undo(turn_id, before)
 
-        if touched and not self.effect.dry:
-            await indexing.reread(self.tx, sorted(touched), change)
-        self.effect.texts.update(dict.fromkeys(sorted(touched)))
-        self.effect.expired.update(
-            one for one, event in texts.items() if event.kind is EventKind.EXPIRED
-        )
-        return differ
+        if touched := self.touched(words):
+            await indexing.reread(tx, touched, change)
+        return touched
 
-    async def _cited(self, memories: Sequence[str]) -> dict[str, list[Citation]]:
-        found: dict[str, list[Citation]] = {}
-        for row in await self.tx.erasures.citations(memories) if memories else ():
-            cited = Citation(row["episode_id"], span(row))
-            found.setdefault(row["memory_id"], []).append(cited)
-        return found
+
+async def _step(
+    tx: Transaction,
+    change_id: str,
+    items: Sequence[str],
+    histories: Histories,
+    planned: _Planned,
+) -> _Step:
+    """Plan what becomes of some items of a change."""
+    of_change = {one: histories.of_change(one, change_id) for one in items}
+    last = max(events[-1].seq for events in of_change.values())
+    planned.last_seq = max(planned.last_seq, last)
+    related = [one for one in items if histories.only_relates(one, change_id)]
+    of_change = {i: of_change[i] for i in items if i not in related}
+    memories = {i: events for i, events in of_change.items() if events[0].state is not None}
+    texts = {i: events[0] for i, events in of_change.items() if events[0].state is None}
+    around = {i: histories.hidden(i, change_id) for i in (*memories, *texts)}
+    differ = {i: before for i, (before, after) in around.items() if before != after}
+    in_quarantine = {i: histories.decided(i, change_id) for i in texts}
+    disputes: dict[str, bool] = {}
+    for one in memories:
+        disputes |= histories.disputes(one, change_id)
+    step = _Step(
+        change_id,
+        related,
+        memories,
+        texts,
+        reversals=[
+            Reversal(
+                one,
+                histories.state_before(one, change_id),
+                histories.dropped(one, change_id),
+                histories.returned(one, change_id),
+            )
+            for one in memories
+        ],
+        disputes=disputes,
+        brought=[one for one in memories if histories.takes_out(one, change_id)],
+        differ=differ,
+        places=await _places(tx, {i: texts[i] for i in differ if i in texts}),
+        decided={i: before for i, (before, after) in in_quarantine.items() if before != after},
+    )
+    for memory_id, state, *_ in step.reversals:
+        planned.states[memory_id] = state
+        planned.screens |= _screens(state, memories[memory_id][-1].state)
+        planned.memories[memory_id] = None
+        if state is None or state.status is Status.FORGOTTEN:
+            planned.forgotten[memory_id] = None
+    planned.screens |= bool(step.decided)
+    planned.related.update(dict.fromkeys(related))
+    planned.texts.update(dict.fromkeys(step.touched(await step.words(tx))))
+    planned.expired.update(i for i, event in texts.items() if event.kind is EventKind.EXPIRED)
+    return step
+
+
+async def _cited(tx: Transaction, memories: Sequence[str]) -> dict[str, list[Citation]]:
+    found: dict[str, list[Citation]] = {}
+    for row in await tx.erasures.citations(memories) if memories else ():
+        cited = Citation(row["episode_id"], span(row))
+        found.setdefault(row["memory_id"], []).append(cited)
+    return found
 
 
 def _screens(before: MemoryState | None, after: MemoryState | None) -> bool:
@@ -476,27 +533,27 @@ def _screens(before: MemoryState | None, after: MemoryState | None) -> bool:
     return (before.status is Status.QUARANTINED) != (after.status is Status.QUARANTINED)
 
 
-async def _refuse_second_values(tx: Transaction, effect: _Effect) -> None:
+async def _refuse_second_values(tx: Transaction, planned: _Planned) -> None:
     """Raise `NotUndoable` if a memory that is active again contradicts one that changed after the
     events that were taken back.
     """
-    changed = await tx.events.changed_after(effect.last_seq)
+    changed = await tx.events.changed_after(planned.last_seq)
     keys: set[FactKey] = set()
-    for batch in _batches([one for one in changed if one not in effect.memories]):
+    for batch in _batches([one for one in changed if one not in planned.memories]):
         keys.update(key for one in await tx.memories.active(batch) for key in fact_keys(one.fact))
     beliefs = Beliefs(tx)
-    active = [one for one, state in effect.states.items() if state and state.retired_at is None]
+    active = [one for one, state in planned.states.items() if state and state.retired_at is None]
     for batch in _batches(active):
         for memory in (await tx.memories.get(batch)).values() if keys else ():
             if keys.isdisjoint(fact_keys(memory.fact)):
                 continue
             rivals = {one.id: one for one in await reconcile.rivals(tx, memory, beliefs)}
-            # Not `rivals.keys() - effect.memories.keys()`: that walks all memories of the undo each
-            # time.
-            others = {one for one in rivals if one not in effect.memories}
+            # Not `rivals.keys() - planned.memories.keys()`: that walks all memories of the undo
+            # each time.
+            others = {one for one in rivals if one not in planned.memories}
             histories = Histories(await tx.events.of_items(others) if others else ())
             for rival in sorted(others):
-                event = histories.changed_after(rival, effect.last_seq)
+                event = histories.changed_after(rival, planned.last_seq)
                 if event is not None:
                     raise NotUndoable(
                         f"{memory.id} would hold again, and {rival} says otherwise since "

@@ -9,8 +9,8 @@ from recall_server.domain.context import Context
 from recall_server.domain.memory import Memory, Status
 from recall_server.domain.moments import PRESENT, Past
 from recall_server.domain.namespace import NONE
+from recall_server.domain.plan import Relation
 from recall_server.domain.query import Hit, ItemKind, Query
-from recall_server.domain.relations import Relation
 from recall_server.services.search.recall import Recall, relations_of
 
 # A hit that answers the question less likely than one in ten is not shown: the evidence of all

@@ -12,9 +12,8 @@ from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
-from recall_server.domain.plan import Forget, Plan, Resolution
+from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, said_once
-from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
@@ -309,14 +308,15 @@ class Recall:
     async def timeline(
         self, context: Context, entity: str, attribute: str, past: Past = PRESENT
     ) -> Timeline:
-        """Return what was said of an attribute of an entity, in the order in which it became true:
-        the newest `TIMELINE_MAX` values. `past` selects what was known, or true, at a moment.
-        Raises `Invalid` if a name cannot be stored.
+        """Return what was said of an attribute of an entity, by all of its names, in the order in
+        which it became true: the newest `TIMELINE_MAX` values. `past` selects what was known, or
+        true, at a moment. Raises `Invalid` if a name cannot be stored.
         """
         entity = clean_label(entity, "entity", chars_max=NAME_CHARS_MAX)
         attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
         async with self.store.view(context, past) as tx:
-            found, cut = await tx.memories.of_fact(entity, attribute, TIMELINE_MAX)
+            names = (await tx.aliases.all()).names(entity)
+            found, cut = await tx.memories.of_fact(names, attribute, TIMELINE_MAX)
         memories = without_taken_over(
             sorted(found, key=lambda one: (one.valid_from, one.recorded_at, one.id))
         )
@@ -357,7 +357,6 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now, found = self.runtime.now(), await search.read_items(tx, [item_id])
             if not found:
                 raise MemoryNotFound
@@ -384,7 +383,6 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            await tx.lock()
             now = self.runtime.now()
             memory = (await tx.memories.get([item_id])).get(item_id)
             if memory is None:

@@ -236,7 +236,7 @@ async def retrieve(
     weights = calibration.calibration(model, query.text, statistics.documents)
     best = _candidates(prepared, fused, slots, hits, weights)
     rows = await vectors.by_slot([one.slot for one in best]) if vectors else {}
-    tx.cache.trim(prepared.namespace)
+    tx.bound.cache.trim(prepared.namespace)
     found = Candidates(best, slots, fused, documents, rows, {}, weights)
     return await load_items(tx, found, [one for one in best if one.slot not in rows])
 

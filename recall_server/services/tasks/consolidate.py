@@ -158,7 +158,6 @@ class Consolidate:
         if text is not None:
             refuse_fragments(text.words, self.text_passages_max)
         async with self.store.change(context) as tx:
-            await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode, context.scope)
             if request.mode is Mode.APPLY:
@@ -284,8 +283,7 @@ class Consolidate:
 
     async def _save(self, task: Task, job: Job) -> Task:
         now = self.runtime.now()
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             saved = await self.transitions.change(tx, task, working(task, now))
             await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
         self.transitions.publish(job.namespace, saved)
@@ -328,9 +326,8 @@ class Consolidate:
         if job.attempt <= PLANNED_AHEAD_ATTEMPTS:
             before = await self._plans_ahead(job.namespace, task, text)
         async with self.store.transaction(
-            job.namespace, access_scope=access_scope, entry=record
+            job.namespace, access_scope=access_scope, entry=record, locked=True
         ) as tx:
-            await tx.lock()
             now = self.runtime.now()
             if await ended_with_token(tx, task):
                 cancelled = await self.transitions.change(tx, task, revoked(task, now))
@@ -436,8 +433,7 @@ class Consolidate:
     async def _fail(self, task: Task, job: Job, record: AuditEntry, error: RecallError) -> Task:
         record.outcome, record.code = Ending.ERROR, error.code
         record.ids.append(task.id)
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             failed = await self._failed(tx, task.id, Failure(error.code, error.message))
             await tx.jobs.finish(job, self.runtime.now())
         return failed or task

@@ -17,14 +17,14 @@ from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Fact, Layer, Memory, MemoryType, Status
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.plan import Add, Change, Plan, Supersede
-from recall_server.domain.relations import Reason, Relation, RelationKind
+from recall_server.domain.plan import Add, Change, Plan, Reason, Relation, RelationKind, Supersede
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.security.trust import Trust, Witness, corroborations, trust
 from recall_server.domain.similarity import Floats, clusters
+from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.task import Proposal, Request, Work
 from recall_server.integrations.extraction.extractor import Merged, Merger
-from recall_server.services.limits.budget import Budget
+from recall_server.services.limits.models import Budget
 from recall_server.services.memory.embedding import ItemEmbedder
 from recall_server.storage.store import Store, Transaction
 
@@ -116,7 +116,8 @@ class Merging:
                 memories = await tx.memories.active(some)
                 vectors = await tx.vectors.get(self.embedder.model, some) if self.embedder else {}
                 witnesses = await tx.memories.witnesses(some)
-            pages.append(await asyncio.to_thread(_page, memories, vectors, witnesses))
+                aliases = await tx.aliases.all()
+            pages.append(await asyncio.to_thread(_page, memories, vectors, witnesses, aliases))
         if len(pages) <= 1:
             return await asyncio.to_thread(_grouped, pages, threshold)
         return await self.compute(_grouped, pages, threshold)
@@ -138,6 +139,7 @@ def _page(
     memories: Sequence[Memory],
     vectors: Mapping[str, Floats],
     witnesses: Mapping[str, Sequence[Witness]],
+    aliases: SubjectAliases,
 ) -> bytes:
     """Return what is compared of these memories, pickled: all of them at once would take long."""
     return pickle.dumps(
@@ -148,7 +150,7 @@ def _page(
                 one.container,
                 trust(witnesses.get(one.id, ())),
                 one.text,
-                one.fact,
+                one.fact and replace(one.fact, entity=aliases.subject(one.fact.entity)),
                 vectors[one.id].tobytes() if one.id in vectors else None,
             )
             for one in memories

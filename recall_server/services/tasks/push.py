@@ -168,7 +168,6 @@ class Push:
                 )
         await self.check(context.namespace, wanted)
         async with self.store.change(context) as tx:
-            await tx.lock()
             # Locked, so that every event is either before the config or after it.
             task = await locked(tx, task_id)
             config = await self.add(tx, context, task_id, wanted, after=task.events)
@@ -220,7 +219,6 @@ class Push:
     async def remove(self, context: Context, task_id: str, config_id: str) -> bool:
         """Remove a config; False if there is none. Raises `TaskNotFound`."""
         async with self.store.change(context) as tx:
-            await tx.lock()
             await _existing(tx, task_id)
             context.entry.ids.append(task_id)
             if not _ID.fullmatch(config_id):
@@ -258,8 +256,7 @@ class Push:
     async def _claimed(self, job: Job) -> tuple[PushConfig | None, Sequence[PushEvent]]:
         """Claim the config and return its undelivered events; if there are none, finish the job."""
         task_id, config_id = job.payload["run_id"], job.payload["config_id"]
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             now = self.runtime.now()
             config = await tx.pushes.claim(
                 task_id, config_id, _holder(job), now=now, until=self._claim_until(now)
@@ -322,8 +319,7 @@ class Push:
     ) -> Sequence[PushEvent]:
         """Record the delivery of the first event; return the rest, or finish the job."""
         event = events[0]
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             now = self.runtime.now()
             if not await tx.pushes.advance(
                 config, _holder(job), seq=event.seq, final=event.final, until=self._claim_until(now)
@@ -344,8 +340,7 @@ class Push:
 
     async def _remove_gone(self, job: Job, config: PushConfig, record: AuditEntry) -> None:
         """Remove the config of a receiver that is gone for good."""
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             if not await tx.pushes.remove_held(config, _holder(job)):
                 raise PushWaits  # the config was replaced meanwhile
             await tx.jobs.finish(job, self.runtime.now())
@@ -364,8 +359,7 @@ class Push:
     async def end(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle a job: remove the configs of a task some time after its end."""
         record = entry(PUSH_END)
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             await tx.pushes.clear(job.payload["run_id"])
             await tx.jobs.finish(job, self.runtime.now())
             record.ids += [job.id, job.payload["run_id"]]

@@ -34,8 +34,7 @@ from recall_server.domain.task import (
     says_nothing,
 )
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.auth.access import require_standing
-from recall_server.services.auth.open_answers import CALLS, OpenAnswers
+from recall_server.services.auth.access import CALLS, OpenAnswers, require_standing
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.tasks.transitions import (
@@ -137,7 +136,6 @@ class Tasks:
             return await self._not_understood(context, task_id)
         said = said and await self.redaction.message(said, context.entry)
         async with self.store.change(context) as tx:
-            await tx.lock()
             task = await locked(tx, task_id)
             if task.status.state is not TaskState.INPUT_REQUIRED:
                 raise _not_waiting(task)
@@ -204,7 +202,6 @@ class Tasks:
     async def cancel(self, context: Context, task_id: str) -> Task:
         """Cancel a task; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
         async with self.store.change(context) as tx:
-            await tx.lock()
             task = await locked(tx, task_id)
             if task.status.state.final:
                 raise TaskEnded
@@ -253,8 +250,7 @@ class Tasks:
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle a job: end the waiting of one round in the way that the request asked for."""
         record = entry(EXPIRE)
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             task = await tx.tasks.locked(job.payload["run_id"])
             now = self.runtime.now()
             if (
@@ -272,8 +268,7 @@ class Tasks:
 
     async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
         """Handle a job: remove a task some time after its end."""
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             if await tx.erasures.hold() is not None:
                 await tx.jobs.release(
                     job, self.runtime.now() + HOLD_DELAY, OnHold.code, failed=False

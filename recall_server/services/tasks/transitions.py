@@ -1,26 +1,31 @@
-"""The effects of each change of a task: events, subscribers, push notifications, and removal."""
+"""The effects of each change of a task: events, subscribers, push notifications, and removal; and
+of the revocation of a token: what it began is ended.
+"""
 
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.errors import LimitReached, TaskNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Bearer
-from recall_server.domain.task import Outcome, Status, Task, TaskState
+from recall_server.domain.task import Job, Outcome, Status, Task, TaskState
 from recall_server.domain.webhook import OF_TASK
+from recall_server.services.auth.access import KINDS, OpenAnswers
 from recall_server.services.memory.embedding import Texts
 from recall_server.services.memory.episodes import prepared
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX
 from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.words import Postings
-from recall_server.storage.store import Transaction
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.jobs import TOKEN_REVOKED
 
 HELD_MAX = 128
 
@@ -242,3 +247,75 @@ def revoked(task: Task, at: datetime) -> Task:
     """Return the task as cancelled because the token that began it was revoked."""
     status = Status(TaskState.CANCELED, at, "The token that began it was revoked.")
     return replace(task, status=status, expires_at=None)
+
+
+END = "end_tasks"
+# The kinds of work of a token that are in the database, and all kinds that a revocation counts.
+STORED = ("tasks", "push_configs", "webhooks", "jobs")
+COUNTED = (*STORED, *KINDS)
+# How many tasks one transaction cancels; a job cancels the rest.
+TASKS_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Ends what revoked tokens began. An index update, an accepted erasure and a stored text are no
+    longer theirs and go on.
+    """
+
+    store: Store
+    runtime: Runtime
+    transitions: TaskTransitions
+    answers: OpenAnswers
+
+    async def end(
+        self, tx: Transaction, entry: AuditEntry, ended: Callable[[str], bool]
+    ) -> Callable[[], None]:
+        """Implements `End`."""
+        tokens = [name for name in await tx.access.at_work() if ended(name)]
+        entry.counts |= dict.fromkeys(COUNTED, 0) | self.answers.count(entry.namespace, ended)
+        if not tokens:
+            return lambda: self.answers.forget(entry.namespace, ended)
+        now = self.runtime.now()
+        entry.counts["push_configs"] = await tx.pushes.remove_of(tokens)
+        entry.counts["webhooks"] = await tx.webhooks.remove_of(tokens)
+        tasks, entry.counts["tasks"] = await self._cancel(tx, tokens)
+        entry.ids += [task.id for task in tasks]
+        entry.counts["jobs"] = await tx.jobs.end_of(tokens, TOKEN_REVOKED, now)
+        if entry.counts["tasks"] > len(tasks):
+            await tx.jobs.add(self.runtime.new_id("job"), END, {"tokens": tokens}, now)
+
+        def then() -> None:
+            self.answers.forget(entry.namespace, ended)
+            self._notify(entry, tasks)
+
+        return then
+
+    async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """Handle a job: cancel the tasks that a revocation left over."""
+        tokens, left = job.payload["tokens"], True
+        while left:
+            record = entry(END)
+            async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
+                tasks, number = await self._cancel(tx, tokens)
+                record.ids += [job.id, *(task.id for task in tasks)]
+                record.counts["tasks"] = len(tasks)
+                left = number > len(tasks)
+                if left:
+                    lease_until = self.runtime.now() + self.runtime.lease
+                    await tx.jobs.advance(job, job.payload, lease_until)
+                else:
+                    await tx.jobs.finish(job, self.runtime.now())
+            self._notify(record, tasks)
+
+    async def _cancel(self, tx: Transaction, tokens: Sequence[str]) -> tuple[list[Task], int]:
+        """Cancel some unfinished tasks of these tokens. Return them, and how many there were."""
+        found, number = await tx.tasks.unfinished_of(tokens, TASKS_AT_ONCE)
+        now = self.runtime.now()
+        cancelled = [await self.transitions.change(tx, task, revoked(task, now)) for task in found]
+        return cancelled, number
+
+    def _notify(self, entry: AuditEntry, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self.transitions.notify(entry.namespace, task)
+        self.runtime.wake()

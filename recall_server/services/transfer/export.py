@@ -15,19 +15,19 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
-from recall_server.domain.attributes import normal_entity
 from recall_server.domain.context import Context
 from recall_server.domain.episode import turn_id
 from recall_server.domain.erasure import SUBJECT_CHARS_MAX, Subject
 from recall_server.domain.errors import ExportBusy, Stale
 from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.services.audit.audit import ReadLog
-from recall_server.services.auth.access import require_standing
-from recall_server.services.auth.open_answers import EXPORTS, OpenAnswers
+from recall_server.services.auth.access import EXPORTS, OpenAnswers, require_standing
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.export import Records
 
@@ -177,12 +177,19 @@ class Export:
     async def _records(
         self, tx: Transaction, namespace: Namespace, person: "Person | None"
     ) -> AsyncIterator[Sequence[Record]]:
-        yield [await self._manifest(tx, namespace, person)]
+        aliases = await tx.aliases.all()
+        if person is not None:
+            person.aliases = aliases
+        yield [await self._manifest(tx, namespace, person, aliases)]
         async for records in _whole(tx) if person is None else _concerning(tx, person):
             yield records
 
     async def _manifest(
-        self, tx: Transaction, namespace: Namespace, person: "Person | None"
+        self,
+        tx: Transaction,
+        namespace: Namespace,
+        person: "Person | None",
+        aliases: SubjectAliases,
     ) -> Record:
         return {
             "kind": "manifest",
@@ -195,6 +202,11 @@ class Export:
             "server": self.server,
             "subject": person and person.name,
             "conflict_policy": await tx.access.policy(),
+            "aliases": [
+                {"subject": subject, "aliases": [one.alias for one in some]}
+                for subject, some in groupby(aliases.all, lambda one: one.subject)
+                if person is None or person.is_(subject)
+            ],
         }
 
 
@@ -206,14 +218,19 @@ async def _whole(tx: Transaction) -> AsyncIterator[Records]:
 
 
 class Person:
-    """The person that an export is about. Raises `Invalid` if it is no name."""
+    """The person that an export is about. Raises `Invalid` if it is no name. Facts about an alias,
+    and what somebody of that name said, are about the person; other texts, if the name is in them.
+    """
+
+    aliases = SubjectAliases()
 
     def __init__(self, name: str) -> None:
         self.name = clean_label(name, "subject", chars_max=SUBJECT_CHARS_MAX)
         self._subject = Subject(self.name)
 
     def is_(self, name: str | None) -> bool:
-        return name is not None and normal_entity(name) == normal_entity(self.name)
+        subject = self.aliases.subject
+        return name is not None and subject(name) == subject(self.name)
 
     def named_in(self, text: str | None) -> bool:
         """Return whether a text names the person, as an erasure of the person would find it."""

@@ -18,6 +18,7 @@ from recall_server.domain.errors import (
     BeingErased,
     ExportDamaged,
     ExportUnsupported,
+    Invalid,
     LimitReached,
     TextTooLong,
 )
@@ -26,7 +27,7 @@ from recall_server.domain.export_format import Memory as MemoryLine
 from recall_server.domain.export_format import read as read_line
 from recall_server.domain.memory import BELIEVED, FINDABLE, Status
 from recall_server.domain.namespace import Namespace
-from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory import commit, indexing, reconcile, subject_aliases
 from recall_server.services.memory.embedding import promise_lacking
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.judgements import Judgements
@@ -174,6 +175,7 @@ class Import:
                 await tx.exports.make(self.runtime.now())
                 # The policy of an existing namespace is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
+            await self._aliases(tx, manifest, report, first)
         for batch in _batches(lines, report):
             line = entry()
             line.part_of = first.id
@@ -185,8 +187,7 @@ class Import:
                 await self._reconcile(namespace, batch, believed, line)
             disputes |= _open_disputes(batch)
             on_progress(batch[-1].number)
-        async with self.store.transaction(namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, locked=True) as tx:
             await commit.settle_ended(tx, self.runtime.now())
             # Only now: a side may have come with a later batch.
             await self.judgements.promise_each(tx, sorted(disputes), first.began_by)
@@ -245,6 +246,21 @@ class Import:
             )
         return line
 
+    async def _aliases(
+        self, tx: Transaction, manifest: Manifest, report: Report, entry: AuditEntry
+    ) -> None:
+        """Import the aliases of subjects that have none here."""
+        await tx.lock()
+        for one in manifest.aliases:
+            given = [await self.redaction.text(name, entry) for name in (one.subject, *one.aliases)]
+            known = (await tx.aliases.all()).aliases(given[0])
+            try:
+                names = [subject_aliases.checked(name) for name in given]
+                if not known:
+                    await subject_aliases.replace(tx, names[0], names[1:])
+            except (Invalid, LimitReached):
+                report.conflicts += 1
+
     async def _write(
         self,
         namespace: Namespace,
@@ -258,8 +274,7 @@ class Import:
         """Import a batch. `taken_ids`: the ids in the file that other episodes have here."""
         before = report.new.total()
         batch = await self._prepared(batch, report, line)
-        async with self.store.transaction(namespace, entry=line) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             # Every imported text passes this check.
             refused = await self.refused(tx, [(one.line.text, one.turns) for one in batch])
             report.refused += len(refused)
@@ -297,8 +312,7 @@ class Import:
         if not ids:
             return
         believed.update(ids)
-        async with self.store.transaction(namespace, entry=line) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             now, settling = self.runtime.now(), await reconcile.settling(tx)
             for memory in await tx.memories.active(ids):
                 if memory.status is Status.ACTIVE:

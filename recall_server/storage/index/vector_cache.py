@@ -23,6 +23,8 @@ Floats = NDArray[np.float32]
 # The type of stored vectors. Half precision finds as much of the evidence of LoCoMo as single
 # precision, in half the bytes.
 _STORED = np.dtype("<f2")
+# The length of a stored vector is 1 but for its rounding.
+LENGTH_ERROR = 0.01
 Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 Positions = NDArray[np.intp]
@@ -54,6 +56,15 @@ def unpacked(rows: Sequence[Row]) -> Floats:
 def code(vector: Floats) -> str:
     """Return the signs of a vector as hexadecimal digits: bit 1 for each number not negative."""
     return np.packbits(~np.signbit(vector)).tobytes().hex()
+
+
+def damaged(row: Row) -> bool:
+    """Return whether a stored vector is not as `packed` and `code` have made it. The sign of a
+    number that half precision rounds to zero stays.
+    """
+    vector = np.frombuffer(row["vector"], dtype=_STORED).astype(np.float32)
+    length = float(np.linalg.norm(vector))
+    return code(vector) != row["code"] or not (length == 0.0 or abs(length - 1.0) < LENGTH_ERROR)
 
 
 def code_chars(dimensions: int) -> int:

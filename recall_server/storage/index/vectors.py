@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from recall_server.domain.search.ranking import best
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.index.documents import Cache, Slots
+from recall_server.storage.bound_connection import BoundConnection, BoundTable
+from recall_server.storage.index.documents import Slots
 from recall_server.storage.index.vector_cache import (
     Cosines,
     Flags,
@@ -22,6 +22,7 @@ from recall_server.storage.index.vector_cache import (
     code,
     code_chars,
     cosines_to,
+    damaged,
     packed,
     stored_bytes,
     unpacked,
@@ -36,12 +37,8 @@ VECTORS_PAGE = 4_096
 INLINE_UP_TO = 262_144
 
 
-class Vectors:
+class Vectors(BoundTable):
     """Vectors, keyed by model, item, and the entry of the index that they belong to."""
-
-    def __init__(self, bound: BoundConnection, cache: Cache) -> None:
-        self._bound = bound
-        self._cache = cache
 
     async def put(self, model: str, vectors: Mapping[str, Floats]) -> None:
         """Store one vector per item id."""
@@ -85,7 +82,7 @@ class Vectors:
         changed since the last search.
         """
         assert self._bound.namespace is not None
-        cache = self._cache.index(self._bound.namespace, statistics.erase_epoch).vectors(
+        cache = self._bound.cache.index(self._bound.namespace, statistics.erase_epoch).vectors(
             model, dimensions
         )
         if cache.version < statistics.version:
@@ -98,25 +95,34 @@ class Vectors:
 
     async def get(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """Return the stored vectors of those of `ids` that are findable and have one."""
-        rows = await self._bound.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
+        rows = await self._by_ids("vectors_of", ids, model=model)
         if not rows:
             return {}
         return dict(zip((row["item_id"] for row in rows), unpacked(rows), strict=True))
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
         """Return those of `ids` that search finds by no vector of the model."""
-        rows = await self._bound.fetch("having_vectors", model=model, ids=list(ids)) if ids else []
-        having = {row["item_id"] for row in rows}
+        having = {row["item_id"] for row in await self._by_ids("having_vectors", ids, model=model)}
         return [i for i in ids if i not in having]
+
+    async def broken(self, model: str, ids: Sequence[str]) -> list[str]:
+        """Return those of `ids` that search finds by a vector whose numbers are not of length 1, or
+        have other signs than its code.
+        """
+        rows = await self._bound.fetch("codes_of", model=model, ids=list(ids)) if ids else []
+        return await asyncio.to_thread(lambda: [row["item_id"] for row in rows if damaged(row)])
+
+    async def remove_found(self, ids: Sequence[str]) -> None:
+        """Delete the vectors by which search finds these items now."""
+        await self._bound.send("remove_found_vectors", ids=list(ids))
 
     async def count(self, model: str) -> int:
         """Return the number of vectors of the model that search can find."""
-        (row,) = await self._bound.fetch("count_vectors", model=model)
-        return int(row["vectors"])
+        return await self._int("vectors", "count_vectors", model=model)
 
     async def models(self) -> list[str]:
         """Return the models of which this namespace has vectors."""
-        return [row["model"] for row in await self._bound.fetch("models_of_vectors")]
+        return await self._column("model", "models_of_vectors")
 
     async def drop(self, model: str, limit: int) -> int:
         """Delete at most `limit` vectors of a model. Return how many were deleted."""
@@ -139,12 +145,11 @@ class Vectors:
             )
 
     async def _read_vectors(self, cache: VectorCache, model: str) -> None:
-        after = 0
-        while page := await self._bound.fetch(
-            "page_of_vectors", model=model, after=after, limit=VECTORS_PAGE
+        by_slot = {"after": "slot"}
+        async for page in self._pages(
+            "page_of_vectors", VECTORS_PAGE, by_slot, model=model, after=0
         ):
             cache.apply(page)
-            after = page[-1]["slot"]
 
     async def _read_codes(self, cache: VectorCache, model: str) -> None:
         after = 0

@@ -4,7 +4,7 @@ shared ones would tell one tenant of another's words.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
-from recall_server.domain.text.terms import speaker_terms, term_counts
-from recall_server.domain.text.values import value_terms
-from recall_server.storage.bound_connection import BoundConnection
+from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
+from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, moment
-from recall_server.storage.index.documents import Cache, Documents, Slots, numbers_of
+from recall_server.storage.index.documents import Documents, Slots, numbers_of
 from recall_server.storage.index.vector_cache import Flags
-from recall_server.storage.tables.limits import ITEM_BYTES
+from recall_server.storage.tables.access import ITEM_BYTES
 
 # Documents read at a time: half a megabyte of text.
 PAGE = 65_536
@@ -148,12 +147,11 @@ def postings(found: Mapping[str, Findable]) -> Postings:
     return Postings(tuple(found), places, tuple(rows), tuple(lengths))
 
 
-class WordIndex:
-    """The index of the words of memories and passages."""
+_BY_TERM = {"after": "term"}
 
-    def __init__(self, bound: BoundConnection, cache: Cache) -> None:
-        self._bound = bound
-        self._cache = cache
+
+class WordIndex(BoundTable):
+    """The index of the words of memories and passages."""
 
     async def add(self, added: Postings) -> None:
         """Make items findable by their words."""
@@ -231,7 +229,7 @@ class WordIndex:
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
         """Return since when search finds each of these items."""
-        rows = await self._bound.fetch("moments_added", ids=sorted(ids)) if ids else []
+        rows = await self._by_ids("moments_added", ids)
         return {row["item_id"]: moment(row["added_at"]) for row in rows}
 
     async def backdate(self, moments: Mapping[str, datetime]) -> None:
@@ -241,15 +239,13 @@ class WordIndex:
 
     async def stale(self) -> list[Namespace]:
         """The namespaces whose index was made by an older recipe."""
-        return [Namespace(r["namespace"]) for r in await self._bound.fetch("stale_word_indexes")]
+        return await self._column("namespace", "stale_word_indexes")
 
     async def frequencies(self) -> dict[str, int]:
         """Return for every word the number of findable items with it. Reads page by page."""
         found: dict[str, int] = {}
-        after = ""
-        while rows := await self._bound.fetch("page_of_terms", after=after, limit=PAGE):
+        async for rows in self._pages("page_of_terms", PAGE, _BY_TERM):
             found |= {row["term"]: int(row["documents"]) for row in rows}
-            after = rows[-1]["term"]
         return found
 
     async def begin_anew(self) -> bool:
@@ -264,18 +260,19 @@ class WordIndex:
 
     async def _hidden_lists(self) -> dict[str, str]:
         """Return for each term of a hidden entry its list with the hidden entries alone."""
-        hidden = {row["slot"] for row in await self._bound.fetch("hidden_slots")}
+        hidden = set(await self._column("slot", "hidden_slots"))
         found: dict[str, str] = {}
-        after = ""
-        while hidden and (
-            rows := await self._bound.fetch("terms_behind", after=after, limit=TERMS)
-        ):
-            after = rows[-1]["term"]
-            lists = await self._lists(row["term"] for row in rows)
+        if not hidden:
+            return found
+        async for lists in self._all_lists():
             for term, one in lists.items():
                 if left := await asyncio.to_thread(_without, one, hidden, only=True):
                     found[term] = left
         return found
+
+    async def _all_lists(self) -> AsyncIterator[dict[str, str]]:
+        async for rows in self._pages("terms_behind", TERMS, _BY_TERM):
+            yield await self._lists(row["term"] for row in rows)
 
     async def _lists(self, terms: Iterable[str]) -> dict[str, str]:
         """Return the whole list of each of these terms."""
@@ -290,10 +287,7 @@ class WordIndex:
     async def digests(self) -> NDArray[np.uint64]:
         """Return for each slot the sum of the `posting_digest` of its postings. Reads all lists."""
         found = np.zeros(1, np.uint64)
-        after = ""
-        while rows := await self._bound.fetch("terms_behind", after=after, limit=TERMS):
-            after = rows[-1]["term"]
-            lists = await self._lists(row["term"] for row in rows)
+        async for lists in self._all_lists():
             found = await asyncio.to_thread(_add_digests, found, lists)
         return found
 
@@ -360,7 +354,7 @@ class WordIndex:
     def cached(self, statistics: Statistics) -> Documents:
         """The documents of this namespace, as far as they are in memory."""
         assert self._bound.namespace is not None
-        return self._cache.index(self._bound.namespace, statistics.erase_epoch).documents
+        return self._bound.cache.index(self._bound.namespace, statistics.erase_epoch).documents
 
     async def documents(self, statistics: Statistics) -> Documents:
         """Return the documents of this namespace, as of `statistics` or later, with the postings of

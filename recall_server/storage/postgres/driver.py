@@ -15,7 +15,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.storage.driver import (
     Connection,
     Engine,

@@ -13,7 +13,7 @@ INSERT INTO api_tokens (
   namespace, accessor, token_hash, label, created_at, scopes, topics, types, agent_id, parent,
   expires_at, uses_left, containers
 ) VALUES (
-  :namespace, :accessor, :token_hash, :label, :now, :scopes, :topics, :types, :agent_id, :parent,
+  :namespace, :accessor, :token_hash, :label, :created_at, :scopes, :topics, :types, :agent_id, :parent,
   :expires_at, :uses_left, :containers
 )
 

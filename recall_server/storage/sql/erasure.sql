@@ -207,3 +207,7 @@ WHERE namespace = :namespace AND memory_id = :memory_id AND question_id = :quest
 -- reads no texts, and may be the job that erases.
 UPDATE operations SET state = 'queued', attempt = attempt + 1, due_at = :now
 WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge
+
+-- query: words_hidden_by
+SELECT item_id, episode_id, span_start, span_end FROM forgotten
+WHERE namespace = :namespace AND item_id IN (:ids...) ORDER BY item_id, episode_id, span_start

@@ -403,6 +403,10 @@ SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
 SELECT e.item_id, e.vector
 {{vectors_found}} AND d.item_id IN (:ids...)
 
+-- query: codes_of
+SELECT e.item_id, e.vector, e.code
+{{vectors_found}} AND d.item_id IN (:ids...)
+
 -- query: having_vectors
 SELECT e.item_id
 {{vectors_found}} AND d.item_id IN (:ids...)
@@ -416,6 +420,12 @@ SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY mode
 
 -- query: remove_vectors
 DELETE FROM embeddings WHERE namespace = :namespace AND item_id IN (:ids...)
+
+-- query: remove_found_vectors
+DELETE FROM embeddings
+WHERE namespace = :namespace AND item_id IN (:ids...) AND document IN (
+  SELECT slot FROM documents
+  WHERE namespace = :namespace AND item_id IN (:ids...) AND findable)
 
 -- query: drop_vectors
 -- Deletes in batches, since a transaction must be short. The greatest slot is deleted last: as long

@@ -117,20 +117,25 @@ RETURNING id
 
 -- query: finish_job
 -- Only the id of the text stays in the payload, or that of a recheck, since the rest may hold
--- names. A job to be done again, for the reason :code, keeps its limits.
+-- names. A job to be done again, for the reason :code, keeps its limits. :refused are the candidates
+-- that it made no memories of.
 -- in: sqlite
 UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
-  payload = CASE WHEN kind = 'recheck' THEN json_object('run_id', payload ->> 'run_id')
-    WHEN payload ->> 'episode_id' IS NULL THEN '{}'
-    WHEN :code IS NOT NULL THEN json_remove(payload, '$.next', '$.fault')
-    ELSE json_object('episode_id', payload ->> 'episode_id') END
+  payload = json_patch(
+    CASE WHEN kind = 'recheck' THEN json_object('run_id', payload ->> 'run_id')
+      WHEN payload ->> 'episode_id' IS NULL THEN '{}'
+      WHEN :code IS NOT NULL THEN json_remove(payload, '$.next', '$.fault')
+      ELSE json_object('episode_id', payload ->> 'episode_id') END,
+    json_object('refused', json(:refused)))
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
 -- in: postgres
 UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
-  payload = CASE WHEN kind = 'recheck' THEN jsonb_build_object('run_id', payload ->> 'run_id')
-    WHEN CAST(:code AS text) IS NOT NULL THEN payload - 'next' - 'fault'
-    ELSE jsonb_strip_nulls(jsonb_build_object('episode_id', payload ->> 'episode_id')) END
+  payload = jsonb_strip_nulls(
+    CASE WHEN kind = 'recheck' THEN jsonb_build_object('run_id', payload ->> 'run_id')
+      WHEN CAST(:code AS text) IS NOT NULL THEN payload - 'next' - 'fault'
+      ELSE jsonb_build_object('episode_id', payload ->> 'episode_id') END
+    || jsonb_build_object('refused', CAST(:refused AS jsonb)))
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
 

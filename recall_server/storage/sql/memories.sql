@@ -84,8 +84,10 @@ WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: undo_citations
 DELETE FROM citations
+-- Those at the positions from :kept on, and in :places: each a memory and a position.
 WHERE namespace = :namespace AND memory_id IN (:ids...)
-  AND position >= CAST(:kept ->> memory_id AS INTEGER)
+  AND (position >= CAST(:kept ->> memory_id AS INTEGER)
+    OR memory_id || ' ' || CAST(position AS TEXT) IN (:places...))
 RETURNING memory_id, position, episode_id, span_start, span_end
 
 -- query: undo_dropped_citation

@@ -13,14 +13,14 @@ RETURNING last_event, EXISTS (
 INSERT INTO memory_events (
   namespace, seq, change_id, operation, accessor, item_id, kind, at, episode_id, reason, dropped,
   status, superseded_by, valid_until, retired_at, expires_at, confidence, reinforcements, citations,
-  digest
+  digest, answer
 )
 SELECT n.namespace, n.last_event - :count + 1 + e.key, :change_id, :operation, :accessor,
   e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, e.value -> 5,
   m.status, m.superseded_by, m.valid_until, m.retired_at, m.expires_at, m.confidence,
   m.reinforcements, (
     SELECT max(c.position) + 1 FROM citations c
-    WHERE c.namespace = :namespace AND c.memory_id = m.id), e.value ->> 6
+    WHERE c.namespace = :namespace AND c.memory_id = m.id), e.value ->> 6, e.value ->> 7
 FROM namespaces n CROSS JOIN json_each(:events) e
 LEFT JOIN memories m ON m.namespace = :namespace AND m.id = e.value ->> 0
 WHERE n.namespace = :namespace
@@ -28,7 +28,7 @@ WHERE n.namespace = :namespace
 INSERT INTO memory_events (
   namespace, seq, change_id, operation, accessor, item_id, kind, at, episode_id, reason, dropped,
   status, superseded_by, valid_until, retired_at, expires_at, confidence, reinforcements, citations,
-  digest
+  digest, answer
 )
 SELECT n.namespace, n.last_event - :count + e.place, :change_id, :operation, :accessor,
   e.value ->> 0, e.value ->> 1, CAST(e.value ->> 2 AS timestamptz), e.value ->> 3, e.value ->> 4,
@@ -36,7 +36,7 @@ SELECT n.namespace, n.last_event - :count + e.place, :change_id, :operation, :ac
   m.status, m.superseded_by, m.valid_until, m.retired_at, m.expires_at, m.confidence,
   m.reinforcements, (
     SELECT max(c.position) + 1 FROM citations c
-    WHERE c.namespace = :namespace AND c.memory_id = m.id), e.value ->> 6
+    WHERE c.namespace = :namespace AND c.memory_id = m.id), e.value ->> 6, e.value ->> 7
 FROM namespaces n CROSS JOIN jsonb_array_elements(:events) WITH ORDINALITY AS e (value, place)
 LEFT JOIN memories m ON m.namespace = :namespace AND m.id = e.value ->> 0
 WHERE n.namespace = :namespace

@@ -2,7 +2,7 @@
 
 -- query: open_proposal
 INSERT INTO proposals (namespace, id, memory_id, side, kind, made_by, opened_at)
-VALUES (:namespace, :id, :memory_id, :side, :kind, :made_by, :now)
+VALUES (:namespace, :id, :memory_id, :side, :kind, :made_by, :opened_at)
 
 -- query: close_proposal
 UPDATE proposals SET closed_at = :now, choice = :choice, decided_by = :decided_by

@@ -2,7 +2,7 @@
 -- delivered_seq stays; a sender to the old address loses its claim.
 INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq, created_at,
   accessor, token_ends_at)
-VALUES (:namespace, :run_id, :id, :url, :scheme, :secret, :delivered_seq, :now,
+VALUES (:namespace, :task_id, :id, :url, :scheme, :secret, :delivered_seq, :created_at,
   :accessor, :token_ends_at)
 ON CONFLICT (namespace, run_id, id) DO UPDATE
 SET url = excluded.url, scheme = excluded.scheme, secret = excluded.secret, failures = 0,

@@ -49,7 +49,7 @@ FROM memories WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: recorded_of
 -- The events of these memories that recorded words or citations, or dropped some.
-SELECT item_id, seq, kind, digest, citations, dropped FROM memory_events
+SELECT item_id, seq, kind, digest, citations, dropped, answer FROM memory_events
 WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL
   AND (digest IS NOT NULL OR dropped IS NOT NULL OR kind IN ('added', 'imported'))
 ORDER BY +seq
@@ -85,6 +85,45 @@ ON CONFLICT (namespace, type, topic) DO UPDATE SET memories = memory_counts.memo
 
 -- query: remove_zero_counts
 DELETE FROM memory_counts WHERE namespace = :namespace AND memories = 0
+
+-- query: events_of_disputes
+-- All events that opened or ended disputes, or took back changes of these memories.
+SELECT * FROM memory_events WHERE namespace = :namespace AND kind IN ('disputed', 'settled', 'undone')
+  AND item_id IN (SELECT item_id FROM memory_events
+    WHERE namespace = :namespace AND kind IN ('disputed', 'settled') AND status IS NOT NULL)
+ORDER BY +seq
+
+-- query: all_disputes
+SELECT question_id, memory_id, side, opened_at, closed_at FROM disputes WHERE namespace = :namespace
+
+-- query: remove_dispute
+DELETE FROM disputes
+WHERE namespace = :namespace AND question_id = :question_id AND memory_id = :memory_id
+
+-- query: write_dispute
+INSERT INTO disputes (namespace, question_id, memory_id, side, opened_at, closed_at)
+VALUES (:namespace, :question_id, :memory_id, :side, :opened_at, :closed_at)
+
+-- query: other_labels
+-- any scope: a rebuild is of the whole namespace
+-- Those of these memories that have other labels than the text that they cite first. A merged one
+-- has those of several, a person's is nobody else's, and an expired one keeps its own.
+SELECT m.id, e.session_id, e.agent_id, e.tags, e.metadata
+FROM memories m
+JOIN citations c ON c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
+JOIN episodes e ON e.namespace = :namespace AND e.id = c.episode_id
+WHERE m.namespace = :namespace AND m.id IN (:ids...) AND m.status <> 'expired'
+  AND m.extractor <> 'person' AND replace(m.extractor, '/merge/', '') = m.extractor AND NOT (
+    COALESCE(m.session_id, '') = COALESCE(e.session_id, '')
+    AND COALESCE(m.agent_id, '') = COALESCE(e.agent_id, '')
+    AND COALESCE(m.tags, '[]') = COALESCE(e.tags, '[]')
+    AND COALESCE(m.metadata, '{}') = COALESCE(e.metadata, '{}'))
+
+-- query: write_labels
+-- any scope: a rebuild is of the whole namespace
+UPDATE memories SET session_id = :session_id, agent_id = :agent_id, tags = :tags,
+  metadata = :metadata
+WHERE namespace = :namespace AND id = :id
 
 -- query: write_record
 -- any scope: a rebuild is of the whole namespace

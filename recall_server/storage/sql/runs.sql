@@ -96,8 +96,8 @@ INSERT INTO decisions (
   namespace, memory_id, question_id, choice, decided_by, decided_at, judge_reason, judge_confidence
 )
 VALUES (
-  :namespace, :memory_id, :question_id, :choice, :decided_by, :decided_at, :judge_reason,
-  :judge_confidence
+  :namespace, :memory_id, :question_id, :choice, :decided_by, :decided_at, :reason,
+  :confidence
 )
 ON CONFLICT (namespace, memory_id, question_id) DO UPDATE
 SET choice = excluded.choice, decided_by = excluded.decided_by, decided_at = excluded.decided_at,

@@ -2,7 +2,7 @@
 -- Events from now on are sent to it.
 INSERT INTO webhooks (namespace, id, url, kinds, include_text, secret, state, delivered_seq,
   created_at, accessor, token_ends_at)
-SELECT namespace, :id, :url, :kinds, :include_text, :secret, 'active', last_event, :now,
+SELECT namespace, :id, :url, :kinds, :include_text, :secret, 'active', last_event, :created_at,
   :accessor, :token_ends_at
 FROM namespaces WHERE namespace = :namespace
 RETURNING *

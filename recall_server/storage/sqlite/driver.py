@@ -22,7 +22,7 @@ from recall_server.domain.errors import (
     QueryTimeout,
     RecallError,
 )
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.storage.driver import (
     Connection,
     Engine,

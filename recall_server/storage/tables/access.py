@@ -1,26 +1,102 @@
-"""The tables of namespaces, of tokens (hashes and accessors, never a token) and of the server."""
+"""The tables of namespaces, of tokens (hashes and accessors, never a token), of their limits and of
+the server.
+"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
-from recall_server.domain.memory import MemoryType
-from recall_server.domain.model_key import RejectedKey, Role
+from recall_server.domain.errors import QuotaExceeded
+from recall_server.domain.extraction import RejectedKey, Role
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import (
     AccessScope,
     Bearer,
     Rights,
-    Scope,
     TokenInfo,
     revocation,
 )
 from recall_server.domain.plan import Policy
-from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
-from recall_server.storage.tables.limits import ITEM_BYTES
+from recall_server.storage.bound_connection import BoundConnection, BoundTable
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    document,
+    moment,
+    moment_or_none,
+    reader,
+)
 
-_NOT_BEFORE = ("of_namespace", "of_server")
+Counted = tuple[Namespace, str, int]
+"""A namespace, one of its tokens (or '' for all of them), and the number of a minute."""
+
+
+class Rates(BoundTable):
+    """Counts of calls, for all tenants."""
+
+    async def add(self, counts: Mapping[Counted, int]) -> dict[Counted, int]:
+        """Add to the counts. Return their new values. Erased namespaces are not counted."""
+        rows: Iterable[list[object]] = ([*key, calls] for key, calls in counts.items())
+        found = await self._bound.fetch("add_calls", counted=Document(list(rows)))
+        return {
+            (Namespace(row["namespace"]), row["accessor"], int(row["minute"])): int(row["calls"])
+            for row in found
+        }
+
+    async def forget(self, *, before: int) -> None:
+        """Remove the counts of minutes before `before`."""
+        await self._bound.send("forget_calls", minute=before)
+
+
+DAYS_KEPT = 31
+
+
+# Bytes that a findable item counts in addition to its text, for its rows and its vector.
+ITEM_BYTES = 256
+# Bytes that an event counts.
+EVENT_BYTES = 96
+
+
+def bytes_of(values: Iterable[object]) -> int:
+    """Return the stored bytes of the texts and documents among these values."""
+    texts = (one.text if isinstance(one, Document) else one for one in values)
+    return sum(len(one.encode("utf-8", "surrogatepass")) for one in texts if isinstance(one, str))
+
+
+async def take_quota(bound: BoundConnection, size: int) -> None:
+    """Take bytes that this transaction stores from the quota, which findable items use too. If not
+    enough is left, `QuotaExceeded` is raised here or later (see `Connection.expect`).
+    """
+    if size:
+        await bound.expect(
+            "take_quota",
+            QuotaExceeded,
+            bytes=size,
+            bytes_max=bound.quota_bytes_max,
+            item_bytes=ITEM_BYTES,
+        )
+
+
+async def return_quota(bound: BoundConnection, size: int) -> None:
+    """Give bytes that are no longer stored back to the quota."""
+    if size:
+        await bound.send("return_quota", bytes=size)
+
+
+class Spend(BoundTable):
+    """Tokens spent per day, for all models together."""
+
+    async def reserve(self, day: int, tokens: int, tokens_max: int) -> bool:
+        """Reserve tokens for a call. Return False if the day has not enough left."""
+        await self._bound.send("forget_spend", day=day - DAYS_KEPT)
+        return await self._bound.touched(
+            "reserve_tokens", day=day, tokens=tokens, tokens_max=tokens_max
+        )
+
+    async def settle(self, day: int, more: int) -> None:
+        """Add what a call took more than was reserved; negative if it took less."""
+        await self._bound.send("settle_tokens", day=day, more=more)
 
 
 @dataclass(frozen=True)
@@ -66,18 +142,11 @@ class Access(BoundTable):
         await self.add_namespace(token.created_at)
         await self._bound.send(
             "add_token",
-            accessor=token.accessor,
+            **vars(token),
+            **_limits(access_scope),
             token_hash=token_hash,
-            label=token.label,
-            now=token.created_at,
             scopes=_listed(token.rights.scopes),
-            topics=_listed(access_scope.topics),
             types=_listed(access_scope.types),
-            agent_id=access_scope.agent_id,
-            parent=token.parent,
-            expires_at=token.expires_at,
-            uses_left=token.uses_left,
-            containers=_listed(access_scope.containers),
         )
 
     async def add_namespace(self, now: datetime) -> None:
@@ -85,28 +154,28 @@ class Access(BoundTable):
 
     async def policy(self) -> Policy | None:
         """Return the policy that settles contradictions in this namespace; None if not set."""
-        rows = await self._bound.fetch("conflict_policy")
-        return Policy(rows[0]["conflict_policy"]) if rows and rows[0]["conflict_policy"] else None
+        [policy] = await self._column("conflict_policy", "conflict_policy") or [None]
+        return Policy(policy) if policy else None
 
     async def set_policy(self, policy: Policy | None) -> bool:
         """Set the policy; None removes it. Return False if there is no such namespace."""
         return await self._bound.touched("set_conflict_policy", policy=policy)
 
     async def by_hash(self, token_hash: str) -> TokenInfo | None:
-        return _first(await self._bound.fetch("token_by_hash", token_hash=token_hash))
+        return await self._first(_token, "token_by_hash", token_hash=token_hash)
 
     async def by_accessor(self, accessor: str) -> TokenInfo | None:
-        return _first(await self._bound.fetch("token_by_accessor", accessor=accessor))
+        return await self._first(_token, "token_by_accessor", accessor=accessor)
 
     async def token(self, accessor: str) -> TokenInfo | None:
         """Return the token of this namespace with this accessor."""
-        return _first(await self._bound.fetch("token", accessor=accessor))
+        return await self._first(_token, "token", accessor=accessor)
 
     async def tokens(self) -> list[TokenInfo]:
-        return [_token(row) for row in await self._bound.fetch("tokens")]
+        return await self._all(_token, "tokens")
 
     async def all_tokens(self) -> list[TokenInfo]:
-        return [_token(row) for row in await self._bound.fetch("all_tokens")]
+        return await self._all(_token, "all_tokens")
 
     async def use(self, accessor: str, now: datetime) -> tuple[bool, int | None]:
         """Note a use of a token, and count it if its uses are limited. Return whether the use is
@@ -121,8 +190,13 @@ class Access(BoundTable):
 
     async def revoke(self, accessors: Iterable[str], now: datetime) -> list[str]:
         """Revoke tokens. Return the accessors of those that were not revoked before."""
-        rows = await self._bound.fetch("revoke_tokens", accessors=list(accessors), now=now)
-        return [row["accessor"] for row in rows]
+        wanted = list(accessors)
+        return await self._column("accessor", "revoke_tokens", accessors=wanted, now=now)
+
+    async def redact(self, token: TokenInfo) -> None:
+        """Overwrite the label and the limits of a token."""
+        given = _limits(token.rights.access_scope)
+        await self._bound.send("redact_token", accessor=token.accessor, label=token.label, **given)
 
     async def revoked(self, bearer: Bearer) -> bool:
         """Return whether this token of the namespace was revoked. Expiry does not count."""
@@ -130,7 +204,7 @@ class Access(BoundTable):
 
     async def at_work(self) -> list[str]:
         """Return the names of the tokens that have begun something which has not ended."""
-        return [row["accessor"] for row in await self._bound.fetch("tokens_at_work")]
+        return await self._column("accessor", "tokens_at_work")
 
     async def succeed(self, accessor: str, successor: str, at: datetime, now: datetime) -> None:
         """Replace a token by a successor, also as the parent of its children. The old one ends at
@@ -143,19 +217,9 @@ class Access(BoundTable):
         """Return the values that a signed token of `owner` is checked against; None if there is no
         such namespace. `accessor` is its parent, or the user that its issuer names.
         """
-        rows = await self._bound.fetch(
-            "entrance",
-            owner=owner,
-            accessor=accessor,
-            jti=jti or "",
-            name=revocation(accessor, jti),
-        )
-        if not rows:
-            return None
-        row = rows[0]
-        parent = _token(row) if row["accessor"] is not None else None
-        return Entrance(
-            _not_before(row, (*_NOT_BEFORE, "of_parent")), parent, bool(row["child_revoked"])
+        name = revocation(accessor, jti)
+        return await self._first(
+            _entrance, "entrance", owner=owner, accessor=accessor, jti=jti or "", name=name
         )
 
     async def end_children(self, accessor: str, now: datetime) -> None:
@@ -173,7 +237,7 @@ class Access(BoundTable):
 
     async def ended(self, before: datetime) -> list[str]:
         """Return the tokens that ended before `before` and have no child that is still kept."""
-        return [row["accessor"] for row in await self._bound.fetch("ended_tokens", before=before)]
+        return await self._column("accessor", "ended_tokens", before=before)
 
     async def remove(self, accessors: Iterable[str]) -> None:
         """Delete tokens, which makes them unknown."""
@@ -187,15 +251,7 @@ class Access(BoundTable):
 
     async def usage(self) -> list[NamespaceUsage]:
         """Return how much each namespace keeps, the largest first."""
-        return [
-            NamespaceUsage(
-                Namespace(row["namespace"]),
-                int(row["stored_bytes"]) + int(row["documents"]) * ITEM_BYTES,
-                int(row["documents"]),
-                int(row["records"]),
-            )
-            for row in await self._bound.fetch("namespace_usage")
-        ]
+        return await self._all(_usage, "namespace_usage")
 
     async def first_namespace_at(self) -> datetime | None:
         """Return when the oldest namespace was made. Needs a connection for all namespaces."""
@@ -217,8 +273,7 @@ class Server(BoundTable):
 
     async def kid(self) -> str | None:
         """Return the name of the key that this database is bound to; None if it is new."""
-        rows = await self._bound.fetch("bound_key")
-        return str(rows[0]["kid"]) if rows else None
+        return await self._first(lambda row: str(row["kid"]), "bound_key")
 
     async def bind(self, kid: str, public: Mapping[str, str], now: datetime) -> None:
         """Bind the database to a key, unless it is bound to one."""
@@ -230,8 +285,8 @@ class Server(BoundTable):
 
     async def purged_at(self) -> datetime | None:
         """Return when the last purge began."""
-        rows = await self._bound.fetch("purged_at")
-        return moment_or_none(rows[0]["purged_at"]) if rows else None
+        [at] = await self._column("purged_at", "purged_at") or [None]
+        return moment_or_none(at)
 
     async def begin_purge(self, now: datetime, before: datetime) -> bool:
         """Note that a purge begins. Return False, without noting it, if one has begun since
@@ -253,53 +308,40 @@ class Server(BoundTable):
         await self._bound.send("note_failing_work", **asdict(failing))
 
     async def failing_work(self) -> list[FailingWork]:
-        return [
-            FailingWork(row["work"], row["error"], row["failures"], moment(row["at"]))
-            for row in await self._bound.fetch("failing_work")
-        ]
+        return await self._all(reader(FailingWork), "failing_work")
 
     async def rejected_keys(self) -> list[RejectedKey]:
-        return [
-            RejectedKey(Role(row["role"]), row["status"], moment(row["since"]))
-            for row in await self._bound.fetch("rejected_keys")
-        ]
+        return await self._all(reader(RejectedKey), "rejected_keys")
 
 
-def _first(rows: Sequence[Row]) -> TokenInfo | None:
-    return _token(rows[0]) if rows else None
+def _rights(row: Row) -> Rights:
+    lists = {name: document(row[name]) for name in ("scopes", "topics", "types", "containers")}
+    return Rights.read({**lists, "agent_id": row["agent_id"]})
 
 
-def _token(row: Row) -> TokenInfo:
-    topics, types = document(row["topics"]), document(row["types"])
-    containers = document(row["containers"])
-    return TokenInfo(
-        accessor=row["accessor"],
-        namespace=Namespace(row["namespace"]),
-        created_at=moment(row["created_at"]),
-        revoked_at=moment_or_none(row["revoked_at"]),
-        label=row["label"],
-        rights=Rights(
-            frozenset(map(Scope, document(row["scopes"]))),
-            AccessScope(
-                None if topics is None else frozenset(topics),
-                None if types is None else frozenset(map(MemoryType, types)),
-                row["agent_id"],
-                None if containers is None else frozenset(containers),
-            ),
-        ),
-        parent=row["parent"],
-        expires_at=moment_or_none(row["expires_at"]),
-        expired_at=moment_or_none(row["expired_at"]),
-        uses_left=row["uses_left"],
-        last_used_at=moment_or_none(row["last_used_at"]),
-        refused_at=moment_or_none(row["refused_at"]),
-        not_before=_not_before(row),
-    )
+def _not_before(row: Row, *more: str) -> datetime | None:
+    names = ("of_namespace", "of_server", *more)
+    return max((moment(row[name]) for name in names if row.get(name)), default=None)
 
 
-def _not_before(row: Row, names: Sequence[str] = _NOT_BEFORE) -> datetime | None:
-    limits = [moment(row[name]) for name in names if row.get(name)]
-    return max(limits, default=None)
+_token = reader(TokenInfo, rights=_rights, not_before=_not_before, signed=lambda _: None)
+
+
+def _entrance(row: Row) -> Entrance:
+    parent = _token(row) if row["accessor"] is not None else None
+    return Entrance(_not_before(row, "of_parent"), parent, bool(row["child_revoked"]))
+
+
+def _usage(row: Row) -> NamespaceUsage:
+    items = int(row["documents"])
+    kept = int(row["stored_bytes"]) + items * ITEM_BYTES
+    return NamespaceUsage(Namespace(row["namespace"]), kept, items, int(row["records"]))
+
+
+def _limits(scope: AccessScope) -> dict[str, Any]:
+    """Return the limits of a token that may name somebody, as query parameters."""
+    lists = {"topics": _listed(scope.topics), "containers": _listed(scope.containers)}
+    return {**lists, "agent_id": scope.agent_id}
 
 
 def _listed(values: Iterable[str] | None) -> Document | None:

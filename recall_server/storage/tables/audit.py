@@ -3,7 +3,7 @@ transaction of its effect, or after a read.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,10 +16,11 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import LATEST, Bearer
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import START, Head, Link
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row, document, moment
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Document, Row, reader
 
 SALT_BYTES = 16
+NAMESPACES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,8 @@ class Filter:
     touching: str = ""
 
 
-class Audit:
+class Audit(BoundTable):
     """Appends and reads records; nothing here changes one."""
-
-    def __init__(self, bound: BoundConnection, mac_key: bytes | None) -> None:
-        self._bound = bound
-        self._mac_key = mac_key
 
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry`. Other writers of this namespace wait until the end of the transaction, so
@@ -126,11 +123,11 @@ class Audit:
 
     async def written(self, ids: Iterable[str]) -> set[str]:
         """Return the ids of those of these records that are in the audit log."""
-        rows = await self._bound.fetch("written_records", ids=list(ids))
-        return {row["id"] for row in rows}
+        return set(await self._column("id", "written_records", ids=list(ids)))
 
     async def _append(self, head: Head, entries: Sequence[AuditEntry]) -> None:
-        if self._mac_key is None:
+        mac_key = self._bound.mac_key
+        if mac_key is None:
             raise LookupError("this store has no key; it cannot write the audit log")
         records, details = [], []
         for entry in entries:
@@ -154,7 +151,7 @@ class Audit:
                 usage=entry.usage,
                 link=link,
                 details=None,
-                inputs_hash=audit_chain.inputs_hash(self._mac_key, entry.id, entry.inputs)
+                inputs_hash=audit_chain.inputs_hash(mac_key, entry.id, entry.inputs)
                 if entry.inputs
                 else None,
             )
@@ -167,7 +164,7 @@ class Audit:
                 "milliseconds": record.milliseconds,
                 "cost_usd": record.usage.cost_usd,
                 "digest": head.digest,
-                "mac": audit_chain.mac(self._mac_key, head.digest),
+                "mac": audit_chain.mac(mac_key, head.digest),
                 "inputs_hash": record.inputs_hash,
             }
             records.append(line | row)
@@ -207,8 +204,7 @@ class Audit:
 
     async def head(self) -> Head | None:
         """Return the head of the chain; None if there is no such namespace or no record."""
-        rows = await self._bound.fetch("audit_head")
-        return Head(rows[0]["seq"], rows[0]["digest"]) if rows else None
+        return await self._first(reader(Head), "audit_head")
 
     async def cut(self) -> tuple[int, str]:
         """Return up to which record the chain was cut, and the signed statement; 0 and "" if not
@@ -227,69 +223,58 @@ class Audit:
 
     async def remove_cut(self, limit: int) -> int:
         """Delete the oldest records that were cut, with their details. Return how many."""
-        rows = await self._bound.fetch("cut_records", limit=limit)
-        ids = [row["id"] for row in rows]
-        if ids:
+        if ids := await self._column("id", "cut_records", limit=limit):
             await self._bound.send("erase_details", ids=ids)
             await self._bound.send("remove_records", ids=ids)
         return len(ids)
 
-    async def to_cut(self, before: datetime, after: str, limit: int) -> list[Namespace]:
-        """Return namespaces after `after` whose first remaining record is older than `before`, or
-        that still have records which were cut. Needs a connection for all namespaces.
+    def to_cut(self, before: datetime) -> AsyncIterator[Namespace]:
+        """Yield the namespaces whose first remaining record is older than `before`, or that still
+        have records which were cut. Needs a connection for all namespaces.
         """
-        rows = await self._bound.fetch("audits_to_cut", before=before, after=after, limit=limit)
-        return [Namespace(row["namespace"]) for row in rows]
+        return self._namespaces("audits_to_cut", before=before)
 
     async def newest(self, limit: int) -> list[AuditRecord]:
         """Return the newest records of this namespace, newest first, without details."""
-        return [_record(row) for row in await self._bound.fetch("records", limit=limit)]
+        return await self._all(_record, "records", limit=limit)
 
     async def newest_of_all(self, limit: int) -> list[AuditRecord]:
         """Return the newest records of all namespaces, newest first, without details."""
-        return [_record(row) for row in await self._bound.fetch("all_records", limit=limit)]
+        return await self._all(_record, "all_records", limit=limit)
 
     async def page(self, wanted: Filter, before: int, limit: int) -> list[AuditRecord]:
         """Return the chained records before `before` that meet the conditions, newest first."""
-        rows = await self._bound.fetch(
-            "record_page",
-            before=before,
-            limit=limit,
-            operation=wanted.operation,
-            accessor=wanted.accessor,
-            outcome=wanted.outcome,
-            since=wanted.since,
-            until=wanted.until,
-            touching=wanted.touching,
-        )
-        return [_record(row) for row in rows]
+        return await self._all(_record, "record_page", before=before, limit=limit, **vars(wanted))
 
     async def chained(self, after: int, limit: int) -> list[dict[str, Any]]:
         """Return the records after `after` in the exported form, in the order of the chain. A
         record that was tampered with and cannot be read is empty.
         """
-        rows = await self._bound.fetch("chained_records", after=after, limit=limit)
-        return [_exported(row) for row in rows]
+        return await self._all(_exported, "chained_records", after=after, limit=limit)
 
     async def unchained(self) -> int:
         """Return the number of records from before there was a chain."""
-        return int((await self._bound.fetch("unchained_records"))[0]["records"])
+        return await self._int("records", "unchained_records")
 
     async def recent(self, since: datetime) -> int:
         """Return the number of records at `since` or later."""
-        return int((await self._bound.fetch("recent_records", since=since))[0]["records"])
+        return await self._int("records", "recent_records", since=since)
 
     async def checkpointed(self, seq: int) -> None:
         """Note that a checkpoint for `seq` was written."""
         await self._bound.send("mark_checkpoint", seq=seq)
 
-    async def namespaces(self, after: str, limit: int, *, grown: bool) -> list[Namespace]:
-        """Return namespaces after `after` that have an audit log; with `grown`, one that has grown
-        since its checkpoint.
+    def namespaces(self, *, grown: bool = False) -> AsyncIterator[Namespace]:
+        """Yield the namespaces that have an audit log; with `grown`, one that has grown since its
+        checkpoint. Needs a connection for all namespaces.
         """
-        query = "grown_audits" if grown else "all_audits"
-        rows = await self._bound.fetch(query, after=after, limit=limit)
-        return [Namespace(row["namespace"]) for row in rows]
+        return self._namespaces("grown_audits" if grown else "all_audits")
+
+    async def _namespaces(self, query: str, **params: Any) -> AsyncIterator[Namespace]:
+        keys = {"after": "namespace"}
+        async for rows in self._pages(query, NAMESPACES_AT_ONCE, keys, **params):
+            for row in rows:
+                yield Namespace(row["namespace"])
 
 
 def _head(rows: Sequence[Row]) -> Head:
@@ -305,26 +290,11 @@ def _exported(row: Row) -> dict[str, Any]:
         return {}
 
 
-def _record(row: Row) -> AuditRecord:
-    return AuditRecord(
-        namespace=Namespace(row["namespace"]),
-        id=row["id"],
-        at=moment(row["at"]),
-        protocol=row["door"],
-        operation=row["operation"],
-        accessor=row["accessor"],
-        request_id=row["request_id"],
-        ids=tuple(document(row["ids"])),
-        counts=document(row["counts"]),
-        outcome=Outcome(row["outcome"]),
-        code=row["code"],
-        milliseconds=row["milliseconds"],
-        usage=Usage(row["model"], row["input_tokens"], row["output_tokens"], row["cost_usd"]),
-        link=None
-        if row["seq"] is None
-        else Link(row["seq"], row["prev"], row["digest"], row["mac"], row["detail_digest"]),
-        details=None
-        if row["salt"] is None
-        else Details(bytes(row["salt"]), document(row["details"])),
-        inputs_hash=row["inputs_hash"],
-    )
+_link, _details = reader(Link), reader(Details, values="details")
+_record = reader(
+    AuditRecord,
+    protocol="door",
+    usage=reader(Usage),
+    link=lambda row: None if row["seq"] is None else _link(row),
+    details=lambda row: None if row["salt"] is None else _details(row),
+)

@@ -10,6 +10,7 @@ from recall_server.storage.tables.registry import (
     IMPORTED,
     SOME_AT_A_TIME,
     TABLES,
+    WITH_EPOCH,
     Table,
 )
 
@@ -82,7 +83,7 @@ def _exporting() -> Iterator[str]:
             )
         if table.exported in IMPORTED:
             values = ", ".join(f":{name}" for name in names)
-            if "erase_epoch" in table.inner:
+            if table.name in WITH_EPOCH:
                 # An import holds the lock of the namespace, since an erasure raises the epoch.
                 columns += ", erase_epoch"
                 values += ",\n  (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)"

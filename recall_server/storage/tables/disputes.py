@@ -9,12 +9,10 @@ from itertools import groupby
 
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind, Histories
-from recall_server.domain.plan import Choice, Decision, Resolution
-from recall_server.domain.proposal import Proposal, ProposalKind
-from recall_server.domain.relations import Reason, Relation, RelationKind
+from recall_server.domain.plan import Decision, Proposal, Relation, RelationKind, Resolution
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Row, moment, moment_or_none
+from recall_server.storage.driver import Row, moment, reader
 from recall_server.storage.tables.memory_events import MemoryEvents
 
 # How many decisions are read: a trusted memory may have one for each claim against it.
@@ -61,14 +59,13 @@ class Disputes(BoundTable):
 
     async def close(self, question_id: str, now: datetime) -> bool:
         """End a dispute. Return False if it is not open."""
-        rows = await self._bound.fetch("close_dispute", question_id=question_id, now=now)
-        if rows:
+        ids = await self._column("memory_id", "close_dispute", question_id=question_id, now=now)
+        if ids:
             self._bound.tell(WebhookKind.CONFLICT_SETTLED, question_id, now)
-            ids = [row["memory_id"] for row in rows]
             await self._bound.send("believe_undisputed", ids=ids)
             for one in ids:
                 self._bound.note(one, EventKind.SETTLED, now, reason=question_id)
-        return bool(rows)
+        return bool(ids)
 
     async def undo(self, disputes: Mapping[str, bool], now: datetime) -> None:
         """Close those of these disputes that were opened (True), and reopen those that ended. The
@@ -97,12 +94,11 @@ class Disputes(BoundTable):
 
     async def ended(self) -> list[str]:
         """Return the open disputes of which one whole side is not believed any more."""
-        return [row["question_id"] for row in await self._bound.fetch("ended_disputes")]
+        return await self._column("question_id", "ended_disputes")
 
     async def members(self, question_id: str) -> list[str]:
         """Return the memories that a dispute, open or settled, is about."""
-        rows = await self._bound.fetch("dispute_members", question_id=question_id)
-        return [row["memory_id"] for row in rows]
+        return await self._column("memory_id", "dispute_members", question_id=question_id)
 
     async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
         """Return the memories that contradict each of these in open disputes."""
@@ -117,21 +113,9 @@ class Decisions(BoundTable):
 
     async def add(self, decision: Decision) -> None:
         """Store a decision with each memory that it was about."""
-        made = decision.resolution
+        made = vars(decision.resolution)
         await self._bound.many(
-            "add_decision",
-            [
-                {
-                    "memory_id": memory_id,
-                    "question_id": made.question_id,
-                    "choice": made.choice,
-                    "decided_by": made.decided_by,
-                    "decided_at": made.decided_at,
-                    "judge_reason": made.reason,
-                    "judge_confidence": made.confidence,
-                }
-                for memory_id in decision.memory_ids
-            ],
+            "add_decision", [{**made, "memory_id": one} for one in decision.memory_ids]
         )
 
     async def of_memories(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
@@ -146,19 +130,13 @@ class Decisions(BoundTable):
 
     async def answers(self, disputes: Collection[str]) -> dict[str, Resolution]:
         """Return the answers that were given to these disputes, by their ids."""
-        rows = await self._bound.fetch("answers_given", ids=sorted(disputes)) if disputes else []
+        rows = await self._by_ids("answers_given", disputes)
         return {row["question_id"]: _resolution(row) for row in rows}
 
 
-def _resolution(row: Row) -> Resolution:
-    return Resolution(
-        row["question_id"],
-        Choice(row["choice"]),
-        row["decided_by"],
-        moment(row["decided_at"]),
-        reason=row["judge_reason"],
-        confidence=row["judge_confidence"],
-    )
+_resolution = reader(
+    Resolution, text=lambda _: None, reason="judge_reason", confidence="judge_confidence"
+)
 
 
 def _disputes(rows: Sequence[Row]) -> list[OpenDispute]:
@@ -196,17 +174,15 @@ class Relations(BoundTable):
     async def _between(self, relations: Sequence[Relation]) -> list[Relation]:
         """Return the relations that stand already between the ends of these."""
         from_ids, to_ids = {one.from_id for one in relations}, {one.to_id for one in relations}
-        rows = await self._bound.fetch(
-            "relations_between", from_ids=sorted(from_ids), to_ids=sorted(to_ids)
-        )
-        return await self.standing([_relation(row) for row in rows])
+        ends = {"from_ids": sorted(from_ids), "to_ids": sorted(to_ids)}
+        return await self.standing(await self._all(_relation, "relations_between", **ends))
 
     async def of_memories(self, ids: Sequence[str], *, limit: int) -> list[Relation]:
         """Return those of the newest `limit` relations from and to these memories that stand at the
         moment that is read.
         """
-        rows = await self._bound.fetch("relations_of", ids=list(ids), limit=limit)
-        return await self.standing([_relation(row) for row in rows])
+        found = await self._all(_relation, "relations_of", ids=list(ids), limit=limit)
+        return await self.standing(found)
 
     async def standing_rows(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows of the relations that stand."""
@@ -234,39 +210,17 @@ def _key(one: Relation) -> tuple[str, str, RelationKind]:
     return one.from_id, one.to_id, one.kind
 
 
-def _relation(row: Row) -> Relation:
-    return Relation(
-        row["from_id"],
-        row["to_id"],
-        RelationKind(row["kind"]),
-        Reason(row["reason"]),
-        moment(row["made_at"]),
-        row["confidence"],
-        row["made_by"],
-    )
+_relation = reader(Relation)
 
 
 class Proposals(BoundTable):
     """One row for each memory that a proposal is about."""
 
     async def open(self, proposal: Proposal) -> None:
-        sides = [
-            *((one, "target") for one in proposal.targets),
-            *((i, "new") for i in proposal.new),
-        ]
+        sides = {**dict.fromkeys(proposal.targets, "target"), **dict.fromkeys(proposal.new, "new")}
         await self._bound.many(
             "open_proposal",
-            [
-                {
-                    "id": proposal.id,
-                    "memory_id": memory_id,
-                    "side": side,
-                    "kind": proposal.kind,
-                    "made_by": proposal.made_by,
-                    "now": proposal.opened_at,
-                }
-                for memory_id, side in sides
-            ],
+            [{**vars(proposal), "memory_id": one, "side": side} for one, side in sides.items()],
         )
 
     async def close(self, proposal_id: str, choice: str, by: str, now: datetime) -> bool:
@@ -332,15 +286,7 @@ def _proposals(rows: Sequence[Row]) -> list[Proposal]:
 
 
 def _proposal(rows: Sequence[Row]) -> Proposal:
-    first = rows[0]
-    return Proposal(
-        first["id"],
-        ProposalKind(first["kind"]),
-        tuple(row["memory_id"] for row in rows if row["side"] == "new"),
-        tuple(row["memory_id"] for row in rows if row["side"] == "target"),
-        first["made_by"],
-        moment(first["opened_at"]),
-        moment_or_none(first["closed_at"]),
-        first["choice"],
-        first["decided_by"],
+    new, targets = (
+        tuple(row["memory_id"] for row in rows if row["side"] == side) for side in ("new", "target")
     )
+    return reader(Proposal, new=lambda _: new, targets=lambda _: targets)(rows[0])

@@ -24,9 +24,10 @@ from recall_server.storage.driver import (
     document,
     moment,
     moment_or_none,
+    reader,
     span,
 )
-from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
+from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 
 # Preparing the turns of a longer text delays other callers noticeably.
 INLINE_CHARS_MAX = 16_000
@@ -103,7 +104,7 @@ class Episodes(BoundTable):
         else:
             await return_quota(self._bound, -more)
         self._bound.note(after.id, EventKind.RELABELLED, now, episode_id=after.id)
-        ids = [row["id"] for row in await self._bound.fetch("relabel_memories", **given)]
+        ids = await self._column("id", "relabel_memories", **given)
         for one in ids:
             self._bound.note(one, EventKind.RELABELLED, now)
         return ids
@@ -115,10 +116,8 @@ class Episodes(BoundTable):
 
     async def receipt(self, key: str) -> Receipt | None:
         """Return the answer to the request that used `key`, if there was one."""
-        rows = await self._bound.fetch("episode_by_key", idempotency_key=key)
-        return (
-            Receipt(rows[0]["id"], rows[0]["job_id"], rows[0]["request_digest"]) if rows else None
-        )
+        receipt = reader(Receipt, episode_id="id")
+        return await self._first(receipt, "episode_by_key", idempotency_key=key)
 
     async def get(self, episode_id: str) -> Episode | None:
         found = await self.several([episode_id])
@@ -158,9 +157,9 @@ class Episodes(BoundTable):
             session_id=session_id,
             topic=topic,
         )
-        ids = sorted(row["id"] for row in rows)
-        hidden = await self.forgotten_words(ids) if ids else {}
-        for row in await self._bound.fetch("hidden_words", ids=ids) if ids else ():
+        ids = [row["id"] for row in rows]
+        hidden = await self.forgotten_words(ids)
+        for row in await self._by_ids("hidden_words", ids):
             hidden.setdefault(row["episode_id"], []).append(span(row))
         found = [_episode(row, (), hidden.get(row["id"], ())) for row in rows]
         return [(one, visible(one.text, 0, one.forgotten)) for one in found]
@@ -168,9 +167,7 @@ class Episodes(BoundTable):
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """Return the spans of the forgotten words of these episodes."""
         found: dict[str, list[Span]] = {}
-        for row in await self._bound.fetch(
-            f"forgotten_words{self._then}", ids=sorted(set(episode_ids))
-        ):
+        for row in await self._by_ids(f"forgotten_words{self._then}", episode_ids):
             found.setdefault(row["episode_id"], []).append(span(row))
         return found
 
@@ -242,9 +239,8 @@ class Episodes(BoundTable):
         """Return the passages among `ids` that search finds."""
         rows = await self._bound.fetch("passage_items", ids=list(ids))
         forgotten = await self.forgotten_in(rows)
-        ids = sorted({row["episode_id"] for row in rows})
-        query = f"superseded_words{self._then}"
-        superseded = await self._bound.fetch(query, ids=ids) if ids else []
+        episode_ids = (row["episode_id"] for row in rows)
+        superseded = await self._by_ids(f"superseded_words{self._then}", episode_ids)
         found = [
             _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
             for row in rows
@@ -256,16 +252,15 @@ class Episodes(BoundTable):
         the words that could be read before.
         """
         rows = await self._bound.fetch("expired_passages", slots=list(slots), limit=limit)
-        ids = sorted({row["episode_id"] for row in rows})
         forgotten: dict[str, list[Span]] = {}
-        for row in await self._bound.fetch("forgotten_besides", ids=ids) if ids else ():
+        for row in await self._by_ids("forgotten_besides", (row["episode_id"] for row in rows)):
             forgotten.setdefault(row["episode_id"], []).append(span(row))
         found = [_item(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
         return [one._replace(expired=True) for one in found if one.quote]
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
         """Return the readable words of those of these turns that have any, by id."""
-        rows = await self._bound.fetch("turns_said", ids=sorted(set(ids))) if ids else []
+        rows = await self._by_ids("turns_said", ids)
         forgotten = await self.forgotten_in(rows)
         found = {}
         for row in rows:
@@ -280,7 +275,7 @@ class Episodes(BoundTable):
         if self._then and await self._bound.touched("memory_was_forgotten"):
             # At that moment other words may have been forgotten which were restored since.
             ids = {row["episode_id"] for row in rows}
-        return await self.forgotten_words(ids) if ids else {}
+        return await self.forgotten_words(ids)
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the access counts of turns. On Postgres rows locked by another transaction are
@@ -297,6 +292,15 @@ def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
     return [then for one in items if (then := one.as_of(at)) is not None]
 
 
+_source = reader(
+    Source,
+    client="source",
+    app="source_app",
+    model="source_model",
+    description="source_description",
+)
+
+
 def _episode(row: Row, turns: tuple[Turn, ...], forgotten: Sequence[Span]) -> Episode:
     return Episode(
         id=row["id"],
@@ -306,19 +310,7 @@ def _episode(row: Row, turns: tuple[Turn, ...], forgotten: Sequence[Span]) -> Ep
         recorded_at=moment(row["recorded_at"]),
         content_hash=row["content_hash"],
         job_id=row["job_id"],
-        source=Source(
-            session_id=row["session_id"],
-            agent_id=row["agent_id"],
-            client=row["source"],
-            tags=tags(row),
-            metadata=metadata(row),
-            app=row["source_app"],
-            model=row["source_model"],
-            description=row["source_description"],
-            name=row["name"],
-            group_id=row["group_id"],
-            trace_id=row["trace_id"],
-        ),
+        source=_source(row),
         turns=turns,
         container=row["container"],
         kept_as=row["kept_as"],
@@ -366,14 +358,12 @@ def _labels(episode: Episode) -> dict[str, Any]:
 def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
     return [
         {
+            **vars(turn),
             "id": turn_id(episode.id, turn.index),
             "episode_id": episode.id,
             "position": turn.index,
             "span_start": turn.span.start,
             "span_end": turn.span.end,
-            "speaker": turn.speaker,
-            "session": turn.session,
-            "said_at": turn.said_at,
             "importance": importance(episode.text[turn.span.start : turn.span.end]),
             "state": "hidden" if turn.hidden else "open",
         }
@@ -392,15 +382,13 @@ def metadata(row: Row) -> Mapping[str, Any]:
     return found
 
 
-def _turn(row: Row) -> Turn:
-    return Turn(
-        index=row["position"],
-        span=span(row),
-        speaker=row["speaker"],
-        session=row["session"],
-        said_at=moment_or_none(row["said_at"]),
-        hidden=row["state"] == "hidden",
-    )
+_turn = reader(
+    Turn,
+    index="position",
+    span=span,
+    hidden=lambda row: row["state"] == "hidden",
+    suspicions=lambda _: (),
+)
 
 
 def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
@@ -472,19 +460,14 @@ class Quarantine(BoundTable):
 
     async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
         """Return the suspects in this state with their words, newest first."""
-        rows = await self._bound.fetch("quarantined", state=state, limit=limit, offset=offset)
-        return [_suspect(row) for row in rows]
+        given = {"state": state, "limit": limit, "offset": offset}
+        return await self._all(_suspect, "quarantined", **given)
 
     async def count(self, state: Held) -> int:
-        rows = await self._bound.fetch("quarantined_count", state=state)
-        return int(rows[0]["turns"])
+        return await self._int("turns", "quarantined_count", state=state)
 
     async def place(self, item_id: str) -> Place | None:
-        rows = await self._bound.fetch("quarantined_turn", item_id=item_id)
-        if not rows:
-            return None
-        row = rows[0]
-        return Place(row["item_id"], row["episode_id"], row["position"], _decided(row))
+        return await self._first(_place, "quarantined_turn", item_id=item_id)
 
     async def decide(self, item_id: str, state: Held, by: str, at: datetime) -> bool:
         rows = await self._bound.fetch(
@@ -525,19 +508,11 @@ _HELD = {
 }
 
 
-def _decided(row: Row) -> Decided:
-    return Decided(Held(row["state"]), row["decided_by"], moment_or_none(row["decided_at"]))
-
-
-def _suspect(row: Row) -> Suspect:
+def _held(row: Row) -> Citation:
     said_at = moment_or_none(row["said_at"])
-    return Suspect(
-        item_id=row["item_id"],
-        topic=row["topic"],
-        citation=Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at),
-        reasons=tuple(document(row["reasons"])),
-        held_at=moment(row["held_at"]),
-        decided=_decided(row),
-        agent_id=row["agent_id"],
-        client=row["source"],
-    )
+    return Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at)
+
+
+_decided = reader(Decided, by="decided_by", at="decided_at")
+_place = reader(Place, decided=_decided)
+_suspect = reader(Suspect, citation=_held, decided=_decided, client="source")

@@ -9,18 +9,16 @@ from typing import Any, Literal, NamedTuple
 
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import TokenInfo
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
     Failure,
     Row,
     document,
-    moment,
-    moment_or_none,
+    reader,
 )
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.limits import EVENT_BYTES, bytes_of, return_quota, take_quota
+from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
 from recall_server.storage.tables.registry import Part
 
@@ -106,11 +104,10 @@ class Erasures(BoundTable):
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         """Return those of these ids that exist. Needs a connection for all namespaces."""
-        return {row["id"] for row in await self._bound.fetch("known_erasures", ids=list(ids))}
+        return set(await self._column("id", "known_erasures", ids=list(ids)))
 
     async def hold(self) -> Hold | None:
-        rows = await self._bound.fetch("hold")
-        return _hold(rows[0]) if rows else None
+        return await self._first(_hold, "hold")
 
     async def set_hold(self, hold: Hold | None) -> bool:
         """Place a hold, or lift it with None. Return False if there is no such namespace."""
@@ -119,7 +116,7 @@ class Erasures(BoundTable):
 
     async def holds(self) -> list[Hold]:
         """Return all holds. Needs a connection for all namespaces."""
-        return [_hold(row) for row in await self._bound.fetch("holds")]
+        return await self._all(_hold, "holds")
 
     async def begin_purge(self, erasure_id: str) -> None:
         await self._bound.send("begin_purge", id=erasure_id)
@@ -139,30 +136,25 @@ class Erasures(BoundTable):
         )
 
     async def get(self, erasure_id: str) -> Erasure | None:
-        rows = await self._bound.fetch("erasure", id=erasure_id)
-        return _erasure(rows[0]) if rows else None
+        return await self._first(_erasure, "erasure", id=erasure_id)
 
     async def find(self, erasure_id: str) -> Erasure | None:
         """Return the erasure of this id in any namespace. Needs a connection for all."""
-        rows = await self._bound.fetch("erasure_by_id", id=erasure_id)
-        return _erasure(rows[0]) if rows else None
+        return await self._first(_erasure, "erasure_by_id", id=erasure_id)
 
     async def unpurged(self, most: int, also: str = "") -> list[Erasure]:
         """Return the erasures that wait for a purge: of each namespace the oldest, at most so many,
         and `also` the one with this id. Needs a connection for all namespaces.
         """
-        rows = await self._bound.fetch("unpurged_erasures", most=most, also=also)
-        return [_erasure(row) for row in rows]
+        return await self._all(_erasure, "unpurged_erasures", most=most, also=also)
 
     async def count_unpurged(self) -> int:
         """Return how many erasures wait for a purge. Needs a connection for all namespaces."""
-        (row,) = await self._bound.fetch("count_unpurged_erasures")
-        return int(row["erasures"])
+        return await self._int("erasures", "count_unpurged_erasures")
 
     async def namespaces(self) -> list[Namespace]:
         """Return all namespaces. Needs a connection for all."""
-        rows = await self._bound.fetch("names_of_namespaces")
-        return [Namespace(row["namespace"]) for row in rows]
+        return await self._column("namespace", "names_of_namespaces")
 
     async def acknowledge(self, erasure_id: str, now: datetime) -> None:
         """Use up the secret of a final receipt."""
@@ -174,8 +166,8 @@ class Erasures(BoundTable):
 
     async def erased(self, digests: Sequence[str], places: ErasedPlaces = EVERYWHERE) -> set[str]:
         """Return those of these digests whose text was erased in one of the places."""
-        rows = await self._bound.fetch("erased_among", digests=list(digests), **_within(places))
-        return {row["digest"] for row in rows}
+        within = _within(places)
+        return set(await self._column("digest", "erased_among", digests=list(digests), **within))
 
     async def refuse(
         self, digests: Sequence[str], places: ErasedPlaces, otherwise: Failure
@@ -187,8 +179,7 @@ class Erasures(BoundTable):
 
     async def allow(self, digests: Sequence[str]) -> int:
         """Accept texts of these digests again. Return how many were refused so far."""
-        rows = await self._bound.fetch("allow_erased", digests=list(digests))
-        return len({row["digest"] for row in rows})
+        return len({*await self._column("digest", "allow_erased", digests=list(digests))})
 
     async def counts(self) -> dict[str, int]:
         """Return the number of rows in each table that an erasure of the namespace deletes from."""
@@ -248,8 +239,8 @@ class Erasures(BoundTable):
         if wanted:
             tables = registry.with_part(part)
             if "memory_events" in tables:
-                (row,) = await self._bound.fetch(f"count_events_of_{part}", ids=wanted)
-                await return_quota(self._bound, int(row["events"]) * EVENT_BYTES)
+                events = await self._int("events", f"count_events_of_{part}", ids=wanted)
+                await return_quota(self._bound, events * EVENT_BYTES)
             for table in tables:
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 
@@ -263,18 +254,6 @@ class Erasures(BoundTable):
     async def redact_judgement(self, memory_id: str, question_id: str) -> None:
         """Delete the reason of a judge."""
         await self._bound.send("redact_judgement", memory_id=memory_id, question_id=question_id)
-
-    async def redact_token(self, token: TokenInfo) -> None:
-        """Overwrite the label and the limits of a token."""
-        limits = token.rights.access_scope
-        await self._bound.send(
-            "redact_token",
-            accessor=token.accessor,
-            label=token.label,
-            agent_id=limits.agent_id,
-            topics=None if limits.topics is None else Document(sorted(limits.topics)),
-            containers=None if limits.containers is None else Document(sorted(limits.containers)),
-        )
 
     async def next_epoch(self) -> None:
         """Make all caches of this namespace's index drop what they hold, and discard what a rebuild
@@ -290,34 +269,31 @@ class Erasures(BoundTable):
             self._bound.note_due(now, pushes=pushes)
 
     async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
-        return await self.with_turns(await self._rows("episodes_to_erase_by_id", ids))
+        return await self.with_turns(await self._by_ids("episodes_to_erase_by_id", ids))
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         """Return each episode with its turns."""
-        ids = [row["id"] for row in episodes]
         turns: dict[str, list[Row]] = {}
-        for turn in await self._rows("turns_of_episodes", ids):
+        for turn in await self._by_ids("turns_of_episodes", (row["id"] for row in episodes)):
             turns.setdefault(turn["episode_id"], []).append(turn)
         return [(row, turns.get(row["id"], [])) for row in episodes]
 
     async def turn(self, turn_id: str) -> Row | None:
-        rows = await self._bound.fetch("turn_by_id", id=turn_id)
-        return rows[0] if rows else None
+        return await self._first(lambda row: row, "turn_by_id", id=turn_id)
 
     async def memories_of(self, ids: Iterable[str]) -> Sequence[Row]:
         """Return these memories, in any state."""
-        return await self._rows("memories_to_erase_by_id", ids)
+        return await self._by_ids("memories_to_erase_by_id", ids)
 
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
-        return await self._rows("citations", ids)
+        return await self._by_ids("citations", ids)
+
+    async def hidden_by(self, memory_ids: Iterable[str]) -> Sequence[Row]:
+        """Return the words that these memories hide, as they were forgotten."""
+        return await self._by_ids("words_hidden_by", memory_ids)
 
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
-        return await self._rows("citations_of_episodes", episode_ids)
-
-    async def _rows(self, query: str, ids: Iterable[str]) -> Sequence[Row]:
-        """Return the rows of these ids, without a statement if there are none."""
-        wanted = sorted(ids)
-        return await self._bound.fetch(query, ids=wanted) if wanted else []
+        return await self._by_ids("citations_of_episodes", episode_ids)
 
     async def remove_tasks(self, ids: Iterable[str]) -> None:
         """Delete tasks with all their rows, end their jobs, and return their quota."""
@@ -355,25 +331,8 @@ def _counted_bytes(episode: Row) -> int:
     return episode["stored_bytes"] or len(text.encode("utf-8", "surrogatepass"))
 
 
-def _hold(row: Row) -> Hold:
-    return Hold(Namespace(row["namespace"]), moment(row["held_at"]), row["held_because"])
-
-
-def _erasure(row: Row) -> Erasure:
-    return Erasure(
-        namespace=Namespace(row["namespace"]),
-        id=row["id"],
-        kind=Kind(row["kind"]),
-        requested_at=moment(row["requested_at"]),
-        stage=Stage(row["state"]),
-        claims=document(row["claims"]),
-        left_behind=row["left_behind"],
-        purged_at=moment_or_none(row["purged_at"]),
-        secret_hash=row["secret_hash"],
-        receipt=row["receipt"],
-        sealed=row["sealed"],
-        epoch=row["erase_epoch"],
-    )
+_hold = reader(Hold, at="held_at", because="held_because")
+_erasure = reader(Erasure, stage="state", epoch="erase_epoch")
 
 
 PAGE = 50
@@ -406,21 +365,17 @@ class ErasureScan(BoundTable):
 
     async def relabelled(self, after: int) -> set[str]:
         """Return the texts and memories that were relabelled after the event of this number."""
-        rows = await self._bound.fetch("relabelled_after", seq=after)
-        return {row["item_id"] for row in rows}
+        return set(await self._column("item_id", "relabelled_after", seq=after))
 
     async def count(self, table: Table) -> int:
-        (row,) = await self._bound.fetch(f"count_{table}")
-        return int(row["rows"])
+        return await self._int("rows", f"count_{table}")
 
     async def ids(self, table: Table) -> list[str]:
-        return [row["id"] for row in await self._bound.fetch(f"ids_of_{table}")]
+        return await self._column("id", f"ids_of_{table}")
 
-    async def pages(self, table: Paged, after: str = "") -> AsyncIterator[Sequence[Row]]:
+    def pages(self, table: Paged, after: str = "") -> AsyncIterator[Sequence[Row]]:
         """Yield all rows after an id, in the order of the ids."""
-        while page := await self._bound.fetch(f"{table}_to_erase", after=after, limit=PAGE):
-            yield page
-            after = page[-1]["id"]
+        return self._pages(f"{table}_to_erase", PAGE, after=after)
 
     async def rows(self, table: Paged, ids: Collection[str]) -> AsyncIterator[Sequence[Row]]:
         """Yield the rows with these ids, page by page."""
@@ -459,8 +414,7 @@ class ErasureScan(BoundTable):
 
     async def begun(self, task_ids: Collection[str], at: datetime) -> list[str]:
         """Return those of these tasks that existed then."""
-        rows = await self._bound.fetch("runs_begun", ids=sorted(task_ids), at=at)
-        return [row["id"] for row in rows]
+        return [row["id"] for row in await self._by_ids("runs_begun", task_ids, at=at)]
 
     async def rows_before(self, epoch: int) -> dict[str, int]:
         """Return the number of rows from before an erasure, by table."""
@@ -469,17 +423,11 @@ class ErasureScan(BoundTable):
 
     async def place_of(self, record_id: str) -> int:
         """Return the place of a record in the audit log; 0 if it was cut, with all before it."""
-        rows = await self._bound.fetch("place_of_record", id=record_id)
-        return int(rows[0]["seq"]) if rows else 0
+        return await self._first(lambda row: int(row["seq"]), "place_of_record", id=record_id) or 0
 
-    async def details(self) -> AsyncIterator[Sequence[Row]]:
+    def details(self) -> AsyncIterator[Sequence[Row]]:
         """Yield the details of all audit records, each with the place of its record."""
-        after = ""
-        while page := await self._bound.fetch(
-            "audit_details_to_erase", after=after, limit=PAGE_OF_LABELS
-        ):
-            yield page
-            after = page[-1]["id"]
+        return self._pages("audit_details_to_erase", PAGE_OF_LABELS)
 
     async def jobs(self, after: str) -> Sequence[Row]:
         """Return a page of the jobs that may hold words, each with its text if there is one."""
@@ -487,22 +435,13 @@ class ErasureScan(BoundTable):
 
     def judgements(self) -> AsyncIterator[Sequence[Row]]:
         """Yield the reasons of judges, each with the key of its decision."""
-        return self._pages_of_pairs("judgements_to_erase", "memory_id", "question_id")
+        keys = {"after": "memory_id", "after_id": "question_id"}
+        return self._pages("judgements_to_erase", PAGE_OF_LABELS, keys)
 
     def pushes(self) -> AsyncIterator[Sequence[Row]]:
         """Yield the push configurations, each with its key."""
-        return self._pages_of_pairs("pushes_to_erase", "run_id", "id")
-
-    async def _pages_of_pairs(
-        self, query: str, first: str, second: str
-    ) -> AsyncIterator[Sequence[Row]]:
-        """Yield pages of rows whose keys are pairs of these columns, in the order of their keys."""
-        after = ("", "")
-        while page := await self._bound.fetch(
-            query, after=after[0], after_id=after[1], limit=PAGE_OF_LABELS
-        ):
-            yield page
-            after = (page[-1][first], page[-1][second])
+        keys = {"after": "run_id", "after_id": "id"}
+        return self._pages("pushes_to_erase", PAGE_OF_LABELS, keys)
 
     async def in_container(
         self, table: Table, container: str, *, erasure_id: str, limit: int
@@ -510,11 +449,8 @@ class ErasureScan(BoundTable):
         """Return the ids of what is in a container; if this erasure has begun, of what was there
         then.
         """
-        query = f"{table}_of_container"
-        rows = await self._bound.fetch(
-            query, container=container, erasure_id=erasure_id, limit=limit
-        )
-        return [row["id"] for row in rows]
+        given = {"container": container, "erasure_id": erasure_id, "limit": limit}
+        return await self._column("id", f"{table}_of_container", **given)
 
     async def up_to(self, episode_ids: Collection[str], rows_max: int) -> list[str]:
         """Return the first of these episodes that have at most `rows_max` rows together, with their

@@ -3,11 +3,11 @@ records. The table registry names the columns.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from recall_server.domain import record
 from recall_server.domain.episode import Span, turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.domain.memory import Status
@@ -15,9 +15,9 @@ from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none, span
 from recall_server.storage.tables import registry
+from recall_server.storage.tables.access import bytes_of, take_quota
 from recall_server.storage.tables.disputes import Relations
 from recall_server.storage.tables.episodes import intact
-from recall_server.storage.tables.limits import bytes_of, take_quota
 from recall_server.storage.tables.memories import keys_of
 
 # Rows of a page. Pages of rows with whole texts or hundreds of ids have fewer.
@@ -49,69 +49,34 @@ class ExportTable(BoundTable):
         return {record["id"]: record for record in await self._episodes(rows)}
 
     async def _episodes(self, rows: Sequence[Row]) -> Records:
-        turns = await self._children("turns", "episode_id", rows)
-        forgotten = await self._children("forgotten", "episode_id", rows)
         jobs = await self._bound.fetch("export_extractions", ids=[row["job_id"] for row in rows])
         extractions = {job["id"]: _extraction(job) for job in jobs}
-        return [
-            {
-                **_record("episodes", row),
-                "text": intact(row),
-                "extraction": extractions.get(row["job_id"]),
-                "turns": [_spanned(_record("turns", turn)) for turn in turns.get(row["id"], ())],
-                "forgotten": [
-                    {
-                        "id": one["item_id"],
-                        "start": one["span_start"],
-                        "end": one["span_end"],
-                        **_record("forgotten", one),
-                    }
-                    for one in forgotten.get(row["id"], ())
-                ],
-            }
-            for row in rows
-        ]
+        lines = await self._lines("episodes", rows)
+        for line, row in zip(lines, rows, strict=True):
+            line |= {"text": intact(row), "extraction": extractions.get(row["job_id"])}
+        return lines
 
     async def memories(self) -> AsyncIterator[Records]:
         async for rows in self._pages("export_memories", PAGE):
-            yield await self._memories(rows)
+            yield await self._lines("memories", rows)
 
     async def memories_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return those of these memories that exist, in any state, by id."""
         rows = await self._bound.fetch("export_memories_by_id", ids=list(ids))
-        return {record["id"]: record for record in await self._memories(rows)}
-
-    async def _memories(self, rows: Sequence[Row]) -> Records:
-        children = {
-            table: await self._children(table, owner, rows)
-            for table, (owner, _) in _OF_MEMORY.items()
-        }
-        return [
-            _record("memories", row)
-            | {
-                table: [
-                    {given: one[name] for name, given in also.items()}
-                    | _spanned(_record(table, one), also)
-                    for one in children[table].get(row["id"], ())
-                ]
-                for table, (_, also) in _OF_MEMORY.items()
-            }
-            for row in rows
-        ]
+        return {record["id"]: record for record in await self._lines("memories", rows)}
 
     async def tasks(self) -> AsyncIterator[Records]:
         async for rows in self._pages("export_runs", PAGE_OF_TEXTS):
-            events = await self._children("run_events", "run_id", rows)
-            yield [
-                {
-                    **_record("runs", row),
-                    "events": [
-                        {"seq": event["seq"], **_record("run_events", event)}
-                        for event in events.get(row["id"], ())
-                    ],
-                }
-                for row in rows
-            ]
+            yield await self._lines("runs", rows)
+
+    async def _lines(self, table: str, rows: Sequence[Row]) -> Records:
+        """Return the lines of rows, with the rows of other tables that belong to each."""
+        lines = [_record(table, row) for row in rows]
+        for part in _PARTS[table]:
+            children = await self._children(part.table, part.owner, rows)
+            for line in lines:
+                line[part.name] = [part.read(one) for one in children.get(line["id"], ())]
+        return lines
 
     async def recipients(self) -> AsyncIterator[Records]:
         async for rows in self._pages("export_runs_with_recipients", PAGE):
@@ -121,12 +86,6 @@ class ExportTable(BoundTable):
     async def audit(self) -> AsyncIterator[Records]:
         async for rows in self._pages("export_tool_call_records", PAGE_OF_TEXTS):
             yield [_record("tool_call_records", row) for row in rows]
-
-    async def _pages(self, query: str, size: int) -> AsyncIterator[Sequence[Row]]:
-        after = ""
-        while rows := await self._bound.fetch(query, after=after, limit=size):
-            yield rows
-            after = rows[-1]["id"]
 
     async def _children(self, table: str, owner: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
         """Return the rows of a table that belong to these rows, by owner and in their order."""
@@ -164,30 +123,7 @@ class ExportTable(BoundTable):
         await take_quota(self._bound, size)
         await self._add("episodes", [{**vars(episode), "stored_bytes": size}])
         self._bound.note(episode.id, EventKind.IMPORTED, now, episode_id=episode.id)
-        turns = [
-            {
-                **vars(turn),
-                # Older releases did not search turns that a memory cites ("covered").
-                "state": "open" if turn.state == "covered" else turn.state,
-                "id": turn_id(episode.id, turn.position),
-                "episode_id": episode.id,
-                "span_start": turn.start,
-                "span_end": turn.end,
-            }
-            for turn in episode.turns
-        ]
-        await self._add("turns", turns)
-        forgotten = [
-            {
-                "item_id": one.id,
-                "episode_id": episode.id,
-                "span_start": one.start,
-                "span_end": one.end,
-                "forgotten_at": one.forgotten_at,
-            }
-            for one in episode.forgotten
-        ]
-        await self._add("forgotten", forgotten)
+        await self._add_parts("episodes", episode)
         if waits := episode.extraction:
             failed = waits.state == "failed"
             await self._bound.send(
@@ -209,7 +145,7 @@ class ExportTable(BoundTable):
         keys = keys_of(memory.entity, memory.attribute, memory.value)
         await self._add("memories", [{**vars(memory), **keys}])
         recorded = self._bound.record(memory.id)
-        recorded.words = record.words(vars(memory))
+        recorded.add(vars(memory))
         recorded.citations += [(one.episode_id, one.start, one.end) for one in memory.citations]
         # An undo of what shows these words has to know that they were hidden.
         hidden = memory.status == Status.FORGOTTEN and await self._bound.touched(
@@ -217,34 +153,12 @@ class ExportTable(BoundTable):
         )
         reason = EventKind.FORGOTTEN if hidden else ""
         self._bound.note(memory.id, EventKind.IMPORTED, now, reason=reason)
-        citations = [
-            {
-                "memory_id": memory.id,
-                "position": position,
-                "episode_id": cited.episode_id,
-                "span_start": cited.start,
-                "span_end": cited.end,
-            }
-            for position, cited in enumerate(memory.citations)
-        ]
-        await self._add("citations", citations)
-        await self._add(
-            "decisions", [{"memory_id": memory.id, **vars(made)} for made in memory.decisions]
-        )
-        await self._add(
-            "disputes", [{"memory_id": memory.id, **vars(one)} for one in memory.disputes]
-        )
-        await self._add(
-            "relations",
-            [{"from_id": memory.id, "kind": one.relation, **vars(one)} for one in memory.relations],
-        )
-        await self._add(
-            "proposals",
-            [
-                {"memory_id": memory.id, "kind": one.proposal, **vars(one)}
-                for one in memory.proposals
-            ],
-        )
+        await self._add_parts("memories", memory)
+
+    async def _add_parts(self, table: str, line: Episode | Memory) -> None:
+        for part in _PARTS[table]:
+            parts = enumerate(getattr(line, part.name))
+            await self._add(part.table, [part.row(line.id, place, one) for place, one in parts])
 
     async def _add(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows. Each must have a value for each column that an import writes; further values
@@ -267,11 +181,9 @@ class ExportTable(BoundTable):
 
 
 def _record(table: str, row: Row) -> dict[str, Any]:
-    """Return the exported columns of a row. The main row of a line also has its kind and id."""
+    """Return the kind and the id of a line, and the exported columns of its main row."""
     entry = registry.BY_NAME[table]
-    record: dict[str, Any] = {}
-    if entry.key == ("id",) and table != "turns":
-        record = {"kind": entry.exported, "id": row["id"]}
+    record = {"kind": entry.exported, "id": row["id"]}
     return record | {name: _exported(row[name], type_) for name, type_ in entry.fields}
 
 
@@ -287,22 +199,49 @@ def _exported(value: Any, type_: str) -> Any:
     return value
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The rows of a table that belong to a line, by their column `owner`. `names`: what columns
+    are called in the line; columns of the key that have no name there are left out.
+    """
+
+    table: str
+    owner: str
+    names: Mapping[str, str]
+    name: str
+
+    def read(self, row: Row) -> dict[str, Any]:
+        entry = registry.BY_NAME[self.table]
+        columns = [*((one, "") for one in entry.key if one in self.names), *entry.fields]
+        return {self.names.get(name, name): _exported(row[name], type_) for name, type_ in columns}
+
+    def row(self, owner_id: str, place: int, part: Any) -> dict[str, Any]:
+        """Return the row of a part of a line, the one at this place."""
+        given = {column: getattr(part, name) for column, name in self.names.items()}
+        row = {"position": place, **vars(part), **given, self.owner: owner_id}
+        if self.table == "turns":
+            row["id"] = turn_id(owner_id, part.position)
+            # Older releases did not search turns that a memory cites ("covered").
+            row["state"] = "open" if part.state == "covered" else part.state
+        return row
+
+
 _SPAN = {"span_start": "start", "span_end": "end"}
-# The tables of which a line of a memory has rows: the column with the memory, and further columns
-# with their names in the line.
-_OF_MEMORY: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "citations": ("memory_id", {}),
-    "decisions": ("memory_id", {"question_id": "question_id"}),
-    "disputes": ("memory_id", {"question_id": "question_id"}),
-    "relations": ("from_id", {"to_id": "to_id", "kind": "relation"}),
-    "proposals": ("memory_id", {"id": "id", "kind": "proposal"}),
+_QUESTION = {"question_id": "question_id"}
+_PARTS: Mapping[str, tuple[_Part, ...]] = {
+    "episodes": (
+        _Part("turns", "episode_id", _SPAN, "turns"),
+        _Part("forgotten", "episode_id", {"item_id": "id", **_SPAN}, "forgotten"),
+    ),
+    "memories": (
+        _Part("citations", "memory_id", _SPAN, "citations"),
+        _Part("decisions", "memory_id", _QUESTION, "decisions"),
+        _Part("disputes", "memory_id", _QUESTION, "disputes"),
+        _Part("relations", "from_id", {"to_id": "to_id", "kind": "relation"}, "relations"),
+        _Part("proposals", "memory_id", {"id": "id", "kind": "proposal"}, "proposals"),
+    ),
+    "runs": (_Part("run_events", "run_id", {"seq": "seq"}, "events"),),
 }
-
-
-def _spanned(record: dict[str, Any], names: Mapping[str, str] = _SPAN) -> dict[str, Any]:
-    """Rename columns to their names in a line, the columns of a span among them."""
-    names = {**_SPAN, **names}
-    return {names.get(name, name): value for name, value in record.items()}
 
 
 def _extraction(job: Row) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from recall_server.domain.memory import searchable
 from recall_server.domain.search.index_entry import Findable
 from recall_server.storage.bound_connection import BoundTable
 
-PAGE = 500
+PAGE_OF_ITEMS = 500
 
 
 class Findables(BoundTable):
@@ -14,32 +14,27 @@ class Findables(BoundTable):
 
     async def memories(self, ids: Collection[str]) -> dict[str, Findable]:
         """Return the index entries of these memories, in any state."""
-        rows = await self._bound.fetch("findable_memories", ids=sorted(ids)) if ids else []
         return {
             row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])
-            for row in rows
+            for row in await self._by_ids("findable_memories", ids)
         }
 
     async def found(self, ids: Collection[str]) -> set[str]:
         """Return those of `ids` that search finds."""
-        rows = await self._bound.fetch("found_among", ids=sorted(ids)) if ids else []
-        return {row["id"] for row in rows}
+        return {row["id"] for row in await self._by_ids("found_among", ids)}
 
     async def memories_of_episode(self, episode_id: str) -> list[str]:
         """Return the memories whose first citation is in an episode, in any state."""
-        rows = await self._bound.fetch("items_of_episode", episode_id=episode_id)
-        return [row["id"] for row in rows]
+        return await self._column("id", "items_of_episode", episode_id=episode_id)
 
     async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
         """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""
         for query in ("memories_to_index", "episodes_to_index"):
-            after = ""
-            while rows := await self._bound.fetch(query, after=after, limit=PAGE):
+            async for rows in self._pages(query, PAGE_OF_ITEMS):
                 ids = [row["id"] for row in rows]
                 yield (ids, []) if query == "memories_to_index" else ([], ids)
-                after = ids[-1]
 
     async def page(self, after: int) -> tuple[list[str], int]:
         """Return the ids of the next findable items after the slot `after`, and their last slot."""
-        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE)
+        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE_OF_ITEMS)
         return [row["item_id"] for row in rows], rows[-1]["slot"] if rows else after

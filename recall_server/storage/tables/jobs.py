@@ -6,10 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from recall_server.domain.episode import Span
+from recall_server.domain.extraction import Refusal, Refused
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job, JobProgress, JobState, TextJob
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.driver import Document, Row, document, moment_or_none, reader
 
 PUSH = "push"
 """The kind of a delivery of a push."""
@@ -17,6 +20,10 @@ TOKEN_REVOKED = "TOKEN_REVOKED"  # noqa: S105  # why a job was given up
 
 # Namespaces read in one look for jobs; the first one nearly always has a due job.
 LOOK_ROWS = 20
+
+
+RefusedRow = list[Any]
+"""A refused candidate in the payload of a job: the reason, the type, the start and the end."""
 
 
 class Fenced(Exception):
@@ -128,7 +135,7 @@ class Jobs(BoundTable):
 
     async def holders(self, *, but: int) -> Sequence[int]:
         """Return the holders of running jobs, except one. Needs a connection for all namespaces."""
-        return [row["holder"] for row in await self._bound.fetch("job_holders", but=but)]
+        return await self._column("holder", "job_holders", but=but)
 
     async def end_leases(self, holder: int, now: datetime) -> None:
         """Make the jobs of a holder that is gone due now, except those that have failed before.
@@ -148,10 +155,24 @@ class Jobs(BoundTable):
             lease_until=lease_until,
         )
 
-    async def finish(self, job: Job, now: datetime, code: str | None = None) -> None:
-        """Complete the job. `code`: why it was done only in part or by a fallback."""
+    async def finish(
+        self,
+        job: Job,
+        now: datetime,
+        code: str | None = None,
+        refused: Sequence[RefusedRow] = (),
+    ) -> None:
+        """Complete the job. `code`: why it was done only in part or by a fallback. `refused` is
+        told by `of_text`.
+        """
         await self._bound.expect(
-            "finish_job", Fenced, id=job.id, attempt=job.attempt, now=now, code=code
+            "finish_job",
+            Fenced,
+            id=job.id,
+            attempt=job.attempt,
+            now=now,
+            code=code,
+            refused=Document(refused).text if refused else None,
         )
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
@@ -226,49 +247,36 @@ class Jobs(BoundTable):
         await self._bound.send("remove_jobs", ids=list(ids))
 
     async def state(self, job_id: str) -> JobState | None:
-        rows = await self._bound.fetch("job", id=job_id)
-        return JobState(rows[0]["state"]) if rows else None
+        return await self._first(lambda row: JobState(row["state"]), "job", id=job_id)
 
     async def of_text(self, job_id: str) -> TextJob | None:
         """Return a job about a text that is within the access scope."""
-        rows = await self._bound.fetch("job_of_text", id=job_id)
-        return _text_job(rows[0]) if rows else None
+        text_job = reader(TextJob, attempts="attempt", refused=_all_refused)
+        return await self._first(text_job, "job_of_text", id=job_id)
 
     async def of_run(self, run_id: str, kind: str) -> list[JobProgress]:
         """Return the jobs that are the pages of one piece of work, the first page first."""
-        rows = await self._bound.fetch("jobs_of_run", run_id=run_id, kind=kind)
-        return [_progress(row) for row in rows]
+        progress = reader(JobProgress, attempts="attempt")
+        return await self._all(progress, "jobs_of_run", run_id=run_id, kind=kind)
 
 
 def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
     return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
 
 
-def _job(row: Row) -> Job:
-    return Job(
-        id=row["id"],
-        namespace=Namespace(row["namespace"]),
-        kind=row["kind"],
-        payload=document(row["payload"]),
-        attempt=row["attempt"],
-        failures=row["failures"],
-        created_at=moment(row["created_at"]),
-        accessor=row["accessor"],
-    )
+_job = reader(Job)
 
 
-def _progress(row: Row) -> JobProgress:
-    return JobProgress(
-        id=row["id"],
-        kind=row["kind"],
-        state=JobState(row["state"]),
-        attempts=row["attempt"],
-        failures=row["failures"],
-        created_at=moment(row["created_at"]),
-        finished_at=moment_or_none(row["finished_at"]),
-        error_code=row["error_code"],
-    )
+def refused_row(one: Refused) -> RefusedRow:
+    """Return a refused candidate as it is kept in the payload of a job."""
+    span = (one.span.start, one.span.end) if one.span else (None, None)
+    return [str(one.reason), one.type and str(one.type), *span]
 
 
-def _text_job(row: Row) -> TextJob:
-    return TextJob(**vars(_progress(row)), episode_id=row["episode_id"])
+def _refused(reason: str, type_: str | None, start: int | None, end: int | None) -> Refused:
+    span = None if start is None or end is None else Span(start, end)
+    return Refused(Refusal(reason), MemoryType(type_) if type_ else None, span)
+
+
+def _all_refused(row: Row) -> tuple[Refused, ...]:
+    return tuple(_refused(*one) for one in document(row["refused"]) or ())

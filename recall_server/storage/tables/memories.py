@@ -1,9 +1,10 @@
 """The tables of memories and of their citations."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from recall_server.domain import record
@@ -16,7 +17,6 @@ from recall_server.domain.memory import (
     FINDABLE,
     TRANSITIONS,
     UNSEEN,
-    Layer,
     Memory,
     MemoryType,
     Place,
@@ -30,7 +30,16 @@ from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Repetition, Witness, least_trusted
 from recall_server.domain.text.passages import quote, visible
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    accesses,
+    fact,
+    moment,
+    moment_or_none,
+    reader,
+    span,
+)
 from recall_server.storage.tables.episodes import Episodes, metadata, tags, true_at
 
 # How many active memories one claim is compared with, of its value or of its attribute.
@@ -55,7 +64,7 @@ class Memories(BoundTable):
             "metadata": Document(source.metadata) if source.metadata else None,
         }
         await self._bound.send("add_memories", **row)
-        self._bound.record(memory.id).words = record.words(row)
+        self._bound.record(memory.id).add(row)
         await self.cite(memory.id, memory.citation)
         self._bound.note(memory.id, EventKind.ADDED, memory.recorded_at, reason=reason)
 
@@ -72,7 +81,7 @@ class Memories(BoundTable):
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """Return all citations of these memories, in the order of the ids."""
-        rows = await self._bound.fetch("citations", ids=list(ids))
+        rows = await self._by_ids("citations", ids)
         order = {memory_id: place for place, memory_id in enumerate(ids)}
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
@@ -166,10 +175,8 @@ class Memories(BoundTable):
 
     async def expire(self, episode_id: str, now: datetime) -> list[str]:
         """Expire the memories that cite this text and whose time is over. Return their ids."""
-        rows = await self._bound.fetch(
-            "expire_memories", episode_id=episode_id, now=now, before=before(Status.EXPIRED)
-        )
-        ids = [row["id"] for row in rows]
+        given = {"episode_id": episode_id, "now": now, "before": before(Status.EXPIRED)}
+        ids: list[str] = await self._column("id", "expire_memories", **given)
         for memory_id in ids:
             self._bound.note(memory_id, EventKind.EXPIRED, now)
         return ids
@@ -199,17 +206,17 @@ class Memories(BoundTable):
         """Set memories to their states before a change, with the citations that it removed.
         Memories that the change added become forgotten, with their citations.
         """
-        added = [one.memory_id for one in reversals if one.state is None]
         states = {one.memory_id: one.state for one in reversals if one.state is not None}
-        if added:
+        if added := [one.memory_id for one in reversals if one.state is None]:
             await self._bound.send("undo_added_memories", ids=added, now=now)
-        await self._bound.many(
-            "undo_memory", [{"id": one, **_stored(state)} for one, state in states.items()]
-        )
+        await self._bound.many("undo_memory", [{"id": i, **_stored(s)} for i, s in states.items()])
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
         if states:
-            kept = Document({one: state.citations for one, state in states.items()})
-            rows = await self._bound.fetch("undo_citations", ids=sorted(states), kept=kept)
+            taken = {
+                "kept": Document({one: state.citations for one, state in states.items()}),
+                "places": [f"{one.memory_id} {at}" for one in reversals for at in one.returned],
+            }
+            rows = await self._bound.fetch("undo_citations", ids=sorted(states), **taken)
             for memory_id, *citation in sorted(tuple(dict(row).values()) for row in rows):
                 lost.setdefault(memory_id, []).append(tuple(citation))
         await self._bound.many(
@@ -222,7 +229,7 @@ class Memories(BoundTable):
                     "span_start": one.span.start,
                     "span_end": one.span.end,
                 }
-                for memory_id, _, dropped in reversals
+                for memory_id, _, dropped, _ in reversals
                 for position, one in dropped
             ],
         )
@@ -233,8 +240,7 @@ class Memories(BoundTable):
 
     async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
         """Return the states of those of these memories that existed at the requested moment."""
-        rows = await self._bound.fetch("states_at", ids=list(ids)) if ids else []
-        return {row["item_id"]: state_of(row) for row in rows}
+        return {row["item_id"]: state_of(row) for row in await self._by_ids("states_at", ids)}
 
     async def mend(self, memory_id: str, state: MemoryState) -> None:
         """Set a memory to the state that its last event left."""
@@ -244,38 +250,41 @@ class Memories(BoundTable):
         """Return the newest active memories of one attribute of one entity, at most
         `RELATED_MAX`.
         """
-        rows = await self._bound.fetch(
+        return await self._all(
+            _memory,
             "memories_about",
             entity_key=normal_entity(entity),
             attribute_key=normal_attribute(attribute),
             limit=RELATED_MAX,
         )
-        return [_memory(row) for row in rows]
 
-    async def of_fact(self, entity: str, attribute: str, limit: int) -> tuple[list[Memory], bool]:
-        """Return the memories of one attribute of one entity that are neither forgotten nor
-        quarantined, newest first, as of the requested moment; and whether there are more.
+    async def of_fact(
+        self, names: Collection[str], attribute: str, limit: int
+    ) -> tuple[list[Memory], bool]:
+        """Return the memories of one attribute of a subject, given its normal names, that are not
+        forgotten or quarantined, newest first, as of the requested moment; and if there are more.
         """
-        rows = await self._bound.fetch(
-            "memories_of_fact",
-            entity_key=normal_entity(entity),
-            attribute_key=normal_attribute(attribute),
-            limit=limit + 1,
+        given = {"attribute_key": normal_attribute(attribute), "limit": limit + 1}
+        found = [
+            await self._bound.fetch("memories_of_fact", entity_key=one, **given) for one in names
+        ]
+        rows = sorted(
+            chain(*found), key=lambda row: (moment(row["recorded_at"]), row["id"]), reverse=True
         )
-        found = await self._as_then({row["id"]: _memory(row) for row in rows[:limit]})
-        return [one for one in found.values() if one.status not in UNSEEN], len(rows) > limit
+        then = await self._as_then({row["id"]: _memory(row) for row in rows[:limit]})
+        return [one for one in then.values() if one.status not in UNSEEN], len(rows) > limit
 
     async def of_value(self, entity: str, value: str) -> list[Memory]:
         """Return the newest active memories of one entity that may have this value (see
         `value_key`), of any attribute, at most `RELATED_MAX`.
         """
-        rows = await self._bound.fetch(
+        return await self._all(
+            _memory,
             "memories_of_value",
             entity_key=normal_entity(entity),
             value_key=value_key(value),
             limit=RELATED_MAX,
         )
-        return [_memory(row) for row in rows]
 
     async def with_terms(self, shared: Mapping[int, int], limit: int) -> list[Memory]:
         """Return the believed memories that share the most terms, with their citations. `shared`:
@@ -289,13 +298,11 @@ class Memories(BoundTable):
 
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """Return the active memories whose first citation is in an episode."""
-        rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
-        return [_memory(row) for row in rows]
+        return await self._all(_memory, "memories_of_episode", episode_id=episode_id)
 
     async def of_topic(self, topic: str, limit: int) -> list[str]:
         """Return the ids of the oldest active memories of a topic."""
-        rows = await self._bound.fetch("memories_of_topic", topic=topic, limit=limit)
-        return [row["id"] for row in rows]
+        return await self._column("id", "memories_of_topic", topic=topic, limit=limit)
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Return memories in any state, with the words of their first citation."""
@@ -308,8 +315,7 @@ class Memories(BoundTable):
 
     async def believed(self, after: str, limit: int) -> list[Memory]:
         """Return a page of the believed memories that do not expire, in the order of their ids."""
-        rows = await self._bound.fetch("believed_memories", after=after, limit=limit)
-        return [_memory(row) for row in rows]
+        return await self._all(_memory, "believed_memories", after=after, limit=limit)
 
     async def found(self, ids: Sequence[str]) -> list[Memory]:
         """Return the memories among `ids` that search can find (`FINDABLE`)."""
@@ -345,10 +351,8 @@ class Memories(BoundTable):
         """Return a page of the active memories, newest first, or those that follow `after`; ""
         stands for any type or topic.
         """
-        rows = await self._bound.fetch(
-            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic, **_after(after)
-        )
-        return [_memory(row) for row in rows]
+        given = {"limit": limit, "offset": offset, "type": type_, "topic": topic}
+        return await self._all(_memory, "page_of_memories", **given, **_after(after))
 
     async def counts(self, *, type_: str = "", topic: str = "") -> Mapping[MemoryType, int]:
         """Return the number of active memories of each type."""
@@ -372,17 +376,16 @@ class Memories(BoundTable):
         """Return a page of the memories in a state, or of the believed ones, as of the requested
         moment. `only`: as for `counts_then`.
         """
-        rows = await self._bound.fetch(
-            "page_then", limit=limit, offset=offset, **_after(after), **self._then(**only)
+        then = self._then(**only)
+        ids = await self._column(
+            "id", "page_then", limit=limit, offset=offset, **_after(after), **then
         )
-        ids = [row["id"] for row in rows]
         found = await self._as_then(await self.get(ids))
         return [found[one] for one in ids]
 
     async def expired(self, limit: int) -> list[Memory]:
         """Return the memories that have expired, newest first."""
-        rows = await self._bound.fetch("expired_memories", limit=limit)
-        return [_memory(row) for row in rows]
+        return await self._all(_memory, "expired_memories", limit=limit)
 
     async def counts_then(self, **only: Any) -> Mapping[MemoryType, int]:
         """Return the number of memories of each type as of the requested moment, limited by
@@ -433,8 +436,8 @@ class Memories(BoundTable):
         quarantine are left out; if the memory itself is one, the list is empty.
         """
         query = "lineage_at" if self._bound.past.known_at else "lineage"
-        rows = await self._bound.fetch(query, id=memory_id, depth=LINEAGE_DEPTH)
-        known = await self._as_then(await self.get([row["id"] for row in rows]))
+        ids = await self._column("id", query, id=memory_id, depth=LINEAGE_DEPTH)
+        known = await self._as_then(await self.get(ids))
         chain = {i: one for i, one in known.items() if one.status is not Status.QUARANTINED}
         if memory_id not in chain:
             return []
@@ -472,18 +475,8 @@ def _findable(state: MemoryState | None, at: datetime) -> bool:
     return not passed(state.expires_at, at)
 
 
-def state_of(row: Row) -> MemoryState:
-    """Return the state in the columns of a memory or an event."""
-    return MemoryState(
-        status=Status(row["status"]),
-        superseded_by=row["superseded_by"],
-        valid_until=moment_or_none(row["valid_until"]),
-        retired_at=moment_or_none(row["retired_at"]),
-        expires_at=moment_or_none(row["expires_at"]),
-        confidence=row["confidence"],
-        reinforcements=row["reinforcements"],
-        citations=row["citations"] or 0,
-    )
+state_of = reader(MemoryState, citations=lambda row: row["citations"] or 0)
+"""Returns the state in the columns of a memory or an event."""
 
 
 def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
@@ -560,40 +553,23 @@ async def _made(rows: Sequence[Row]) -> list[Memory]:
     return [_memory(row) for row in rows]
 
 
-def _memory(row: Row) -> Memory:
-    quoted = "quote" in row
-    return Memory(
-        id=row["id"],
-        text=row["text"],
-        type=MemoryType(row["type"]),
-        topic=row["topic"],
-        citation=Citation(
-            row["episode_id"],
-            span(row),
-            row["quote"] if quoted else "",
-            row["speaker"] if quoted else None,
-            moment(row["said_at"]),
-        ),
-        said_at=moment(row["said_at"]),
-        valid_from=moment(row["valid_from"]),
-        recorded_at=moment(row["recorded_at"]),
-        fact=fact(row),
-        status=Status(row["status"]),
-        valid_until=moment_or_none(row["valid_until"]),
-        retired_at=moment_or_none(row["retired_at"]),
-        superseded_by=row["superseded_by"],
-        importance=row["importance"],
-        confidence=row["confidence"],
-        reinforcements=row["reinforcements"],
-        access_count=row["access_count"],
-        last_accessed_at=moment_or_none(row["last_accessed_at"]),
-        source=Source(row["session_id"], row["agent_id"], tags=tags(row), metadata=metadata(row)),
-        extractor=row["extractor"],
-        container=row["container"],
-        expires_at=moment_or_none(row["expires_at"]),
-        layer=Layer(row["layer"]),
-        unreconciled=quoted and bool(row["unreconciled"]),
-    )
+def _cited(row: Row) -> Citation:
+    quoted: Row = row if "quote" in row else {"quote": "", "speaker": None}
+    said_at = moment(row["said_at"])
+    return Citation(row["episode_id"], span(row), quoted["quote"], quoted["speaker"], said_at)
+
+
+def _labels(row: Row) -> Source:
+    return Source(row["session_id"], row["agent_id"], tags=tags(row), metadata=metadata(row))
+
+
+_memory = reader(
+    Memory,
+    citation=_cited,
+    fact=fact,
+    source=_labels,
+    unreconciled=lambda row: bool(row.get("unreconciled")),
+)
 
 
 def _after(place: Place | None) -> dict[str, Any]:

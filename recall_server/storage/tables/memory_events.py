@@ -1,15 +1,19 @@
 """The table of memory events. The tables that change memories and passages note their events; at
-its end a transaction writes them with its operation, and queues them for webhooks.
+its end a transaction writes them with its operation, and queues them for webhooks. And the batches
+that a rebuild has derived of them so far, with the rows that they are compared with.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
+from typing import Any, NamedTuple
 
+from recall_server.domain import record
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.episode import Citation, Span
+from recall_server.domain.episode import Citation, Span, episode_of
 from recall_server.domain.memory import Status
-from recall_server.domain.memory_event import EventKind, MemoryEvent
+from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryState
 from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import (
     MEMORY_EVENTS,
@@ -18,9 +22,10 @@ from recall_server.domain.webhook import (
     kind_for_words,
 )
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
-from recall_server.storage.driver import Document, Row, document, moment
-from recall_server.storage.tables.limits import EVENT_BYTES, take_quota
-from recall_server.storage.tables.memories import state_of
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
+from recall_server.storage.index.words import Statistics
+from recall_server.storage.tables.access import EVENT_BYTES, take_quota
+from recall_server.storage.tables.memories import keys_of, state_of
 from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
 
 # Serializing more events than this delays other callers noticeably.
@@ -98,8 +103,7 @@ class MemoryEvents(BoundTable):
 
     async def numbered(self, seq: int) -> MemoryEvent | None:
         """Return the event of this number."""
-        found = await self._bound.fetch("event_numbered", seq=seq)
-        return _event(found[0]) if found else None
+        return await self._first(_event, "event_numbered", seq=seq)
 
     async def count(self, ids: Collection[str], *, erased: bool = False) -> None:
         """Update the counts of memories for these changed ones, before their events are written; or
@@ -112,7 +116,7 @@ class MemoryEvents(BoundTable):
 
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """Return the events of these memories, texts, turns or passages, oldest first."""
-        return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
+        return await self._all(_event, "events_of_items", ids=sorted(ids))
 
     async def latest(self, ids: Collection[str], limit: int) -> list[MemoryEvent]:
         """Return the last `limit` events of these items that were known at the requested moment,
@@ -125,28 +129,23 @@ class MemoryEvents(BoundTable):
         """The events of these memories that say what stated their relations, and what of it was
         taken back, as it was known at the moment that is read.
         """
-        rows = await self._bound.fetch("events_of_relations", ids=sorted(ids)) if ids else []
-        return [_event(row) for row in rows]
+        return [_event(row) for row in await self._by_ids("events_of_relations", ids)]
 
     async def items(self, change_id: str) -> list[str]:
         """Return the items of a change, in the order of its events."""
-        rows = await self._bound.fetch("items_of_change", change_id=change_id)
-        return [row["item_id"] for row in rows]
+        return await self._column("item_id", "items_of_change", change_id=change_id)
 
     async def changed_later(self, change_id: str) -> list[str]:
         """Return the items of a change that were changed again since."""
-        rows = await self._bound.fetch("items_changed_later", change_id=change_id)
-        return [row["item_id"] for row in rows]
+        return await self._column("item_id", "items_changed_later", change_id=change_id)
 
     async def changed_after(self, seq: int) -> list[str]:
         """The memories that were changed behind the event of this number."""
-        rows = await self._bound.fetch("memories_changed_after", seq=seq)
-        return [row["item_id"] for row in rows]
+        return await self._column("item_id", "memories_changed_after", seq=seq)
 
     async def brought(self, change_id: str) -> list[MemoryEvent]:
         """Return the events of a change that added, imported or released words."""
-        rows = await self._bound.fetch("words_shown_by_change", change_id=change_id)
-        return [_event(row) for row in rows]
+        return await self._all(_event, "words_shown_by_change", change_id=change_id)
 
     async def counts(self, change_id: str) -> dict[EventKind, int]:
         """Return how many events of each kind a change has."""
@@ -155,28 +154,26 @@ class MemoryEvents(BoundTable):
 
     async def undone_of(self, ids: Collection[str]) -> list[MemoryEvent]:
         """Return the events by which changes of these items were undone."""
-        rows = await self._bound.fetch("undone_of_items", ids=sorted(ids)) if ids else []
-        return [_event(row) for row in rows]
+        return [_event(row) for row in await self._by_ids("undone_of_items", ids)]
 
     async def page(self, before: int | None, limit: int) -> list[MemoryEvent]:
         """Return the events before a number, the newest first."""
         upto = ANY if before is None else before
-        rows = await self._bound.fetch("page_of_events", before=upto, limit=limit)
-        return [_event(row) for row in rows]
+        return await self._all(_event, "page_of_events", before=upto, limit=limit)
 
 
 def _document(
     noted: Mapping[tuple[str, EventKind, str], Noted], recorded: Mapping[str, Recorded]
 ) -> Document:
     """Return the events as a query parameter, with its JSON text made. The first event of a memory
-    has the digest of what was recorded of it.
+    has the digest of what was recorded of it, and what is kept of that.
     """
-    digests = {item_id: one.digest() for item_id, one in recorded.items()}
+    kept = {item_id: [one.digest(), one.answer] for item_id, one in recorded.items()}
     found = Document(
         [
             [
                 *(item_id, kind, _text(one.at), one.episode_id, reason, one.dropped),
-                digests.pop(item_id, None),
+                *kept.pop(item_id, (None, None)),
             ]
             for (item_id, kind, reason), one in noted.items()
         ]
@@ -189,20 +186,250 @@ def _text(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")
 
 
-def _event(row: Row) -> MemoryEvent:
-    return MemoryEvent(
-        seq=row["seq"],
-        change_id=row["change_id"],
-        at=moment(row["at"]),
-        kind=EventKind(row["kind"]),
-        item_id=row["item_id"],
-        reason=row["reason"],
-        operation=row["operation"],
-        accessor=row["accessor"],
-        episode_id=row["episode_id"],
-        state=state_of(row) if row["status"] else None,
-        dropped=tuple(
-            (position, Citation(episode_id, Span(start, end)))
-            for position, episode_id, start, end in document(row["dropped"]) or ()
-        ),
+def _dropped(row: Row) -> tuple[tuple[int, Citation], ...]:
+    return tuple(
+        (position, Citation(episode_id, Span(start, end)))
+        for position, episode_id, start, end in document(row["dropped"]) or ()
     )
+
+
+_event = reader(
+    MemoryEvent, state=lambda row: state_of(row) if row["status"] else None, dropped=_dropped
+)
+
+
+class Cursor(NamedTuple):
+    """How far a rebuild has come: the last memory, and after all of these the last text."""
+
+    memory_id: str = ""
+    episode_id: str = ""
+
+
+class Moment(NamedTuple):
+    """The last event and the version of the index at a moment."""
+
+    last_event: int
+    version: int
+
+
+InGroup = tuple[str, str]
+"""A dispute and a memory in it, by their ids."""
+
+Ends = tuple[str, str, str]
+"""The memories of a relation, from and to, and its kind."""
+
+
+class Kept(NamedTuple):
+    """The fields of a memory that no update changes, as its rows and its events have them.
+
+    `row`: the recorded fields and the keys by which facts are found. `citations`: by position.
+    """
+
+    row: Row
+    citations: dict[int, record.Cited]
+    events: list[record.Written]
+
+
+class Rebuilt(BoundTable):
+    """The batches of one rebuild. Erasures discard them."""
+
+    async def cursor(self, release: str) -> Cursor | None:
+        """Return how far this release has come; None if another release has made the batches."""
+        rows = await self._bound.fetch("last_rebuilt")
+        if rows and rows[0]["release"] != release:
+            return None
+        return Cursor(rows[0]["memory_id"], rows[0]["episode_id"]) if rows else Cursor()
+
+    async def keep(self, release: str, cursor: Cursor, derived: str, now: Statistics) -> bool:
+        """Keep the next batch, as of `now`. Return False if something was erased since."""
+        return await self._bound.touched(
+            "keep_rebuilt",
+            release=release,
+            **cursor._asdict(),
+            derived=derived,
+            last_event=now.last_event,
+            index_version=now.version,
+            erase_epoch=now.erase_epoch,
+        )
+
+    async def batches(self) -> AsyncIterator[tuple[Moment, str]]:
+        """Yield each batch, the oldest first, with the moment of which it is."""
+        for row in await self._bound.fetch("numbers_of_rebuilt"):
+            for one in await self._bound.fetch("rebuilt_batch", number=row["number"]):
+                yield Moment(one["last_event"], one["index_version"]), one["derived"]
+
+    async def discard(self) -> None:
+        await self._bound.send("discard_rebuilt")
+
+    async def memories(self, after: str, limit: int) -> list[str]:
+        """Return the next memories, in any state, in the order of their ids."""
+        return await self._column("id", "page_of_memory_ids", after=after, limit=limit)
+
+    async def texts(self, after: str, limit: int) -> list[str]:
+        """Return the next texts, in the order of their ids."""
+        return await self._column("id", "episodes_to_index", after=after, limit=limit)
+
+    async def states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
+        """Return the states of these memories."""
+        return {row["id"]: state_of(row) for row in await self._by_ids("states_now", ids)}
+
+    async def last_states(self, ids: Collection[str]) -> Mapping[str, MemoryState]:
+        """Return the states that the last events of these memories left; those that release 0.1.0
+        made and nothing changed since have no event.
+        """
+        return {row["id"]: state_of(row) for row in await self._by_ids("last_states", ids)}
+
+    async def kept(self, ids: Collection[str]) -> dict[str, Kept]:
+        """Return what is kept of these memories."""
+        found = {row["id"]: Kept(row, {}, []) for row in await self._by_ids("records_now", ids)}
+        for row in await self._by_ids("citations", ids):
+            memory_id, position, *cited = dict(row).values()
+            if memory_id in found:
+                found[memory_id].citations.update(record.dropped([(position, *cited)]))
+        for row in await self._by_ids("recorded_of", ids):
+            if row["item_id"] in found:
+                found[row["item_id"]].events.append(_written(row))
+        return found
+
+    async def give_digests(self, digests: Mapping[int, str]) -> None:
+        """Write the digests that events of an older release lack, by the number of the event."""
+        await self._bound.many(
+            "give_digest", [{"seq": seq, "digest": one} for seq, one in digests.items()]
+        )
+
+    async def write(
+        self, memory_id: str, values: Mapping[str, Any], citations: Mapping[int, record.Cited]
+    ) -> None:
+        """Set the recorded fields of a memory, and these of its citations. Needs an erasing
+        transaction.
+        """
+        fields = {name: values[name] for name in record.FIELDS}
+        await self._bound.send("write_record", id=memory_id, **fields)
+        await self.write_keys(memory_id, values)
+        for position, (episode_id, start, end) in citations.items():
+            place = {"id": memory_id, "position": position}
+            await self._bound.send("remove_citation", **place)
+            await self._bound.send(
+                "undo_dropped_citation",
+                **place,
+                episode_id=episode_id,
+                span_start=start,
+                span_end=end,
+            )
+
+    async def write_keys(self, memory_id: str, values: Mapping[str, Any]) -> None:
+        """Set the keys by which the fact of a memory is found."""
+        await self._bound.send("write_keys", id=memory_id, **keys_in(values))
+
+    async def with_events(self, after: str, limit: int) -> list[str]:
+        """Return the next memories that have events, in the order of their ids."""
+        return await self._column("id", "memories_with_events", after=after, limit=limit)
+
+    async def relations(self) -> dict[Ends, datetime]:
+        """Return all relations, each with the moment at which it was made."""
+        rows = await self._bound.fetch("all_relations")
+        return {(row["from_id"], row["to_id"], row["kind"]): moment(row["made_at"]) for row in rows}
+
+    async def stated(self) -> list[tuple[str, str, str]]:
+        """Return the events that state relations: the memory, the change and the reason."""
+        rows = await self._bound.fetch("stated_relations")
+        return [(row["item_id"], row["change_id"], row["reason"]) for row in rows]
+
+    async def added_at(self, ids: Collection[str]) -> dict[str, datetime | None]:
+        """Return when each of these memories was added; None for an imported one."""
+        rows = await self._bound.fetch("added_at", ids=sorted(ids))
+        return {
+            row["item_id"]: None if row["kind"] == EventKind.IMPORTED else moment(row["at"])
+            for row in rows
+        }
+
+    async def counts(self) -> dict[tuple[str, str], int]:
+        """Return the counts of memories, by type and topic."""
+        rows = await self._bound.fetch("all_counts")
+        return {(row["type"], row["topic"]): int(row["memories"]) for row in rows}
+
+    async def correct_counts(self, more: Mapping[tuple[str, str], int]) -> None:
+        """Add to counts of memories, by type and topic."""
+        if more:
+            await self._bound.many(
+                "correct_count",
+                [{"type": t, "topic": topic, "more": many} for (t, topic), many in more.items()],
+            )
+            await self._bound.send("remove_zero_counts")
+
+    async def disputes(self) -> dict[InGroup, dict[str, Any]]:
+        """Return all rows of memories in disputes."""
+        rows = await self._bound.fetch("all_disputes")
+        return {
+            (row["question_id"], row["memory_id"]): {
+                "side": row["side"],
+                "opened_at": moment(row["opened_at"]),
+                "closed_at": moment_or_none(row["closed_at"]),
+            }
+            for row in rows
+        }
+
+    async def events_of_disputes(self) -> list[MemoryEvent]:
+        """Return the events that opened, ended or took back disputes, the oldest first."""
+        return [_event(row) for row in await self._bound.fetch("events_of_disputes")]
+
+    async def write_disputes(self, rows: Mapping[InGroup, Mapping[str, Any] | None]) -> None:
+        """Give these memories these rows in their disputes; None: no row."""
+        for (question_id, memory_id), row in rows.items():
+            place = {"question_id": question_id, "memory_id": memory_id}
+            await self._bound.send("remove_dispute", **place)
+            if row is not None:
+                await self._bound.send("write_dispute", **place, **row)
+
+    async def other_labels(self, ids: Collection[str]) -> dict[str, Row]:
+        """Return those of these memories whose labels are not those of their text, with these."""
+        rows = await self._bound.fetch("other_labels", ids=sorted(ids)) if ids else []
+        return {row["id"]: row for row in rows}
+
+    async def write_labels(self, labels: Mapping[str, Row]) -> None:
+        """Give memories the labels of their texts."""
+        for row in labels.values():
+            documents = {
+                name: None if row[name] is None else Document(document(row[name]))
+                for name in ("tags", "metadata")
+            }
+            await self._bound.send("write_labels", **{**row, **documents})
+
+    async def changed_after(self, moment: Moment) -> dict[str, Moment]:
+        """Return the memories and texts that have changed after a moment, each with the last event
+        and version. An event of a memory does not tell which texts lose words with it, but then
+        they get other entries.
+        """
+        found: dict[str, Moment] = {}
+        events = await self._bound.fetch("changed_by_events", seq=moment.last_event)
+        entries = await self._bound.fetch("changed_entries", version=moment.version)
+        changed = [(one["item_id"], Moment(one["seq"], 0)) for one in events]
+        changed += [(one["episode_id"], Moment(one["seq"], 0)) for one in events]
+        changed += [(episode_of(one["item_id"]), Moment(0, one["version"])) for one in entries]
+        for one, last in changed:
+            before = found.get(one, Moment(0, 0))
+            found[one] = Moment(*map(max, before, last))
+        return found
+
+    async def entries(self, ids: Collection[str]) -> list[Row]:
+        """Return the index entries by which search finds these items."""
+        return list(await self._by_ids("entries_of", ids))
+
+
+def keys_in(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the keys by which the fact in these fields is found."""
+    return keys_of(values["entity"], values["attribute"], values["value"])
+
+
+def _written(row: Row) -> record.Written:
+    return record.Written(
+        seq=row["seq"],
+        adds=row["kind"] in _ADDS,
+        digest=row["digest"],
+        citations=row["citations"] or 0,
+        dropped=record.dropped(document(row["dropped"]) or ()),
+        answer=row["answer"] and json.loads(row["answer"]),
+    )
+
+
+_ADDS = (EventKind.ADDED, EventKind.IMPORTED)

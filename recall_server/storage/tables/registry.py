@@ -44,13 +44,13 @@ class Table:
     the `labels` of rows that stay. An erasure of the whole namespace deletes all rows, unless
     `kept` says why not.
 
-    `said` are the columns that can hold what somebody said: words, labels, names, addresses. All
-    other columns of text are among `OURS`. `named` says what the purge does with a row that names
-    an erased subject or container and is not deleted with a part.
+    `said` are the columns that can hold what somebody said: words, labels, names, addresses.
+    `named` says what the purge does with a row that names an erased subject or container and is not
+    deleted with a part.
 
     `columns` are exported as a part of the line `exported`, each as `name` or `name:type`, unless
-    `not_exported` says why the table is not exported. An import makes `derived` columns anew, and
-    `inner` columns stay on this server. Together with `key` these are all columns.
+    `not_exported` says why the table is not exported. An import makes `derived` columns anew. All
+    others stay on this server.
     """
 
     name: str
@@ -82,7 +82,6 @@ class Table:
     not_exported: str = ""
     columns: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
-    inner: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
@@ -111,22 +110,6 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Columns of text that only this server fills: ids, states, codes, digests, keys, encrypted values,
-# names of operations and models, and pseudonyms of users.
-OURS = frozenset(
-    _words(
-        "namespace id run_id item_id episode_id memory_id question_id record_id erasure_id turn_id"
-        " job_id request_id superseded_by parent jti accessor requested_by decided_by claimed_by"
-        " kind type layer status state choice reasons conflict_policy kept_as model code error_code"
-        " door"
-        " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
-        " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
-        " vector ids counts content_hash request_digest change_id reason dropped side from_id to_id"
-        " made_by kinds cut_statement inputs_hash found release"
-    )
-)
-
-
 # An erasure of a namespace deletes in this order. Tasks come first: a transaction that changes a
 # task locks its row, so nothing can be added to a task once its row is gone. Rows that refer to
 # others are deleted before those.
@@ -142,9 +125,6 @@ TABLES = (
         columns=_words(
             "context_id state accessor created_at:time changed_at:time expires_at:time"
             " request:document work:document status:document messages:document outcome:document"
-        ),
-        inner=_words(
-            "version round events topic agent_id container stored_bytes request_bytes event_bytes"
         ),
     ),
     Table(
@@ -167,9 +147,6 @@ TABLES = (
         named=Named.DELETED,
         exported="recipient",
         columns=_words("url created_at:time"),
-        inner=_words(
-            "scheme secret delivered_seq failures claimed_by claimed_until accessor token_ends_at"
-        ),
     ),
     Table(
         "webhooks",
@@ -179,10 +156,6 @@ TABLES = (
         named=Named.DELETED,
         ends_work=True,
         not_exported="secrets and places of this server; `recall webhooks list` shows them",
-        inner=_words(
-            "url kinds include_text secret state error_code failures delivered_seq delivered_at"
-            " created_at accessor token_ends_at"
-        ),
     ),
     Table(
         "webhook_events",
@@ -191,7 +164,6 @@ TABLES = (
         goes_with=tuple((part, "item_id") for part in (Part.TASK, Part.MEMORY, Part.PASSAGE)),
         ends_work=True,
         not_exported="only until they are sent",
-        inner=_words("kind item_id at"),
     ),
     Table(
         "operations",
@@ -203,10 +175,6 @@ TABLES = (
         # These jobs continue this erasure or an earlier one.
         spared="kind = 'purge' AND state IN ('queued', 'processing')",
         not_exported="the export of an episode says what is still to be done",
-        inner=_words(
-            "kind payload state attempt failures due_at created_at finished_at error_code holder"
-            " accessor"
-        ),
     ),
     Table(
         "memory_events",
@@ -217,11 +185,9 @@ TABLES = (
             (Part.PASSAGE, "item_id"),
             (Part.EPISODE, "episode_id"),
         ),
+        # With a name in it, the memory has it too.
+        said=("answer",),
         not_exported="an import begins with what it takes in",
-        inner=_words(
-            "change_id at kind reason operation accessor item_id episode_id status superseded_by"
-            " valid_until retired_at expires_at confidence reinforcements citations dropped digest"
-        ),
     ),
     Table(
         "decisions",
@@ -284,7 +250,15 @@ TABLES = (
             " agent_id extractor container tags:document metadata:document expires_at:time layer"
         ),
         derived=("entity_key", "attribute_key", "value_key"),
-        inner=("erase_epoch",),
+    ),
+    Table(
+        "subject_aliases",
+        "another name of a subject: facts about it are facts about the subject",
+        key=("alias_key",),
+        rest="names that an owner gave; those of an erased subject go",
+        said=_words("alias_key subject_key subject alias"),
+        named=Named.DELETED,
+        not_exported="the manifest has them",
     ),
     Table(
         "memory_counts",
@@ -294,7 +268,6 @@ TABLES = (
         said=("topic",),
         named=Named.FOLLOWS,
         not_exported="counted again by an import",
-        inner=("memories",),
     ),
     Table(
         "quarantine",
@@ -302,7 +275,6 @@ TABLES = (
         key=("item_id",),
         goes_with=((Part.EPISODE, "episode_id"),),
         not_exported="a hidden turn is exported as hidden; why it is stays here",
-        inner=_words("episode_id reasons state held_at decided_by decided_at"),
     ),
     Table(
         "forgotten",
@@ -349,7 +321,6 @@ TABLES = (
             " kept_as"
         ),
         derived=("stored_bytes",),
-        inner=("erase_epoch",),
     ),
     Table(
         "embeddings",
@@ -357,7 +328,6 @@ TABLES = (
         key=("item_id", "document", "model"),
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
-        inner=_words("vector version slot code"),
     ),
     Table(
         "rebuilt",
@@ -367,7 +337,6 @@ TABLES = (
         said=("derived",),
         named=Named.DELETED,
         not_exported="made again of the texts",
-        inner=_words("release last_event index_version memory_id episode_id derived"),
     ),
     Table(
         "documents",
@@ -375,10 +344,6 @@ TABLES = (
         key=("slot",),
         goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
-        inner=_words(
-            "item_id findable version turn_id span_start span_end heading_start heading_end"
-            " length added_at hidden_at"
-        ),
     ),
     Table(
         "postings",
@@ -388,7 +353,6 @@ TABLES = (
         said=("term",),
         named=Named.FOLLOWS,
         not_exported="made again of the texts",
-        inner=("found",),
     ),
     Table(
         "terms",
@@ -398,7 +362,6 @@ TABLES = (
         said=("term",),
         named=Named.FOLLOWS,
         not_exported="made again of the texts",
-        inner=_words("documents last_slot found"),
     ),
     Table(
         "audit_details",
@@ -408,7 +371,6 @@ TABLES = (
         said=("details",),
         named=Named.DELETED,
         not_exported="an export of the audit log has them",
-        inner=_words("salt details"),
     ),
     Table(
         "call_counts",
@@ -416,7 +378,6 @@ TABLES = (
         key=("accessor", "minute"),
         rest="numbers of calls",
         not_exported="only the last minutes",
-        inner=("calls",),
     ),
     Table(
         "revoked_children",
@@ -424,7 +385,6 @@ TABLES = (
         key=("parent", "jti"),
         rest="ids of tokens",
         not_exported="tokens open this server only",
-        inner=("expires_at",),
     ),
     Table(
         "closed_containers",
@@ -434,7 +394,6 @@ TABLES = (
         said=("container",),
         named=Named.ENDS,
         not_exported="only while an erasure goes on",
-        inner=("container",),
     ),
     Table(
         "model_spend",
@@ -442,7 +401,6 @@ TABLES = (
         key=("day",),
         rest="numbers of tokens of language models",
         not_exported="only the last days",
-        inner=("tokens",),
     ),
     Table(
         "namespaces",
@@ -453,10 +411,6 @@ TABLES = (
         named=Named.REFUSED,
         kept="the name and its settings at their defaults; all counts are zero",
         not_exported="the policy is in the manifest, the counts are made again",
-        inner=_words(
-            "created_at documents words index_version conflict_policy tokens_not_before"
-            " erase_epoch words_stale last_slot last_event stored_bytes held_at held_because"
-        ),
     ),
     Table(
         "api_tokens",
@@ -467,11 +421,6 @@ TABLES = (
         named=Named.REDACTED,
         kept="revoked and without labels, so that a token is refused as a revoked one",
         not_exported="tokens open this server only",
-        inner=_words(
-            "token_hash label created_at revoked_at scopes topics types agent_id parent"
-            " expires_at expired_at uses_left last_used_at refused_at children_not_before"
-            " containers"
-        ),
     ),
     Table(
         "tool_call_records",
@@ -483,7 +432,6 @@ TABLES = (
             "at:time door operation accessor request_id ids:document counts:document outcome code"
             " milliseconds model input_tokens output_tokens cost_usd"
         ),
-        inner=_words("seq prev digest mac detail_digest inputs_hash"),
     ),
     Table(
         "audit_heads",
@@ -492,7 +440,6 @@ TABLES = (
         rest="the last record of the audit log",
         kept="the last record of the audit log",
         not_exported="an export of the audit log has the chain",
-        inner=_words("seq digest checkpoint_seq cut_seq cut_statement"),
     ),
     Table(
         "erasures",
@@ -500,10 +447,6 @@ TABLES = (
         rest="what was erased, in numbers",
         kept="what was erased, in numbers",
         not_exported="receipts are those of the server that erased",
-        inner=_words(
-            "kind requested_by requested_at state claims left_behind purged_at secret_hash"
-            " receipt collected_at sealed erase_epoch"
-        ),
     ),
     Table(
         "erased",
@@ -520,7 +463,6 @@ TABLES = (
         rest="when the next job is due",
         kept="when the next job is due, until there is none: one may be a purge",
         not_exported="jobs stay here",
-        inner=("due_at",),
         local="it is asked for the next namespace of all",
     ),
     Table(
@@ -546,6 +488,8 @@ DELETED = tuple(table.name for table in TABLES if table.tenant and not table.kep
 ENDS_WORK = tuple(table.name for table in TABLES if table.ends_work)
 # An erasure of a namespace reads the rows of these before it deletes them, and keeps digests.
 DIGESTED = ("memories", "turns", "episodes")
+# Their rows tell the erase epoch in which they were written.
+WITH_EPOCH = ("memories", "episodes")
 # From the others it deletes some rows at a time, in any order.
 SOME_AT_A_TIME = tuple(name for name in DELETED if name not in {*ENDS_WORK, *DIGESTED})
 # Tables that count how often a search has shown each row.

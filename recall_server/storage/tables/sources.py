@@ -14,23 +14,16 @@ class Sources(BoundTable):
 
     async def episodes(self, *, episode_id: str, session_id: str, agent_id: str) -> list[str]:
         """Return the ids of the texts of a source; "" stands for any."""
-        rows = await self._bound.fetch(
-            "episodes_of_source", episode_id=episode_id, session_id=session_id, agent_id=agent_id
-        )
-        return [row["id"] for row in rows]
+        named = {"episode_id": episode_id, "session_id": session_id, "agent_id": agent_id}
+        return await self._column("id", "episodes_of_source", **named)
 
     async def turns(self, episode_ids: Collection[str]) -> list[Row]:
         """Return the turns of these episodes, each with its id, span and state."""
-        if not episode_ids:
-            return []
-        return list(await self._bound.fetch("turns_of_episodes", ids=sorted(episode_ids)))
+        return list(await self._by_ids("turns_of_episodes", episode_ids))
 
     async def given_way(self, memory_ids: Collection[str]) -> list[str]:
         """Return the memories that one of these has superseded."""
-        if not memory_ids:
-            return []
-        rows = await self._bound.fetch("superseded_by", ids=sorted(memory_ids))
-        return [row["id"] for row in rows]
+        return [row["id"] for row in await self._by_ids("superseded_by", memory_ids)]
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these memories active again, as if nothing had superseded them."""

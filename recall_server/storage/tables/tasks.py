@@ -24,9 +24,9 @@ from recall_server.domain.task import (
     Work,
 )
 from recall_server.storage.bound_connection import ANY, BoundTable
-from recall_server.storage.driver import Document, Row, bearer, document, moment, moment_or_none
+from recall_server.storage.driver import Document, Row, bearer, document, reader, registered_by
+from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 from recall_server.storage.tables.jobs import PUSH, Jobs
-from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
 
 # A change that adds no more than this is never refused by the quota.
 SMALL_BYTES = 4_096
@@ -129,29 +129,24 @@ class TaskTable(BoundTable):
         sums = accumulate(row["stored_bytes"] for row in rows)
         fitting = [row["id"] for row, size in zip(rows, sums, strict=True) if size <= PAGE_BYTES]
         ids = (fitting or [row["id"] for row in rows[:1]])[:limit]
-        found = {one.id: one for one in await self._by_id(ids)}
+        found = {one.id: one for one in await _tasks(await self._by_ids("runs_by_id", ids))}
         return [found[one] for one in ids if one in found], len(ids) < len(rows)
-
-    async def _by_id(self, ids: Sequence[str]) -> list[Task]:
-        return await _tasks(await self._bound.fetch("runs_by_id", ids=list(ids))) if ids else []
 
     async def asking(self, question_id: str) -> str | None:
         """Return the task that waits for an answer to this question."""
-        rows = await self._bound.fetch("asking", question=question_id)
-        return rows[0]["id"] if rows else None
+        return await self._first(lambda row: str(row["id"]), "asking", question=question_id)
 
     async def unfinished_of(self, tokens: Sequence[str], limit: int) -> tuple[list[Task], int]:
         """Return `limit` tasks of these tokens that have not ended, locked, and the number of
         all.
         """
         named = {"tokens": list(tokens)}
-        counted = await self._bound.fetch("count_of_unfinished_runs", **named)
+        count = await self._int("runs", "count_of_unfinished_runs", **named)
         rows = await self._bound.fetch("unfinished_runs", limit=limit, **named)
-        return await _tasks(rows), int(counted[0]["runs"])
+        return await _tasks(rows), count
 
     async def count(self, wanted: Filter) -> int:
-        rows = await self._bound.fetch("count_of_runs", **_filtering(wanted))
-        return int(rows[0]["runs"])
+        return await self._int("runs", "count_of_runs", **_filtering(wanted))
 
     async def hand_over(self, task: Task) -> Task:
         """Free the quota of a task's text, which becomes an episode with a quota of its own. Return
@@ -279,25 +274,18 @@ def _event(task_id: str, row: Row) -> Event:
     )
 
 
-def _run(row: Row) -> Task:
-    return Task(
-        id=row["id"],
-        context_id=row["context_id"],
-        accessor=row["accessor"],
-        created_at=moment(row["created_at"]),
-        request=_read(Request, row["request"]),
-        work=_read(Work, row["work"]),
-        status=_read(Status, row["status"]),
-        messages=_read(_Messages, row["messages"]),
-        outcome=_read(Outcome, row["outcome"]),
-        version=row["version"],
-        round=row["round"],
-        events=row["events"],
-        expires_at=moment_or_none(row["expires_at"]),
-        stored_bytes=row["stored_bytes"],
-        request_bytes=row["request_bytes"],
-        event_bytes=row["event_bytes"],
-    )
+def _stored(type_: Any, name: str) -> Callable[[Row], Any]:
+    return lambda row: _read(type_, row[name])
+
+
+_run = reader(
+    Task,
+    request=_stored(Request, "request"),
+    work=_stored(Work, "work"),
+    status=_stored(Status, "status"),
+    messages=_stored(_Messages, "messages"),
+    outcome=_stored(Outcome, "outcome"),
+)
 
 
 CONFIGS_MAX = 10
@@ -333,28 +321,16 @@ class Pushes(BoundTable):
         """Write a config. If there is one of this id, replace it except for `delivered_seq`, and
         take it from its sender. Return the config as stored.
         """
-        rows = await self._bound.fetch(
-            "put_push",
-            run_id=config.task_id,
-            id=config.id,
-            url=config.url,
-            scheme=config.scheme,
-            secret=config.secret,
-            delivered_seq=config.delivered_seq,
-            now=config.created_at,
-            accessor=config.bearer and config.bearer.name,
-            token_ends_at=config.bearer and config.bearer.until,
-        )
+        given = vars(config) | registered_by(config.bearer)
+        rows = await self._bound.fetch("put_push", **given)
         return _config(rows[0])
 
     async def get(self, task_id: str, config_id: str) -> PushConfig | None:
-        rows = await self._bound.fetch("push", run_id=task_id, id=config_id)
-        return _config(rows[0]) if rows else None
+        return await self._first(_config, "push", run_id=task_id, id=config_id)
 
     async def page(self, task_id: str, *, after: str = "", limit: int) -> list[PushConfig]:
         """Return the configs of a task after the id `after`, by id."""
-        rows = await self._bound.fetch("pushes", run_id=task_id, after=after, limit=limit)
-        return [_config(row) for row in rows]
+        return await self._all(_config, "pushes", run_id=task_id, after=after, limit=limit)
 
     async def any_sealed(self) -> bool:
         """Return whether an encrypted secret of a push or a webhook is stored."""
@@ -409,10 +385,8 @@ class Pushes(BoundTable):
         self, task_id: str, config_id: str, holder: str, *, now: datetime, until: datetime
     ) -> PushConfig | None:
         """Hold the config until `until`. Return None if it is held, resting, or does not exist."""
-        rows = await self._bound.fetch(
-            "claim_push", run_id=task_id, id=config_id, holder=holder, now=now, until=until
-        )
-        return _config(rows[0]) if rows else None
+        given = {"run_id": task_id, "id": config_id, "holder": holder, "now": now}
+        return await self._first(_config, "claim_push", **given, until=until)
 
     async def advance(
         self, config: PushConfig, holder: str, *, seq: int, final: bool, until: datetime
@@ -444,15 +418,4 @@ class Pushes(BoundTable):
         )
 
 
-def _config(row: Row) -> PushConfig:
-    return PushConfig(
-        task_id=row["run_id"],
-        id=row["id"],
-        url=row["url"],
-        scheme=row["scheme"],
-        secret=None if row["secret"] is None else bytes(row["secret"]),
-        delivered_seq=row["delivered_seq"],
-        created_at=moment(row["created_at"]),
-        failures=row["failures"],
-        bearer=bearer(row),
-    )
+_config = reader(PushConfig, task_id="run_id", bearer=bearer)

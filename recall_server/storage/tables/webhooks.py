@@ -7,7 +7,7 @@ from datetime import datetime
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, bearer, document, moment, moment_or_none
+from recall_server.storage.driver import Document, bearer, reader, registered_by
 from recall_server.storage.tables.jobs import PUSH
 
 
@@ -50,26 +50,17 @@ class Webhooks(BoundTable):
 
     async def add(self, new: Registration) -> Registration:
         """Register a webhook for events from now on. Return it as stored."""
-        rows = await self._bound.fetch(
-            "add_webhook",
-            id=new.id,
-            url=new.url,
-            kinds=Document(list(new.kinds)),
-            include_text=int(new.include_text),
-            secret=new.secret,
-            now=new.created_at,
-            accessor=new.bearer and new.bearer.name,
-            token_ends_at=new.bearer and new.bearer.until,
-        )
+        given = vars(new) | registered_by(new.bearer) | {"kinds": Document(list(new.kinds))}
+        given["include_text"] = int(new.include_text)
+        rows = await self._bound.fetch("add_webhook", **given)
         return _registration(rows[0])
 
     async def get(self, webhook_id: str) -> Registration | None:
-        rows = await self._bound.fetch("webhook", id=webhook_id)
-        return _registration(rows[0]) if rows else None
+        return await self._first(_registration, "webhook", id=webhook_id)
 
     async def all(self) -> list[Registration]:
         """Return the webhooks of the namespace, the oldest first."""
-        return [_registration(row) for row in await self._bound.fetch("webhooks")]
+        return await self._all(_registration, "webhooks")
 
     async def remove(self, webhook_id: str) -> bool:
         """Remove a webhook. Return False if there is none."""
@@ -98,17 +89,13 @@ class Webhooks(BoundTable):
 
     async def next(self, one: Registration) -> WebhookEvent | None:
         """Return the first event that is still to be sent to a webhook."""
-        rows = await self._bound.fetch(
-            "next_webhook_event", after=one.delivered_seq, kinds=list(one.kinds)
-        )
-        return _event(rows[0]) if rows else None
+        wanted = {"after": one.delivered_seq, "kinds": list(one.kinds)}
+        return await self._first(reader(WebhookEvent), "next_webhook_event", **wanted)
 
     async def pending(self, one: Registration, limit: int) -> int:
         """Return how many events wait for a webhook, counted up to `limit`."""
-        rows = await self._bound.fetch(
-            "pending_webhook_events", after=one.delivered_seq, kinds=list(one.kinds), limit=limit
-        )
-        return int(rows[0]["events"])
+        wanted = {"after": one.delivered_seq, "kinds": list(one.kinds), "limit": limit}
+        return await self._int("events", "pending_webhook_events", **wanted)
 
     async def delivered(self, webhook_id: str, seq: int, at: datetime | None) -> bool:
         """Note that events up to `seq` were delivered at `at`; None: there was nothing to send.
@@ -131,22 +118,4 @@ class Webhooks(BoundTable):
         await self._bound.send("drop_sent_webhook_events")
 
 
-def _registration(row: Row) -> Registration:
-    return Registration(
-        id=row["id"],
-        url=row["url"],
-        kinds=tuple(map(WebhookKind, document(row["kinds"]))),
-        include_text=bool(row["include_text"]),
-        secret=bytes(row["secret"]),
-        created_at=moment(row["created_at"]),
-        bearer=bearer(row),
-        active=row["state"] == "active",
-        error_code=row["error_code"],
-        failures=row["failures"],
-        delivered_seq=row["delivered_seq"],
-        delivered_at=moment_or_none(row["delivered_at"]),
-    )
-
-
-def _event(row: Row) -> WebhookEvent:
-    return WebhookEvent(row["seq"], WebhookKind(row["kind"]), row["item_id"], moment(row["at"]))
+_registration = reader(Registration, bearer=bearer, active=lambda row: row["state"] == "active")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recall_server.api import reports
+from recall_server.api.operations.intents import reported
 from recall_server.application import Application
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.errors import NotFound, NotRestorable, Stale
@@ -145,7 +145,7 @@ async def _submit(application: Application, drawn: random.Random, ids: list[str]
 
 def _outline(report: Report) -> list[Any]:
     """Return what a report says, without ids that a dry run cannot know."""
-    told = reports.report(report)
+    told = reported(report)
     known = {one["memory_id"] for one in told["considered"]}
     known |= {one["memory_id"] for rule in told["rules"] for one in rule["against"]}
     changes = [

@@ -28,6 +28,7 @@ from tests.support.conversation import ALICE, context, drained, enter, memories,
 from tests.support.erasure import found, select
 from tests.support.extractors import Scripted
 from tests.support.index_walk import Walk
+from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock
 
 HOUR = timedelta(hours=1)
@@ -104,6 +105,63 @@ async def test_what_differs_is_named_and_mended(open_app: Open, clock: Clock) ->
         assert mended == compared
         assert await rebuild.compare(context(application)) == whole
         assert await memories(application) == before
+
+
+async def test_an_erased_passage_of_which_words_were_forgotten_leaves_the_counts_right(
+    open_app: Open, clock: Clock
+) -> None:
+    """The memory that hid them was deleted first, so the index lost words that it had not."""
+    async with open_app() as application:
+        await enter(application)
+        stored = await remember(application, "User: I own a piano. I prefer tabs.")
+        await remember(application, "Ann: I live in Porto.")
+        await drained(application)
+        tabs = next(one.id for one in await memories(application) if "tabs" in one.text)
+        await application.services.recall.forget(context(application), tabs)
+        await application.services.erase.memory(context(application), f"{stored.episode_id}.0")
+        assert (await application.services.rebuild.compare(context(application))).same
+
+
+async def test_words_that_an_erased_memory_hid_elsewhere_stay_forgotten(
+    open_app: Open, clock: Clock
+) -> None:
+    """They were shown again in the other text, but not found."""
+    async with open_app() as application:
+        await enter(application)
+        stored = [await remember(application, f"User: I prefer tabs. {n}") for n in ("Hm.", "So.")]
+        await drained(application)
+        tabs = next(one.id for one in await memories(application) if "tabs" in one.text)
+        await application.services.recall.forget(context(application), tabs)
+        await application.services.erase.memory(context(application), f"{stored[0].episode_id}.0")
+        assert (await application.services.rebuild.compare(context(application))).same
+        page = await application.services.texts.page(context(application), limit=10, offset=0)
+        assert [words.strip() for _, words in page.texts if "So" in words] == [
+            "User:                So."
+        ]
+        assert not any("tabs" in words for _, words in page.texts)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "code = replace(code, 'f', '0')",
+        "vector = (SELECT o.vector FROM embeddings o WHERE o.code <> embeddings.code LIMIT 1)",
+    ],
+)
+async def test_vectors_with_other_numbers_are_made_anew(
+    open_app: Open, clock: Clock, numbers: str
+) -> None:
+    async with open_app(embedder=HashEmbedder()) as application:
+        await porto_and_figs(application)
+        rebuild = application.services.rebuild
+        whole = await rebuild.compare(context(application))
+        await run(application, f"UPDATE embeddings SET {numbers}")
+        compared = await rebuild.compare(context(application))
+        assert (whole.same, whole.broken) == (True, 0)
+        assert (compared.same, compared.broken > 0) == (False, True)
+        await rebuild.mend(context(application))
+        await drained(application)
+        assert await rebuild.compare(context(application)) == whole
 
 
 class Interrupted(Exception):

@@ -17,7 +17,7 @@ from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.errors import ModelKeyRejected
-from recall_server.domain.model_key import Role
+from recall_server.domain.extraction import Role
 from recall_server.domain.query import Query
 from recall_server.domain.task import JobState, Mode, Request, TaskState
 from recall_server.services.memory.ingest import Extracted

@@ -8,7 +8,7 @@ from recall_server import factories
 from recall_server.config import Settings
 from recall_server.config_models import ANTHROPIC_URL
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model_key import Role
+from recall_server.domain.extraction import Role
 
 CLAUDE = {"extractor": "anthropic", "anthropic_api_key": "sk-claude"}
 LOCAL = "http://127.0.0.1:11434/v1"

@@ -90,6 +90,10 @@ THE SALT CROWN\\n\\nSession 11, 4 Sept\\nThe gates of Port Merrow close at nine.
 Brochure for Ida Ltd\\n\\nBen Roe writes the text.\\n\\nThe deadline is 5 May.
   fact | Brochure for Ida Ltd: Ben Roe writes the text.
   fact | Brochure for Ida Ltd: The deadline is 5 May. | Brochure for Ida Ltd, deadline, 5 May
+# A name may begin with initials or a title.
+J. R. Smith is allergic to nuts. Dr. Keller lives in Hull.
+  fact | J. R. Smith is allergic to nuts. | J. R. Smith, allergic_to, nuts
+  fact | Dr. Keller lives in Hull. | Dr. Keller, lives_in, Hull
 # A value is neither a time, nor cut in the middle of a version; a name keeps its small letter.
 Physio moved to Thursdays at 14:00.
   fact | Physio moved to Thursdays at 14:00. | Physio, schedule, Thursdays at 14:00
@@ -336,7 +340,21 @@ Actions:\\n- Hanna: one-pager until Friday\\n- Tom: book the room
   fact | Actions: Hanna: one-pager until Friday.
   fact | Actions: Tom: book the room.
 Hanna: one-pager until Friday
-  fact | Hanna: One-pager until Friday.
+  fact | Hanna: one-pager until Friday.
+# A label said once is a key, unless somebody speaks.
+Passport: renewed in March, expires 2036. Number ends in 882.
+  fact | Passport: renewed in March, expires 2036. Number ends in 882.
+Landlord: Mr. Petrov, +44 20 7946 0000.\\nElectrician: Sam Ode, comes on 4 December.\\nBins: Tuesday and Friday.
+  fact | Landlord: Mr. Petrov, +44 20 7946 0000.
+  fact | Electrician: Sam Ode, comes on 4 December.
+  fact | Bins: Tuesday and Friday.
+Gina: That sounds lovely.\\nJon: The studio opens on Monday.\\nMel: Caroline went to a support group on 7 May.
+  fact | The studio opens on Monday.
+  fact | Caroline went to a support group on 7 May.
+[15/11/2026, 18:02] Sam: plumber moved to friday, same time\\n[15/11/2026, 18:03] Sam: ok
+  fact | Plumber moved to friday, same time. | Plumber, schedule, friday
+I run on Tuesdays and Fridays at 6am.
+  fact | The user runs on Tuesdays and Fridays at 6am.
 The vet is Dr Weber, 555-0134.\\nTom's number is the one on the fridge.\\nThe bins go out on Tuesdays.
   fact | The vet is Dr Weber, 555-0134.
   fact | Tom's number is the one on the fridge.

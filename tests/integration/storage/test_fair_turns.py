@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from recall_server import shipped
-from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
@@ -19,7 +19,7 @@ from tests.support.runtime import NOON
 async def test_a_transaction_of_a_crowd_waits_for_the_single_call_of_another(
     database: Path | str, monkeypatch: pytest.MonkeyPatch, *, write: bool
 ) -> None:
-    monkeypatch.setattr("recall_server.domain.fair_semaphore.YIELD_MAX_S", 3_600.0)
+    monkeypatch.setattr("recall_server.domain.fairness.YIELD_MAX_S", 3_600.0)
     calls = FairSemaphore(16, per_key=2, per_key_contended=1)
     driver = driver_for(database)
     await driver.open()

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server.services.webhooks.delivery import PAUSES, TRIES_MAX
+from recall_server.services.webhooks import PAUSES, TRIES_MAX
 from tests.support.a2a_bindings import Wire
 from tests.support.a2a_clients import LISBON, PORTO
 from tests.support.conversation import ALICE, contradicted

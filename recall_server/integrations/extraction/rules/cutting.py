@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from recall_server.domain.text.headings import HEADING_CHARS_MAX
+from recall_server.domain.text.passages import HEADING_CHARS_MAX
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact
 from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, titles

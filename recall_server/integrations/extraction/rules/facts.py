@@ -186,6 +186,10 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     if found is None and elided and said[:1].isupper():
         said = said[:1].lower() + said[1:]
         found = _denied(said, _find(said, speaker, language), speaker, language)
+    if found is None and language.name == "en" and said[:1].islower():
+        # Many chats are in lower case: "plumber moved to friday".
+        said = said[:1].upper() + said[1:]
+        found = _denied(said, _find(said, speaker, language), speaker, language)
     return found
 
 

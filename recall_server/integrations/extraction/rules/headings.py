@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from recall_server.domain.text.headings import ASIDE, NUMBERED, is_heading, may_name
+from recall_server.domain.text.passages import ASIDE, NUMBERED, is_heading, may_name
 from recall_server.integrations.extraction.rules.cutting import (
     LEAD_IN,
     Kind,

@@ -72,6 +72,8 @@ _ANSWER_WORDS_MAX = 14
 _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
+# So many labels that each occur once are keys, even before whole sentences.
+_KEYS_MIN = 3
 _NEW_WORDS_MAX = 6
 # Where the cue of a correction begins, at the latest.
 _CUE_MAX = 12
@@ -127,11 +129,30 @@ class _Reader:
         self.names = {word for one in speakers | self.labels for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
+        self.keyed = self._keyed(speakers)
         self.read_to = 0
         self.opens, self.listed, self.tasked = True, False, False
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
             self._headings_before(passage.turns[0].span.start)
+
+    def _keyed(self, labels: set[str]) -> bool:
+        """Return whether the labels are keys, such as "Passport: renewed in March": each occurs
+        once, and nobody says "I" or "you", asks or answers. One or two sentences are speech.
+        """
+        said = [self.passage.text[turn.span.start : turn.span.end] for turn in self.passage.turns]
+        few = len(said) < _KEYS_MIN
+        return len(labels) == len(said) and not any(self._speaks(one, few) for one in said)
+
+    def _speaks(self, said: str, few: bool) -> bool:
+        """Return whether words are said to somebody, unlike the value of a key."""
+        language = self.language
+        opens = pattern(language.name, "openers").match(said) or any(
+            language.starts(cue, said) for cue in ("keep.order", "words.pronoun", "drop.greeting")
+        )
+        to = any(language.has(f"words.{name}", said) for name in ("first", "we", "you"))
+        sentence = few and not said[:1].islower() and is_whole(said, language)
+        return bool(opens or to or sentence or "?" in said)
 
     def _headings_before(self, start: int) -> None:
         """Read the headings and the sender before the passage."""
@@ -194,6 +215,10 @@ class _Reader:
             clause = Clause(part[0].start, part[0].end, f"{label}: {said}", Kind.PAIR)
             sure = Verdict(5.0, MemoryType.FACT)
             self._keep(clause, sure, Voice(user, turn), heading=user.shown, found=pair)
+            return
+        if self.keyed and label and speaker and speaker.entity != "user":
+            piece = replace(part[0], end=part[-1].end, kind=Kind.PAIR)
+            self._pair(piece, f"{label}: {said}", Voice(speaker, turn))
             return
         for piece in with_steps(text, part, self.headings.text, self.language):
             if self._head(piece):

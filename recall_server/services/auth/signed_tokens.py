@@ -1,28 +1,40 @@
-"""Delegated tokens: a narrower child of a token for a sub-agent, for an hour, signed by this
-server.
+"""JWTs, which no table holds: narrower children of a token for sub-agents, which this server signs
+for an hour, and tokens of identity providers, whose claims name namespaces and scopes.
 
-No table holds a child. It is valid while its parent is, unless its own id was revoked; one read
-checks both. It has no children itself and cannot manage tokens.
+A child is valid while its parent is, unless its own id was revoked; one read checks both. It has no
+children itself and cannot manage tokens. Nothing about a user is stored. Each issuer has its own
+key set: no key of one verifies a token of another.
 """
 
-from dataclasses import replace
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import jwt
+import structlog
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.errors import Invalid, TokenNotFound, Unauthenticated, WouldWiden
-from recall_server.domain.memory import MemoryType
+from recall_server.domain.errors import (
+    AuthUnavailable,
+    InsufficientScope,
+    Invalid,
+    NamespaceNotAllowed,
+    TokenNotFound,
+    Unauthenticated,
+    WouldWiden,
+)
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import (
-    AccessScope,
     Rights,
     Scope,
+    Signed,
     TokenInfo,
     narrower_or_equal,
 )
-from recall_server.integrations.crypto.issuers import OURS
+from recall_server.integrations.crypto.issuers import OURS, Issuer, KeySet
 from recall_server.integrations.crypto.jwt import (
     LEEWAY,
     LIFE_MAX,
@@ -33,6 +45,7 @@ from recall_server.integrations.crypto.jwt import (
     NotValid,
     check,
     prove,
+    read,
 )
 from recall_server.integrations.crypto.keys import ALG, ServerKey
 from recall_server.services.auth.access import REFUSED, End, TokenRequest, validated
@@ -44,25 +57,25 @@ _NOT_FOR_CHILDREN = frozenset({Scope.TOKENS, Scope.ADMIN})
 _BEARER_CHARS = len("Bearer ")
 
 
+@dataclass(frozen=True)
 class Delegation:
     """Mints, verifies and revokes children. `audience` is the name of this server in its tokens;
     `end` ends what revoked children began.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        runtime: Runtime,
-        key: ServerKey,
-        audience: str,
-        end: End,
-    ) -> None:
-        self._end = end
-        self._store = store
-        self._runtime = runtime
-        self._key = key
-        self._public = jwt.PyJWK(dict(key.public), ALG)
-        self._expected = Expected(OURS, audience, TYP, (ALG,))
+    store: Store
+    runtime: Runtime
+    key: ServerKey
+    audience: str
+    end: End
+
+    @cached_property
+    def _public(self) -> jwt.PyJWK:
+        return jwt.PyJWK(dict(self.key.public), ALG)
+
+    @property
+    def _expected(self) -> Expected:
+        return Expected(OURS, self.audience, TYP, (ALG,))
 
     async def mint(
         self, context: Context, parent: str, wanted: TokenRequest
@@ -78,9 +91,9 @@ class Delegation:
         life = wanted.expires_in or LIFE
         if life > LIFE_MAX:
             raise Invalid(f"A child lasts for {LIFE_MAX // timedelta(hours=1)} hours at most.")
-        now = self._runtime.now()
+        now = self.runtime.now()
         end = now + life
-        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             issuer = await tx.access.token(parent)
             if issuer is None:
                 raise WouldWiden("Only a token that was made here has children.")
@@ -101,13 +114,13 @@ class Delegation:
     def _signed(
         self, namespace: Namespace, parent: str, rights: Rights, now: datetime, end: datetime
     ) -> tuple[str, TokenInfo]:
-        jti = self._runtime.new_id("child")
+        jti = self.runtime.new_id("child")
         issued, ends = int(now.timestamp()), int(end.timestamp())
         if ends <= issued:
             raise WouldWiden("The parent ends within a second.")
         claims = {
             "iss": OURS,
-            "aud": self._expected.audience,
+            "aud": self.audience,
             "sub": parent,
             "jti": jti,
             "iat": issued,
@@ -115,7 +128,7 @@ class Delegation:
             "namespace": namespace,
             **_claims(rights),
         }
-        token = self._key.sign(claims, TYP)
+        token = self.key.sign(claims, TYP)
         if len(token) + _BEARER_CHARS > TOKEN_CHARS_MAX:
             raise Invalid("The topics make the token too long for a header. Name fewer.")
         info = TokenInfo(
@@ -136,32 +149,37 @@ class Delegation:
             raise TokenNotFound("A child has no children.")
         if not all(one.isprintable() and 0 < len(one) <= TEXT_CHARS_MAX for one in (parent, jti)):
             raise TokenNotFound
-        now = self._runtime.now()
+        now = self.runtime.now()
         until = now + LIFE_MAX + 2 * LEEWAY  # its expiry is unknown, but bounded
-        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, locked=True
+        ) as tx:
             name = f"{parent}/{jti}"
             context.entry.ids.append(name)
             revoked = await tx.access.revoke_child(parent, jti, now, until)
             context.entry.counts["revoked"] = int(revoked)
-            then = await self._end(tx, context.entry, lambda one: one == name)
+            then = await self.end(tx, context.entry, lambda one: one == name)
         then()
         return revoked
 
     async def verify(self, token: Jwt) -> TokenInfo:
         """Return the child's owner and rights. Raises `NotValid`."""
-        now = self._runtime.now()
-        if token.kid != self._key.kid:
+        now = self.runtime.now()
+        if token.kid != self.key.kid:
             raise NotValid("no such key")
         check(token, self._expected, now)
         prove(token, self._public, self._expected)
         if token.jti is None:
             raise NotValid("jti")
+        try:
+            rights = Rights.read(token.claims)
+        except (KeyError, TypeError, ValueError):
+            raise NotValid("rights") from None
         info = TokenInfo(
             accessor=f"{token.subject}/{token.jti}",
             namespace=_namespace(token.claims.get("namespace")),
             created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
-            rights=_rights(token.claims),
+            rights=rights,
             parent=token.subject,
             expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
             signed=token.signed,
@@ -170,7 +188,7 @@ class Delegation:
 
     async def still_valid(self, info: TokenInfo) -> bool:
         """True if a verified child would be accepted again."""
-        now = self._runtime.now()
+        now = self.runtime.now()
         try:
             await self._check_parent(info, now)
         except NotValid:
@@ -181,8 +199,9 @@ class Delegation:
         """Check a child against its parent and return the parent's label. Raises `NotValid`."""
         assert info.parent is not None
         assert info.signed is not None
-        async with self._store.transaction(None, write=False) as tx:
-            found = await tx.access.entrance(info.namespace, info.parent, info.signed.jti)
+        found = await self.store.autocommit(None).access.entrance(
+            info.namespace, info.parent, info.signed.jti
+        )
         if found is None or found.parent is None:
             raise NotValid("unknown parent")
         if found.revoked:
@@ -213,15 +232,109 @@ def _namespace(claim: object) -> Namespace:
         raise NotValid("namespace") from None
 
 
-def _rights(claims: Any) -> Rights:
-    """Parse the claims of `_claims`, after the signature was verified."""
-    try:
-        limits: dict[str, Any] = {
-            name: frozenset(map(kind, claims[name]))
-            for name, kind in (("topics", str), ("types", MemoryType), ("containers", str))
-            if claims.get(name) is not None
-        }
-        access_scope = AccessScope(agent_id=claims.get("agent_id"), **limits)
-        return Rights(frozenset(map(Scope, claims["scopes"])), access_scope)
-    except (KeyError, TypeError, ValueError):
-        raise NotValid("rights") from None
+log = structlog.get_logger()
+
+_DIGEST_CHARS = 32
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Verifies the tokens of `issuers`."""
+
+    store: Store
+    now: Callable[[], datetime]
+    issuers: Sequence[Issuer]
+
+    @cached_property
+    def _issuers(self) -> dict[str, tuple[Issuer, KeySet]]:
+        return {one.issuer: (one, KeySet(one, self.now)) for one in self.issuers}
+
+    async def verify(self, token: Jwt) -> TokenInfo:
+        """Return the user's identity and rights. Raises `NotValid`; `NamespaceNotAllowed` or
+        `InsufficientScope` if the token is valid but has no access here; `AuthUnavailable` if the
+        issuer's keys are not available.
+        """
+        issuer, keys = self._issuers.get(token.issuer, (None, None))
+        if issuer is None or keys is None:
+            raise NotValid("issuer")
+        expected = issuer.expected()
+        check(token, expected, self.now())
+        prove(token, await keys.key(token.kid, token.alg), expected)
+        claims = token.claims
+        if any(claims.get(name) != value for name, value in issuer.required_claims.items()):
+            raise NotValid("required_claims")
+        accessor = _accessor(issuer, token.subject)
+        namespace = issuer.namespace_of(claims)
+        if namespace is None:
+            log.info("token_refused", reason="namespace", accessor=accessor)
+            raise NamespaceNotAllowed
+        await self._admit(issuer, namespace, accessor, token.signed)
+        scopes = issuer.scopes_of(claims)
+        if not scopes:
+            log.info("token_refused", reason="scope", accessor=accessor)
+            raise InsufficientScope(Scope.READ)
+        return TokenInfo(
+            accessor=accessor,
+            namespace=namespace,
+            created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
+            rights=Rights(scopes),
+            expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
+            signed=token.signed,
+        )
+
+    async def still_valid(self, info: TokenInfo) -> bool:
+        """True if a verified token would be accepted again: neither it nor its key has ended."""
+        assert info.signed is not None
+        issuer, keys = self._issuers[info.signed.issuer]
+        try:
+            await keys.key(info.signed.kid, info.signed.alg)
+            await self._admit(issuer, info.namespace, info.accessor, info.signed)
+        except (NotValid, NamespaceNotAllowed, AuthUnavailable):
+            return False
+        return info.expires_at is None or info.expires_at > self.now()
+
+    async def _admit(
+        self, issuer: Issuer, namespace: Namespace, accessor: str, signed: Signed
+    ) -> None:
+        if issuer.too_old(signed.issued_at):
+            raise NotValid("not_before")
+        found = await self.store.autocommit(None).access.entrance(namespace, accessor, signed.jti)
+        if found is None:
+            log.warning("token_refused", reason="namespace", accessor=accessor, missing=namespace)
+            raise NamespaceNotAllowed(
+                "The memory that this identity opens is not there yet. Ask the operator to make it "
+                "with 'recall create-token NAMESPACE'."
+            )
+        if found.revoked:
+            raise NotValid("revoked")
+        if found.not_before is not None and signed.issued_at < found.not_before.timestamp():
+            raise NotValid("not_before")
+
+    async def close(self) -> None:
+        for _, keys in self._issuers.values():
+            await keys.close()
+
+
+def _accessor(issuer: Issuer, subject: str) -> str:
+    """Return a pseudonym of the user, as subjects are often e-mail addresses."""
+    name = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
+    return f"{issuer.name}:{hashlib.sha256(name).hexdigest()[:_DIGEST_CHARS]}"
+
+
+@dataclass(frozen=True)
+class JwtVerifier:
+    """Implements `SignedTokens`: passes each token to the part that knows its issuer."""
+
+    delegation: Delegation
+    identity: Identity
+
+    async def verify(self, token: str) -> TokenInfo:
+        parsed = read(token)
+        return await self._verifier(parsed.issuer).verify(parsed)
+
+    async def still_valid(self, info: TokenInfo) -> bool:
+        issuer = info.signed.issuer if info.signed else None
+        return await self._verifier(issuer).still_valid(info)
+
+    def _verifier(self, issuer: str | None) -> Delegation | Identity:
+        return self.delegation if issuer == OURS else self.identity

@@ -1,4 +1,6 @@
-"""A semaphore that is fair among keys: the key with the fewest slots goes first."""
+"""Fairness among keys: a semaphore whose next slot goes to the key with the fewest slots, and a
+steady rate for each key.
+"""
 
 import asyncio
 import math
@@ -147,3 +149,30 @@ class FairSemaphore:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+# Beyond so many keys, those that nothing waits for are dropped.
+KEYS_MAX = 1_000
+
+
+class Pace:
+    """Lets `per_s` of each key pass in a second, in the order in which it comes. Nothing waits for
+    longer than `wait_max_s`.
+    """
+
+    def __init__(self, per_s: float, wait_max_s: float) -> None:
+        self._per_s = per_s
+        self._wait_max_s = wait_max_s
+        self._passed_at: dict[Hashable, float] = {}
+
+    def wait_s(self, key: Hashable, amount: float, now: float) -> float | None:
+        """Return the seconds until all that came before this `amount` has passed; None if it may
+        not wait that long, and is refused.
+        """
+        if len(self._passed_at) > KEYS_MAX:
+            self._passed_at = {one: at for one, at in self._passed_at.items() if at > now}
+        begins = max(now, self._passed_at.get(key, now))
+        if begins - now > self._wait_max_s:
+            return None
+        self._passed_at[key] = begins + amount / self._per_s
+        return begins - now

@@ -1,1 +1,0 @@
-"""Webhooks: who is told of the events of a namespace, and how they get there."""
