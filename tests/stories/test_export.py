@@ -18,7 +18,7 @@ from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import ALICE, enter
 from tests.support.logs import real_logs
-from tests.support.processes import Database, Process, environment, new_token, recall, until
+from tests.support.processes import Database, Process, environment, new_token, ran, recall, until
 from tests.support.stored import opened, select
 from tests.support.transfer import carried, line_of, lived, many, records
 
@@ -63,15 +63,14 @@ async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
     await recall(database, "export", "alice", "--out", str(out))
     printed = (await recall(database, "export", "alice")).encode()
     piped = said(database, "import", "-", "--into", "bob", "--json", given=printed)
-    again = said(database, "import", str(out), "--into", "bob")
+    again = await recall(database, "import", str(out), "--into", "bob")
 
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert files(out) == ["alice.jsonl"]
     assert carried(out.read_bytes()) == carried(printed)
     report = json.loads(piped.stdout)
     assert report["new"] == len(carried(printed)) > 0
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.startswith(b"0 new ")
+    assert again.startswith("0 new ")
 
 
 async def test_a_full_disk_leaves_no_file_and_says_so(
@@ -109,13 +108,13 @@ async def test_a_killed_export_leaves_no_file_of_that_name(
             await asyncio.sleep(0.001)
         await process.kill()
     killed = out.exists()
-    refused = said(database, "export", "alice", "--out", str(out))
+    code, _, errors = await ran(database, "export", "alice", "--out", str(out))
     part.unlink()
     await recall(database, "export", "alice", "--out", str(out))
 
     assert not killed
-    assert refused.returncode == 2
-    assert b"alice.jsonl.part exists" in refused.stderr
+    assert code == 2
+    assert "alice.jsonl.part exists" in errors
     assert records(out.read_bytes())[-1]["counts"]["memory"] == MEMORIES
 
 
@@ -160,15 +159,15 @@ async def test_nothing_of_a_damaged_file_is_taken_in_and_of_a_pipe_what_came_bef
     cut = whole[: len(whole) // 2]
     file = tmp_path / "cut.jsonl"
     file.write_bytes(cut)
-    from_file = said(database, "import", str(file), "--into", "bob")
-    listed = said(database, "export", "bob")
+    code, _, of_file = await ran(database, "import", str(file), "--into", "bob")
+    _, _, of_bob = await ran(database, "export", "bob")
     from_pipe = said(database, "import", "-", "--into", "bob", given=cut)
     repaired = said(database, "import", "-", "--into", "bob", given=whole)
 
-    assert from_file.returncode == from_pipe.returncode == 2
-    assert b"EXPORT_DAMAGED" in from_file.stderr
-    assert f"Line {len(cut.splitlines())} ".encode() in from_file.stderr
-    assert b"NOT_FOUND" in listed.stderr  # The import made no namespace either.
+    assert code == from_pipe.returncode == 2
+    assert "EXPORT_DAMAGED" in of_file
+    assert f"Line {len(cut.splitlines())} " in of_file
+    assert "NOT_FOUND" in of_bob  # The import made no namespace either.
     assert repaired.returncode == 0, repaired.stderr
 
 

@@ -98,7 +98,7 @@ async def test_of_ten_answers_at_once_over_two_replicas_one_takes_effect(
                     done = await sent(client, answer(question, choice), task_id=task.id)
                 except UnsupportedOperationError as error:
                     return str((error.data or {})["code"])
-                assert done.status.state == COMPLETED
+                assert done.status.state == COMPLETED, done.status.message
                 return choice
 
         said = Counter(await asyncio.gather(*map(answers, range(ANSWERS))))

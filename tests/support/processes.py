@@ -156,16 +156,22 @@ class Server(Process):
             await until(ready, START_S, f"the server is ready. {self.log()}")
 
 
-async def recall(database: Database, *command: str) -> str:
-    """Return the output of `recall COMMAND`. Fails if the command does."""
+async def ran(database: Database, *command: str) -> tuple[int, str, str]:
+    """Return the exit code of `recall COMMAND`, its output and its errors."""
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as errors:
         process = forked(command, environment(database, {}), Path(out.name), Path(errors.name))
         try:
             code = await ended(process, lambda: errors.read().decode(), START_S)
         finally:
             process.kill()
-        assert code == 0, errors.read().decode()
-        return out.read().decode()
+        return code, out.read().decode(), errors.read().decode()
+
+
+async def recall(database: Database, *command: str) -> str:
+    """Return the output of `recall COMMAND`. Fails if the command does."""
+    code, out, errors = await ran(database, *command)
+    assert code == 0, errors
+    return out
 
 
 async def new_token(database: Database, namespace: str, *options: str) -> dict[str, str]:
