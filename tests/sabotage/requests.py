@@ -91,7 +91,7 @@ BREAKAGES = (
     Breakage(
         "orders-proposed",
         "that a proposal of a model is screened for orders",
-        "recall_server.services.memory.passages:_valid",
+        "recall_server.services.memory.passages:_refusal",
         (Instead("orders", "[]"), Instead("suspicions", "()")),
         (
             "tests/security/test_hostile_text.py::test_a_model_that_obeys_gets_nothing_but_its_good_proposals[sqlite]",
