@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from recall_server.domain.text.dates import TEXT_CHARS_MAX
-from recall_server.domain.text.function_words import asked_terms, other_forms
-from recall_server.domain.text.terms import SPEAKER, speaker_terms, written
+from recall_server.domain.text.function_words import asked_terms, language_of, other_forms
+from recall_server.domain.text.terms import SPEAKER, speaker_terms, terms, written
 from recall_server.domain.text.values import asked_values
 
 TERMS_MAX = 64
@@ -55,6 +55,21 @@ class Question:
         """All terms that have a say, or would have in another form of the word."""
         others = sorted(term for some in self.forms.values() for term in some)
         return [*self.asked, *others, *self.names, *sorted(self.values)]
+
+    @property
+    def people(self) -> frozenset[str]:
+        """The terms of the names in the question, and of other words with a capital letter. Those
+        of a question in German, where every noun has one, are none.
+        """
+        text = self.text[:TEXT_CHARS_MAX]
+        if text == text.lower() or language_of(text) == "de":
+            return frozenset()
+        first = next(written(text), None)
+        begun = first.end() if first else 0
+        return frozenset(
+            term for name in _names(text) if name.start >= begun
+            for said in name.terms for term in terms(said.removeprefix(SPEAKER))
+        )  # fmt: skip
 
     def as_written(self, frequencies: Mapping[str, int]) -> Question:
         """Return the question with each word that no text has in the form that most texts have."""
