@@ -53,6 +53,8 @@ RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # How many of the best candidates, per wanted hit, a diverse answer is chosen from.
 DIVERSE_PER_HIT = 2
+# How many of the best hits are compared word by word. With 40, as many answers are found.
+COMPARED_MAX = 10
 # How much of the turn after a question is shown.
 ANSWER_CHARS_MAX = 120
 # How many memories of a chain of supersession are followed.
@@ -261,22 +263,24 @@ async def _alike(
     by_word: WordVectors,
     prepared: PreparedQuery,
     ranked: tuple[Documents, Slots],
-    hits: Iterable[list[int]],
+    hits: Sequence[list[int]],
 ) -> Alike | None:
-    """Return how like the question the words of these hits are, by place in the ranked slots."""
+    """Return how like the question the words of the best hits are, by place in the ranked slots."""
     documents, slots = ranked
-    places = [place for hit in hits for place in hit]
-    ids = [documents.ids.get(slot, "") for slot in slots[places].tolist()]
+    compared = hits[:COMPARED_MAX]
+    firsts = [hit[0] for hit in compared]
+    ids = [documents.ids.get(slot, "") for slot in slots[firsts].tolist()]
     texts = {item.id: item.searchable for item in await read_items(tx, ids)}
     said = [texts.get(one, "") for one in ids]
     question = prepared.question
     found = alike(question.text, prepared.asked, question.people, said, by_word)
     if found is None:
         return None
-    whole, beside_names = np.zeros(len(slots)), np.ones(len(slots))
-    whole[places], beside_names[places] = found
-    for hit in hits:
-        whole[hit], beside_names[hit] = whole[hit].max(), beside_names[hit].max()
+    # Items that are not compared must not overtake any that is.
+    whole = np.full(len(slots), found.whole.min(initial=1.0))
+    beside_names = np.ones(len(slots))
+    for hit, *values in zip(compared, *found, strict=True):
+        whole[hit], beside_names[hit] = values
     return Alike(whole, beside_names)
 
 
