@@ -18,8 +18,8 @@ _WRAPPED_MIN = 50
 # Of fewer lines it cannot be told that they are wrapped: a capital begins a new one.
 _LINES_MIN = 3
 _STOPS = (".", "!", "?", ")", "。", "！", "？")
-# The heading levels of a line in bold, and of a line that ends with a colon.
-BOLD, LEAD_IN = 4, 5
+# The heading levels of a line that names a day, of one in bold, and of one that ends with a colon.
+DAY, BOLD, LEAD_IN = 3, 4, 5
 
 
 class Kind(StrEnum):
@@ -72,6 +72,12 @@ _ADDED_WORDS_MAX = 2
 _SUBJECTS = ("definite", "first", "we")
 _HEADS = ("senders", "subjects", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
+# "11月18日 周三", "9月4日（金）".
+_HAN_DAY = re.compile(
+    r"\s*\d{1,2}月\d{1,2}日?\s*[（(]?(?:(?:周|星期|礼拜)?[一二三四五六日天月火水木金土](?:曜日?)?)?[)）]?\s*"
+)
+_DAY_WORD = re.compile(r"\d{1,2}(?:st|nd|rd|th)?(?!\w)|[^\W\d]+|\w+")
+_DAY_CHARS_MAX = 24
 _CLOCK = re.compile(r"\d:\d\d")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
@@ -92,6 +98,8 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         if fenced or _QUOTE.match(line) or _RULE.match(line) or names_columns:
             continue
         found = _of_line(line, first, last) if line.strip() else None
+        if _is_day(line, table):
+            found = Piece(first, last, Kind.HEADING, level=DAY)
         if found is None and line.strip():
             prose.append((first, last))
             continue
@@ -107,6 +115,28 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         elif found.end > found.start:
             yield found
     yield from _paragraph(text, prose, table)
+
+
+def _is_day(line: str, table: Table) -> bool:
+    """Return whether a line is a day without a year, such as "Tue 6 Oct", and nothing else: all
+    below it was said on that day. A day with a year is known to the turns.
+    """
+    if not 4 <= len(line.strip()) <= _DAY_CHARS_MAX or not any(map(str.isdigit, line)):
+        return False
+    if _HAN_DAY.fullmatch(line):
+        return True
+    months, weekdays = table.data["months"].split(), table.data["weekdays"].split()
+    words = [word.lower() for word in _DAY_WORD.findall(line)]
+    named = [word for word in words if word[0].isalpha()]
+    days = [one for one in named if any(day.startswith(one[:3]) for day in weekdays)]
+    rest = [one for one in named if one not in days]
+    return (
+        len(rest) == 1
+        and len(words) <= len(named) + 1
+        and any(month.startswith(rest[0]) for month in months)
+        and len(rest[0]) >= 3
+        and not line.rstrip().endswith(_STOPS)
+    )
 
 
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from recall_server.domain.text.headings import ASIDE, NUMBERED, is_heading, may_name
 from recall_server.integrations.extraction.rules.cutting import (
+    DAY,
     LEAD_IN,
     Kind,
     Piece,
@@ -95,12 +96,13 @@ class Paragraph:
         for at, piece in enumerate(found):
             line = self.text[self.text.rfind("\n", 0, piece.start) + 1 : piece.end]
             below = self.text[piece.end : found[-1].end]
-            if self._ends_line(piece) and is_heading(line, below, first=at == 0 and not titled):
+            may_be = piece.kind is not Kind.HEADING and self._ends_line(piece)
+            if may_be and is_heading(line, below, first=at == 0 and not titled):
                 named[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
         if named[0] == found[0] and titled:
             named[0] = replace(named[0], kind=Kind.HEADING, level=1)
         elif len(named) > 1 and self._is_day(named[0]):
-            named[0] = replace(named[0], kind=Kind.HEADING, level=LEAD_IN)
+            named[0] = replace(named[0], kind=Kind.HEADING, level=DAY)
         return named
 
     def _part(self, piece: Piece) -> Piece:
