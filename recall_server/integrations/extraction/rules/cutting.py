@@ -74,10 +74,10 @@ _HEADS = ("senders", "subjects", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
 # "11月18日 周三", "9月4日（金）".
 _HAN_DAY = re.compile(
-    r"\s*\d{1,2}月\d{1,2}日?\s*[（(]?(?:(?:周|星期|礼拜)?[一二三四五六日天月火水木金土](?:曜日?)?)?[)）]?\s*"
+    r"\s*\d{1,2}月\d{1,2}日?\s*[（(]?(?:(?:周|星期|礼拜)?[一二三四五六日天月火水木金土](?:曜日?)?(?:・祝)?)?[)）]?\s*"
 )
 _DAY_WORD = re.compile(r"\d{1,2}(?:st|nd|rd|th)?(?!\w)|[^\W\d]+|\w+")
-_DAY_CHARS_MAX = 24
+_DAY_CHARS_MAX, _MONTH_CHARS_MIN = 24, 3
 _CLOCK = re.compile(r"\d:\d\d")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
@@ -97,9 +97,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         names_columns = line.lstrip().startswith("|") and _COLUMNS.match(text, last)
         if fenced or _QUOTE.match(line) or _RULE.match(line) or names_columns:
             continue
-        found = _of_line(line, first, last) if line.strip() else None
-        if _is_day(line, table):
-            found = Piece(first, last, Kind.HEADING, level=DAY)
+        found = _day(line, first, last, table) or _of_line(line, first, last)
         if found is None and line.strip():
             prose.append((first, last))
             continue
@@ -117,26 +115,23 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
     yield from _paragraph(text, prose, table)
 
 
-def _is_day(line: str, table: Table) -> bool:
-    """Return whether a line is a day without a year, such as "Tue 6 Oct", and nothing else: all
-    below it was said on that day. A day with a year is known to the turns.
+def _day(line: str, first: int, last: int, table: Table) -> Piece | None:
+    """Return a line that is a day without a year ("Tue 6 Oct") and nothing else as a heading: what
+    is below was said on that day. A day with a year is known to the turns.
     """
-    if not 4 <= len(line.strip()) <= _DAY_CHARS_MAX or not any(map(str.isdigit, line)):
-        return False
-    if _HAN_DAY.fullmatch(line):
-        return True
-    months, weekdays = table.data["months"].split(), table.data["weekdays"].split()
+    if len(line) > _DAY_CHARS_MAX:
+        return None
     words = [word.lower() for word in _DAY_WORD.findall(line)]
-    named = [word for word in words if word[0].isalpha()]
-    days = [one for one in named if any(day.startswith(one[:3]) for day in weekdays)]
-    rest = [one for one in named if one not in days]
-    return (
-        len(rest) == 1
-        and len(words) <= len(named) + 1
-        and any(month.startswith(rest[0]) for month in months)
-        and len(rest[0]) >= 3
-        and not line.rstrip().endswith(_STOPS)
-    )
+    days = tuple(day[:3] for day in table.data["weekdays"].split())
+    names = [word for word in words if word[0].isalpha() and not word.startswith(days)]
+    months = [
+        month for month in table.data["months"].split() if month.startswith(*names[:1] or " ")
+    ]
+    written = len(names) == 1 and len(names[0]) >= _MONTH_CHARS_MIN and len(months) == 1
+    numbered = sum(word[0].isdigit() for word in words) == 1
+    if _HAN_DAY.fullmatch(line) or (written and numbered):
+        return Piece(first, last, Kind.HEADING, level=DAY)
+    return None
 
 
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:

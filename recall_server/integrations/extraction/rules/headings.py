@@ -21,7 +21,8 @@ _DAY_WORDS_MAX = 4
 _CAPTION_WORDS_MAX = 4
 # The first line of a paragraph of several lines, of at most four words.
 _PARTS = re.compile(
-    r"(?:^|\n[ \t]*\n)(?=[ \t]*[^\W\d_a-z][^\s:：.!?]*(?: [^\s:：.!?]+){0,3}(?: \([^()\n]*\))?\n[^\n]+\n[^\n])"
+    r"(?:^|\n[ \t]*\n)(?=[ \t]*[^\W\d_a-z][^\s:：.!?]*(?: [^\s:：.!?]+){0,3}(?: \([^()\n]*\))?"
+    r"\n[^\n]+\n[^\n])"
 )
 _DATE_CHARS_MAX = 24
 # A longer heading is shown without what stands in parentheses.
@@ -44,7 +45,8 @@ class Headings:
             return
         if titles("myself").fullmatch(title):
             title = language.data["user"]
-        self.by_level = {k: v for k, v in self.by_level.items() if k < piece.level}
+        level = DAY if has_date(title, language) else piece.level
+        self.by_level = {k: v for k, v in self.by_level.items() if k < min(level, piece.level)}
         if title:
             self.by_level[piece.level] = titles("forwarded").sub("", title)
 
@@ -111,7 +113,7 @@ class Paragraph:
         elif named[0] == found[0] and titled:
             named[0] = replace(named[0], kind=Kind.HEADING, level=1)
         elif len(named) > 1 and self._is_day(named[0]):
-            named[0] = replace(named[0], kind=Kind.HEADING, level=DAY)
+            named[0] = replace(named[0], kind=Kind.HEADING, level=LEAD_IN)
         return named
 
     def _part(self, piece: Piece) -> Piece:
