@@ -111,7 +111,7 @@ def evidence(shown: Sequence[Scores], weights: Weights) -> float:
 def nearness(coverage: float | None, cosine: float | None) -> float:
     """Return how much of a cosine counts: less for a hit without any word of the question."""
     near = cosine or 0.0
-    return near if coverage else WITHOUT_WORDS * near
+    return near if coverage else min(near, WITHOUT_WORDS * near)
 
 
 def asked_weights(
