@@ -466,7 +466,17 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
     (hit,) = fuse([item("a")], evidence(occurrence("a", "x")), Query("q", recency_weight=1), NOW)
 
-    silent = ("speaker", "value", "time", "cosine", "wording", "cosine_rank", "rrf", "importance", "strength")
+    silent = (
+        "speaker",
+        "value",
+        "time",
+        "cosine",
+        "wording",
+        "cosine_rank",
+        "rrf",
+        "importance",
+        "strength",
+    )
     assert [hit.scores.signals[name] for name in silent] == [None] * len(silent)
     # It has the full share of words, session and recency.
     assert hit.scores.final == pytest.approx(1.0)
