@@ -129,6 +129,8 @@ Weekday dal\\nSimmer 20 min with turmeric.\\nSalt at the end, 1 tsp.\\n\\nRye br
 **yuki-h**: flaky on my M1, fails about 1 in 10.\\n**dmar**: yes.\\n**yuki-h**: We use msgpack for sessions since May.\\n**dmar**: good.
   fact | Flaky on yuki-h's M1, fails about 1 in 10.
   fact | The team uses msgpack for sessions since May. | team, uses_for_sessions, msgpack
+Pump log\\n\\n--- reply, 2026-11-03 08:30, Ana ---\\nThe seal has 50 mm.
+  fact | Pump log: The seal has 50 mm.
 # A line above labelled lines is their heading, and so is a numbered part, but not what names nothing.
 Le gîte\\n\\nEau\\nRobinet d'arrêt : sous l'évier de la buanderie\\n\\nSoupe au pistou de Mamie Odette (6 personnes)\\n- 500 g de haricots blancs
   fact | Le gîte, Eau: Robinet d'arrêt: sous l'évier de la buanderie.

@@ -54,7 +54,10 @@ _BULLET = re.compile(
 )
 _MARK = re.compile(r"[ \t]{0,3}(?P<hashes>#{1,6})[ \t]{1,3}")
 _BOLD = re.compile(r"[ \t]{0,3}\*\*(?P<title>[^*\n]{2,80}?):?\*\*:?[ \t]*$")
-_RULE = re.compile(r"[ \t]*[-=*_~#|+: ]{3,}$")
+# A ruled line, also with a time in it: "--- reply, 2026-11-03 08:30, Ana ---".
+_RULE = re.compile(
+    r"[ \t]*(?:[-=*_~#|+: ]{3,}|([-=*_~])\1{2,}[^\n\d]*\d[\d:.-]{3,}[^\n]*\1{3,}[ \t]*)$"
+)
 # Below the first row of a table.
 _COLUMNS = re.compile(r"\n[ \t]*\|[-: |]*-[-: |]*(?=\n|$)")
 # The cells or the time at the start of a line of a log, which all of its sentences are about.
