@@ -55,7 +55,7 @@ from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
-from recall_server.services.search.search import Reranking
+from recall_server.services.search.reranking import Reranking
 from recall_server.services.supervision import Supervisor, beside
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging

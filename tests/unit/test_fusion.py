@@ -101,6 +101,7 @@ class Known(NamedTuple):
     periods: tuple[Period, ...] = ()
     values: frozenset[str] = frozenset()
     share: float = 1.0
+    wording: Mapping[str, float] | None = None
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
@@ -154,6 +155,9 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
             known.periods,
             known.values,
             known.share,
+            None
+            if known.wording is None
+            else np.array([known.wording.get(key, 0.0) for key in keys]),
         )
     )
     best = fused.order.tolist()
@@ -176,10 +180,11 @@ def evidence(
     periods: tuple[Period, ...] = (),
     values: Sequence[str] = (),
     share: float = 1.0,
+    wording: Mapping[str, float] | None = None,
 ) -> Known:
     """Make evidence from words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] not in "@="}), 2.0)
-    known = (cosines or {}, frozenset(named), periods, frozenset(values), share)
+    known = (cosines or {}, frozenset(named), periods, frozenset(values), share, wording)
     return Known(occurrences, idf, 10.0, *known)
 
 
@@ -427,7 +432,8 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
 
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
-    total = sum(WEIGHTS.values())
+    # All words of the question are known.
+    total = sum(WEIGHTS.values()) - WEIGHTS["wording"]
     score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * 30 / 31
     score_b = 0.3 * NEIGHBOUR + 0.7 * WITHOUT_WORDS + 0.3 + 0.15 + 0.25 + 0.1 * 0.5 * 30 / 32
     assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
@@ -442,6 +448,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
     words = {
         "keyword": "words",
         "cosine": "vectors",
+        "wording": "wording",
         "speaker": "speaker",
         "value": "value",
         "session": "session",
@@ -451,7 +458,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
 
     assert set(words) == set(WEIGHTS)
     for part, weight in WEIGHTS.items():
-        assert f"| {words[part]} | {f'{weight:g}'.removeprefix('0')} |" in guide
+        assert f"| {words[part]} | {f'{weight:g}'.removeprefix('0')}" in guide
     assert f"gets a {'fifth' if NEIGHBOUR == 0.2 else NEIGHBOUR} of its score" in guide
     assert f"{f'{WITHOUT_WORDS:g}'.removeprefix('0')} of it counts for an item that has no" in guide
 
@@ -459,10 +466,32 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
     (hit,) = fuse([item("a")], evidence(occurrence("a", "x")), Query("q", recency_weight=1), NOW)
 
-    silent = ("speaker", "value", "time", "cosine", "cosine_rank", "rrf", "importance", "strength")
+    silent = (
+        "speaker",
+        "value",
+        "time",
+        "cosine",
+        "wording",
+        "cosine_rank",
+        "rrf",
+        "importance",
+        "strength",
+    )
     assert [hit.scores.signals[name] for name in silent] == [None] * len(silent)
     # It has the full share of words, session and recency.
     assert hit.scores.final == pytest.approx(1.0)
+
+
+def test_the_wording_counts_as_much_as_words_of_the_question_are_unknown() -> None:
+    near = {"a": 1.0, "b": 0.0}
+
+    a, b = fuse([item("a"), item("b")], evidence(share=0.5, wording=near), Query("q"), NOW)
+    known_a, known_b = fuse([item("a"), item("b")], evidence(wording=near), Query("q"), NOW)
+
+    half = 0.5 * WEIGHTS["wording"]
+    others = WEIGHTS["keyword"] + WEIGHTS["session"] + WEIGHTS["recency"]
+    assert a.scores.final - b.scores.final == pytest.approx(half / (half + others))
+    assert known_a.scores.final == known_b.scores.final
 
 
 @pytest.mark.parametrize("part", WEIGHTS)
@@ -472,6 +501,7 @@ def test_without_a_part_its_effect_is_gone(part: str) -> None:
     reason = {
         "keyword": words,
         "cosine": evidence(cosines={"a": 0.1, "b": 0.9}),
+        "wording": evidence(share=0.5, wording={"a": 0.1, "b": 0.9}),
         "speaker": evidence(occurrence("b", "@ben"), named=["@ben"]),
         "value": evidence(occurrence("b", "=money"), values=["=money"]),
         "session": words,

@@ -23,6 +23,11 @@ NOISE_BELOW = 0.008
 """A hit with less than this share of the best score is noise beside it; in a small store the share
 is greater. On LoCoMo it drops .1 points of the evidence among ten hits."""
 
+# The share of the cosine of a hit without any word of the question. With .9, of 760 questions asked
+# of another conversation 621 instead of 608 have weak evidence, and of 762 with an answer 76
+# instead of 74.
+WITHOUT_WORDS = 0.9
+
 # A conversation of LoCoMo has about 680 documents. Of a few dozen, each is more likely to be the
 # one that is asked for: in twelve texts with 30 to 60 documents the odds of a hit were e^1.1 to
 # e^1.9 times those of LoCoMo. With e^1.1, evidence is above .25 for 16 of 722 questions about
@@ -95,10 +100,18 @@ def evidence(shown: Sequence[Scores], weights: Weights) -> float:
     """
     if not shown:
         return 0.0
-    cosines = [one.cosine for one in shown if one.cosine is not None]
-    if not cosines:
+    if all(one.cosine is None for one in shown):
         weights = KEYWORD.evidence
-    return weights.probability(max(one.coverage or 0.0 for one in shown), max(cosines, default=0.0))
+    return weights.probability(
+        max(one.coverage or 0.0 for one in shown),
+        max(nearness(one.coverage, one.cosine) for one in shown),
+    )
+
+
+def nearness(coverage: float | None, cosine: float | None) -> float:
+    """Return how much of a cosine counts: less for a hit without any word of the question."""
+    near = cosine or 0.0
+    return near if coverage else min(near, WITHOUT_WORDS * near)
 
 
 def asked_weights(

@@ -12,8 +12,10 @@ from recall_server.domain.text.terms import (
     SPEAKER,
     asked_terms,
     asked_values,
+    language_of,
     other_forms,
     speaker_terms,
+    terms,
     written,
 )
 
@@ -60,6 +62,21 @@ class Question:
         """All terms that have a say, or would have in another form of the word."""
         others = sorted(term for some in self.forms.values() for term in some)
         return [*self.asked, *others, *self.names, *sorted(self.values)]
+
+    @property
+    def people(self) -> frozenset[str]:
+        """The terms of the names in the question, and of other words with a capital letter. Those
+        of a question in German, where every noun has one, are none.
+        """
+        text = self.text[:TEXT_CHARS_MAX]
+        if text == text.lower() or language_of(text) == "de":
+            return frozenset()
+        first = next(written(text), None)
+        begun = first.end() if first else 0
+        return frozenset(
+            term for name in _names(text) if name.start >= begun
+            for said in name.terms for term in terms(said.removeprefix(SPEAKER))
+        )  # fmt: skip
 
     def as_written(self, frequencies: Mapping[str, int]) -> Question:
         """Return the question with each word that no text has in the form that most texts have."""

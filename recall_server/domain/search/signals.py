@@ -35,6 +35,8 @@ NEIGHBOUR = 0.2
 # points more of the answers among five hits, in 5 to 17 % fewer characters; on LoCoMo as many.
 WITHOUT_WORDS = 0.6
 
+WORDING = "wording"
+
 Values = NDArray[np.float64]
 
 
@@ -67,6 +69,7 @@ class Evidence(NamedTuple):
     `periods`: the times that the question names.
     `values`: the terms of the kinds of value that the question asks for.
     `known`: the share of the question's terms that the namespace has (`calibration.known`).
+    `wording`: how like the question the words of the items are, if it was computed.
     """
 
     query: Query
@@ -80,6 +83,7 @@ class Evidence(NamedTuple):
     periods: tuple[Period, ...] = ()
     values: frozenset[str] = frozenset()
     known: float = 1.0
+    wording: Values | None = None
 
 
 class Weight(NamedTuple):
@@ -99,6 +103,10 @@ def _as_computed(_: Evidence, values: Values) -> Values:
     return values
 
 
+def _not_scaled(_: Evidence) -> float:
+    return 1.0
+
+
 class Signal(NamedTuple):
     """A number that speaks for an item.
 
@@ -106,6 +114,7 @@ class Signal(NamedTuple):
     `values`: computes it for a pool; None if the question gives no reason for it.
     `shown`: computes what `explain` shows, if the value in the sum is scaled; NaN becomes null.
     `ranked`: `explain` shows the rank too.
+    `scaled`: how much of the weights counts for a question.
     """
 
     name: str
@@ -114,6 +123,7 @@ class Signal(NamedTuple):
     columns: tuple[Column, ...] = ()
     shown: Callable[[Evidence, Values], Values] = _as_computed
     ranked: bool = False
+    scaled: Callable[[Evidence], float] = _not_scaled
 
 
 def _keyword(evidence: Evidence) -> Values:
@@ -180,6 +190,15 @@ def _cosine(evidence: Evidence) -> Values | None:
 
 def _cosine_shown(evidence: Evidence, _: Values) -> Values:
     return evidence.cosines
+
+
+def _wording(evidence: Evidence) -> Values | None:
+    return evidence.wording
+
+
+def _unknown(evidence: Evidence) -> float:
+    """Return the share of the question's terms that the namespace does not have."""
+    return 1.0 - evidence.known
 
 
 def _speaker(evidence: Evidence) -> Values | None:
@@ -282,6 +301,7 @@ SIGNALS: tuple[Signal, ...] = (
         shown=_cosine_shown,
         ranked=True,
     ),
+    Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
     Signal("value", {HYBRID: Weight(0.15), KEYWORD: Weight(0.15)}, _value),
     Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session),
@@ -357,11 +377,12 @@ def fuse(evidence: Evidence) -> Fused:
         if values is None:
             continue
         signals[signal.name] = values
-        weights[signal.name] = weight.scaled(query.recency_weight)
+        share = signal.scaled(evidence)
+        weights[signal.name] = share * weight.scaled(query.recency_weight)
         finals += weights[signal.name] * values
         # Divide by the weights at full recency, so that recency adds to the other signals and does
         # not dilute them.
-        full.append(weight.scaled(1.0))
+        full.append(share * weight.scaled(1.0))
     if total := math.fsum(full):
         finals = finals / total
         weights = {name: weight / total for name, weight in weights.items()}

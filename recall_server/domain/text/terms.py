@@ -335,7 +335,7 @@ def asked_terms(text: str) -> list[str]:
     """Return the distinct terms of a question, in their order, without function words. If it has
     nothing else, all are returned.
     """
-    language = _language(text)
+    language = language_of(text)
     if language == "fr":
         text = _ELIDED.sub("", text)
     asked = list(dict.fromkeys(terms(text)))
@@ -347,7 +347,7 @@ def other_forms(text: str) -> dict[str, frozenset[str]]:
     """Return, for the terms of a question in German, Spanish or French, the terms of other forms of
     the same word.
     """
-    endings = sorted(_ENDINGS.get(_language(text), "").split(), key=len, reverse=True)
+    endings = sorted(_ENDINGS.get(language_of(text), "").split(), key=len, reverse=True)
     found: dict[str, frozenset[str]] = {}
     for word in written(_ELIDED.sub("", text)) if endings else ():
         ended = folded(word[0])
@@ -361,7 +361,7 @@ def other_forms(text: str) -> dict[str, frozenset[str]]:
     return found
 
 
-def _language(text: str) -> str:
+def language_of(text: str) -> str:
     """Return the language of which the text has most function words; "" if that is English, or if
     there are few.
     """

@@ -1,7 +1,7 @@
 """The port of embedding: from texts to unit vectors."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,3 +52,21 @@ class Embedder(Protocol):
     async def embed(self, texts: Sequence[str]) -> Vectors: ...
 
     async def close(self) -> None: ...
+
+
+WordVectors = Callable[[Sequence[str]], Vectors | None]
+
+
+@runtime_checkable
+class WordEmbedder(Protocol):
+    """An embedder whose vectors of single words take no time, so that a search may compare the
+    words of a question with those of its best hits.
+    """
+
+    def word_vectors(self, words: Sequence[str]) -> Vectors | None:
+        """Return a unit vector for each word, or zeros; None if that takes a model."""
+
+
+def word_vectors(embedder: object) -> WordVectors | None:
+    """Return what computes vectors of single words, if the embedder can."""
+    return embedder.word_vectors if isinstance(embedder, WordEmbedder) else None

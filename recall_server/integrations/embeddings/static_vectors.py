@@ -7,7 +7,7 @@ import importlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +20,8 @@ from recall_server.integrations.embeddings import TEXT_CHARS_MAX, Vectors
 DIMENSIONS = 256
 # Texts of this many characters together take 0.25 ms: less than a switch to a thread.
 INLINE_CHARS_MAX = 500
+# How many words keep their vectors, of 1 KiB each. Most words of a search were in another one.
+WORDS_MAX = 8_192
 
 Tokenize = Callable[[str], list[int]]
 
@@ -37,6 +39,7 @@ class StaticEmbedder:
         # One thread, not a pool: it bounds the work, and concurrent first calls load once.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
         self._loaded: tuple[Tokenize, Vectors] | None = None
+        self._of_word = lru_cache(WORDS_MAX)(self._word)
 
     @cached_property
     def model(self) -> str:
@@ -63,8 +66,16 @@ class StaticEmbedder:
             # Without its cause, which may quote the text.
             raise EmbedderUnavailable from None
 
+    def word_vectors(self, words: Sequence[str]) -> Vectors:
+        rows = [self._of_word(word) for word in words]
+        return np.stack(rows) if rows else np.zeros((0, DIMENSIONS), dtype=np.float32)
+
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _word(self, word: str) -> Vectors:
+        row: Vectors = self._embed([word])[0]
+        return row
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)

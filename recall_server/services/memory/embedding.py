@@ -18,7 +18,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import labelled
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
-from recall_server.integrations.embeddings import Embedder, Vectors
+from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
 
@@ -85,6 +85,10 @@ class ItemEmbedder:
 
     async def close(self) -> None:
         await self._embedder.close()
+
+    def word_vectors(self, words: Sequence[str]) -> Vectors | None:
+        by_word = word_vectors(self._embedder)
+        return by_word(words) if by_word else None
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         with tracer.part("embed", {"recall.texts": len(texts)}):

@@ -24,7 +24,7 @@ from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.judgements import Judgements
 from recall_server.services.metrics import Backlog
 from recall_server.services.search import expired, search
-from recall_server.services.search.search import RERANKED_MIN, Reranking
+from recall_server.services.search.reranking import RERANKED_MIN, Reranking
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
 

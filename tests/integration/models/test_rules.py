@@ -120,6 +120,21 @@ Porto, April\\n\\n**Must do**\\n- Port tasting at Graham's on Thursday\\n\\nHele
   fact | Porto, April: Helen gets seasick, so no boat trip on the Douro.
 Protokoll Ruderclub\\n\\nTOP 1 Bootshaus\\nDas Dach wird im März von der Firma Sörensen erneuert.
   fact | Protokoll Ruderclub, TOP 1 Bootshaus: Das Dach wird im März von der Firma Sörensen erneuert.
+# A day by itself is above what was said on it, until the next one; lower-case handles in bold speak; the
+# first of several parts is not the title of all; what stands between messages is read like a document.
+Mon 5 Oct\\nThe calf was tight after 9 km.\\n\\nSun 11 Oct\\nThe pool closes at 8 on Sundays.
+  fact | Mon 5 Oct: The calf was tight after 9 km.
+  fact | Sun 11 Oct: The pool closes at 8 on Sundays.
+Weekday dal\\nSimmer 20 min with turmeric.\\nSalt at the end, 1 tsp.\\n\\nRye bread\\nBake 50 min at 220 degrees.\\nStarter is called Bertha.
+  fact | Weekday dal: Simmer 20 min with turmeric.
+  fact | Weekday dal: Salt at the end, 1 tsp.
+  fact | Rye bread: Bake 50 min at 220 degrees.
+  fact | Rye bread: Starter is called Bertha.
+**yuki-h**: flaky on my M1, fails about 1 in 10.\\n**dmar**: yes.\\n**yuki-h**: We use msgpack for sessions since May.\\n**dmar**: good.
+  fact | Flaky on yuki-h's M1, fails about 1 in 10.
+  fact | The team uses msgpack for sessions since May. | team, uses_for_sessions, msgpack
+Pump log\\n\\n--- reply, 2026-11-03 08:30, Ana ---\\nThe seal has 50 mm.
+  fact | Pump log: The seal has 50 mm.
 # A line above labelled lines is their heading, and so is a numbered part, but not what names nothing.
 Le gîte\\n\\nEau\\nRobinet d'arrêt : sous l'évier de la buanderie\\n\\nSoupe au pistou de Mamie Odette (6 personnes)\\n- 500 g de haricots blancs
   fact | Le gîte, Eau: Robinet d'arrêt: sous l'évier de la buanderie.

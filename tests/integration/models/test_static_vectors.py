@@ -233,3 +233,13 @@ async def test_the_hub_is_asked_for_a_model_only_with_leave(
     with pytest.raises(EmbedderUnavailable, match=words):
         await embedder.load()
     assert told == [not download]
+
+
+async def test_the_vectors_of_single_words_are_those_of_their_texts() -> None:
+    texts = await shared.embed(["sleep", "slept", "invoice"])
+
+    rows = shared.word_vectors(["sleep", "slept", "invoice"])
+
+    assert np.array_equal(rows, texts)
+    assert rows[0] @ rows[1] > rows[0] @ rows[2]
+    assert shared.word_vectors([]).shape == (0, 256)

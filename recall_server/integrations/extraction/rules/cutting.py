@@ -18,8 +18,8 @@ _WRAPPED_MIN = 50
 # Of fewer lines it cannot be told that they are wrapped: a capital begins a new one.
 _LINES_MIN = 3
 _STOPS = (".", "!", "?", ")", "。", "！", "？")
-# The heading levels of a line in bold, and of a line that ends with a colon.
-BOLD, LEAD_IN = 4, 5
+# The heading levels of a line that names a day, of one in bold, and of one that ends with a colon.
+DAY, BOLD, LEAD_IN = 3, 4, 5
 
 
 class Kind(StrEnum):
@@ -54,7 +54,10 @@ _BULLET = re.compile(
 )
 _MARK = re.compile(r"[ \t]{0,3}(?P<hashes>#{1,6})[ \t]{1,3}")
 _BOLD = re.compile(r"[ \t]{0,3}\*\*(?P<title>[^*\n]{2,80}?):?\*\*:?[ \t]*$")
-_RULE = re.compile(r"[ \t]*[-=*_~#|+: ]{3,}$")
+# A ruled line, also with a time in it: "--- reply, 2026-11-03 08:30, Ana ---".
+_RULE = re.compile(
+    r"[ \t]*(?:[-=*_~#|+: ]{3,}|([-=*_~])\1{2,}[^\n\d]*\d[\d:.-]{3,}[^\n]*\1{3,}[ \t]*)$"
+)
 # Below the first row of a table.
 _COLUMNS = re.compile(r"\n[ \t]*\|[-: |]*-[-: |]*(?=\n|$)")
 # The cells or the time at the start of a line of a log, which all of its sentences are about.
@@ -72,6 +75,12 @@ _ADDED_WORDS_MAX = 2
 _SUBJECTS = ("definite", "first", "we")
 _HEADS = ("senders", "subjects", "ignored")
 _HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
+# "11月18日 周三", "9月4日（金）".
+_HAN_DAY = re.compile(
+    r"\s*\d{1,2}月\d{1,2}日?\s*[（(]?(?:(?:周|星期|礼拜)?[一二三四五六日天月火水木金土](?:曜日?)?(?:・祝)?)?[)）]?\s*"
+)
+_DAY_WORD = re.compile(r"\d{1,2}(?:st|nd|rd|th)?(?!\w)|[^\W\d]+|\w+")
+_DAY_CHARS_MAX, _MONTH_CHARS_MIN = 24, 3
 _CLOCK = re.compile(r"\d:\d\d")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
@@ -91,7 +100,7 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         names_columns = line.lstrip().startswith("|") and _COLUMNS.match(text, last)
         if fenced or _QUOTE.match(line) or _RULE.match(line) or names_columns:
             continue
-        found = _of_line(line, first, last) if line.strip() else None
+        found = _day(line, first, last, table) or _of_line(line, first, last)
         if found is None and line.strip():
             prose.append((first, last))
             continue
@@ -107,6 +116,25 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
         elif found.end > found.start:
             yield found
     yield from _paragraph(text, prose, table)
+
+
+def _day(line: str, first: int, last: int, table: Table) -> Piece | None:
+    """Return a line that is a day without a year ("Tue 6 Oct") and nothing else as a heading: what
+    is below was said on that day. A day with a year is known to the turns.
+    """
+    if len(line) > _DAY_CHARS_MAX:
+        return None
+    words = [word.lower() for word in _DAY_WORD.findall(line)]
+    days = tuple(day[:3] for day in table.data["weekdays"].split())
+    names = [word for word in words if word[0].isalpha() and not word.startswith(days)]
+    months = [
+        month for month in table.data["months"].split() if month.startswith(*names[:1] or " ")
+    ]
+    written = len(names) == 1 and len(names[0]) >= _MONTH_CHARS_MIN and len(months) == 1
+    numbered = sum(word[0].isdigit() for word in words) == 1
+    if _HAN_DAY.fullmatch(line) or (written and numbered):
+        return Piece(first, last, Kind.HEADING, level=DAY)
+    return None
 
 
 def _with_prose(text: str, pair: Piece, table: Table) -> Iterator[Piece]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from recall_server.domain.text.passages import ASIDE, NUMBERED, is_heading, may_name
 from recall_server.integrations.extraction.rules.cutting import (
+    DAY,
     LEAD_IN,
     Kind,
     Piece,
@@ -17,6 +18,12 @@ from recall_server.integrations.extraction.rules.wording import cleaned
 
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 _DAY_WORDS_MAX = 4
+_CAPTION_WORDS_MAX = 4
+# The first line of a paragraph of several lines, of at most four words.
+_PARTS = re.compile(
+    r"(?:^|\n[ \t]*\n)(?=[ \t]*[^\W\d_a-z][^\s:：.!?]*(?: [^\s:：.!?]+){0,3}(?: \([^()\n]*\))?"
+    r"\n[^\n]+\n[^\n])"
+)
 _DATE_CHARS_MAX = 24
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
@@ -38,7 +45,8 @@ class Headings:
             return
         if titles("myself").fullmatch(title):
             title = language.data["user"]
-        self.by_level = {k: v for k, v in self.by_level.items() if k < piece.level}
+        level = DAY if has_date(title, language) else piece.level
+        self.by_level = {k: v for k, v in self.by_level.items() if k < min(level, piece.level)}
         if title:
             self.by_level[piece.level] = titles("forwarded").sub("", title)
 
@@ -95,9 +103,14 @@ class Paragraph:
         for at, piece in enumerate(found):
             line = self.text[self.text.rfind("\n", 0, piece.start) + 1 : piece.end]
             below = self.text[piece.end : found[-1].end]
-            if self._ends_line(piece) and is_heading(line, below, first=at == 0 and not titled):
+            may_be = piece.kind is not Kind.HEADING and self._ends_line(piece)
+            if may_be and is_heading(line, below, first=at == 0 and not titled):
                 named[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
-        if named[0] == found[0] and titled:
+        # The first of several parts is not the title of all.
+        captioned = self._is_caption(found)
+        if captioned and (not titled or len(_PARTS.findall(self.text)) > 1):
+            named[0] = replace(named[0], kind=Kind.HEADING, level=LEAD_IN)
+        elif named[0] == found[0] and titled:
             named[0] = replace(named[0], kind=Kind.HEADING, level=1)
         elif len(named) > 1 and self._is_day(named[0]):
             named[0] = replace(named[0], kind=Kind.HEADING, level=LEAD_IN)
@@ -118,6 +131,15 @@ class Paragraph:
             line.isupper()
             or (self.opens and not line[0].islower() and len(self.text) > piece.end + 1)
         )
+
+    def _is_caption(self, found: list[Piece]) -> bool:
+        """Return whether the first line of a paragraph of several only names them."""
+        line = self._line(found[0])
+        name = ASIDE.sub("", line).strip()
+        says = any(self.language.has(f"keep.{cue}", name) for cue in ("event", "state", "plan"))
+        below = self.text[found[0].end : found[-1].end].strip().count("\n")
+        few = 0 < len(name.split()) <= _CAPTION_WORDS_MAX and not any(map(str.isdigit, name))
+        return few and below > 0 and not (says or name[0].islower())
 
     def _is_day(self, piece: Piece) -> bool:
         """Return whether the first line of a paragraph is the day of the others, as in a log."""

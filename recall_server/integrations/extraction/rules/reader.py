@@ -125,7 +125,7 @@ class _Reader:
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
         self.labels = labels(passage.text, speakers)
-        self.document = not speakers and not self.labels and (lines > 2 or len(passage.text) > 400)
+        self.notes = self.document = lines > 2 or len(passage.text) > 400
         self.names = {word for one in speakers | self.labels for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
@@ -189,7 +189,8 @@ class _Reader:
             if self.listed:
                 self.headings.by_level.pop(BOLD, None)
         self.listed = found[-1].kind in (Kind.ITEM, Kind.PAIR)
-        if self.document:
+        spoken = turn.speaker or not self.labels.isdisjoint(one.key for one in found)
+        if self.notes and not spoken:
             found = Paragraph(text, self.language, self.opens).named(found)
         self.opens = False
         labels = [at for at, one in enumerate(found) if one.key in self.labels]
@@ -204,6 +205,7 @@ class _Reader:
 
     def _utterance(self, part: list[Piece], label: str | None, turn: Turn) -> None:
         text, speaker = self.passage.text, self._speaker(label, turn)
+        self.document = self.notes and label is None
         self.before, self.said, self.tasked = None, None, False
         if speaker is not None and label:
             self.said = self.said_by.get(speaker.shown)
@@ -402,7 +404,7 @@ class _Reader:
         language = self.language
         key, value = key_and_value(text)
         key, at = key.strip("* "), piece.end - len(value)
-        if not value.strip() or "?" in value or language.starts("drop.key", key):
+        if not any(map(str.isalnum, value)) or "?" in value or language.starts("drop.key", key):
             return
         if says_nothing(value, language, Setting(item=True)):
             return

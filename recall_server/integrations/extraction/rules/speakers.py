@@ -11,6 +11,8 @@ from recall_server.integrations.extraction.rules.facts import Speaker
 from recall_server.integrations.extraction.rules.language import Table, roles_of
 
 _LABEL = re.compile(r"[ \t]{0,4}([^\W\d_a-zß-ÿ][^\s:：、。，]{0,15}?) ?[:：]")
+# As in a copied review: "**ana-k**: fixed".
+_HANDLE = re.compile(r"[ \t]{0,4}\*\*([a-z][\w.-]{1,30})\*\* ?:")
 _LABELLED_CHARS = 20_000
 _PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
 
@@ -36,6 +38,9 @@ def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
 def labels(text: str, speakers: set[str]) -> frozenset[str]:
     """Return the speakers whose labels `parse_turns` does not know, such as "用户：" said once."""
     lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
+    handles = Counter(match[1] for match in map(_HANDLE.match, lines) if match)
+    if len(named := frozenset(one for one in handles if handles[one] > 1)) > 1:
+        return named
     found = Counter(match[1] for match in map(_LABEL.match, lines) if match)
     least = 1 if not speakers and found.total() > len(found) else 2
     roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
