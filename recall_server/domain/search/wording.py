@@ -5,6 +5,7 @@ The vector of a whole text tells what it is about, and says little of a single w
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -49,11 +50,15 @@ def alike(
         return None
     whole = np.array(list(asked.values()))
     rest = whole * [first[word] not in names for word in asked]
+    said = [words(text) for text in texts]
+    place = {word: at for at, word in enumerate(dict.fromkeys(chain(*said)))}
+    among = vectors(list(place))
     near = np.zeros((len(texts), len(asked)))
-    for row, text in zip(near, texts, strict=True):
-        said = vectors(words(text))
-        if said is not None and len(said):
-            row[:] = said.dot(wanted.T).max(axis=0).clip(0.0, 1.0)
+    if place and among is not None:
+        likeness = among.dot(wanted.T).clip(0.0, 1.0)
+        for row, found in zip(near, said, strict=True):
+            if found:
+                row[:] = likeness[[place[word] for word in found]].max(axis=0)
     named = 0.0 < rest.sum() < whole.sum()
     beside = near.dot(rest) / rest.sum() if named else np.ones(len(texts))
     return Alike(near.dot(whole) / whole.sum(), beside)
