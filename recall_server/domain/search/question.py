@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from recall_server.domain.text.dates import TEXT_CHARS_MAX
@@ -63,7 +64,7 @@ class Question:
         others = sorted(term for some in self.forms.values() for term in some)
         return [*self.asked, *others, *self.names, *sorted(self.values)]
 
-    @property
+    @cached_property
     def people(self) -> frozenset[str]:
         """The terms of the names in the question, and of other words with a capital letter. Those
         of a question in German, where every noun has one, are none.
