@@ -368,6 +368,8 @@ Gina: That sounds lovely.\\nJon: The studio opens on Monday.\\nMel: Caroline wen
   fact | Caroline went to a support group on 7 May.
 [15/11/2026, 18:02] Sam: plumber moved to friday, same time\\n[15/11/2026, 18:03] Sam: ok
   fact | Plumber moved to friday, same time. | Plumber, schedule, friday
+My shoe size is 42.
+  fact | The user's shoe size is 42.
 I run on Tuesdays and Fridays at 6am.
   fact | The user runs on Tuesdays and Fridays at 6am.
 The vet is Dr Weber, 555-0134.\\nTom's number is the one on the fridge.\\nThe bins go out on Tuesdays.
