@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -50,19 +50,12 @@ _numbers = itertools.count()
 class Postgres:
     """A server that makes databases quickly, as copies of a migrated one."""
 
-    def __init__(self, url: str, raw: psycopg.Connection | None = None) -> None:
-        """`raw` is connected to it for as long as it is used, and commits by itself. Without it,
-        each database takes two connections more.
-        """
+    def __init__(self, url: str) -> None:
         self.url = url
-        self._raw = raw
 
     def version(self) -> str:
-        with self._connected() as raw:
+        with psycopg.connect(self.url) as raw:
             return str(raw.info.server_version)
-
-    def _connected(self) -> AbstractContextManager[psycopg.Connection]:
-        return nullcontext(self._raw) if self._raw else psycopg.connect(self.url, autocommit=True)
 
     def named(self, name: str) -> str:
         parts = psycopg.conninfo.conninfo_to_dict(self.url)
@@ -72,7 +65,7 @@ class Postgres:
     def database(self, template: str = "template0") -> Iterator[str]:
         """Yield the URL of a new database, which is dropped afterwards."""
         name = f"recall_{os.getpid()}_{next(_numbers)}"
-        with self._connected() as raw:
+        with psycopg.connect(self.url, autocommit=True) as raw:
             # Without a copy of all its pages in the log, which must stay short.
             raw.execute(
                 f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8' STRATEGY file_copy"
@@ -80,7 +73,7 @@ class Postgres:
         try:
             yield self.named(name)
         finally:
-            with self._connected() as raw:
+            with psycopg.connect(self.url, autocommit=True) as raw:
                 raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -99,8 +92,7 @@ def running_postgres() -> Iterator[Postgres]:
     """Yield the server that the tests use."""
     given = os.environ.get("RECALL_TEST_POSTGRES")
     if given:
-        with psycopg.connect(given, autocommit=True) as raw:
-            yield Postgres(given, raw)
+        yield Postgres(given)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
@@ -113,7 +105,7 @@ def running_postgres() -> Iterator[Postgres]:
                 for name, value in _SETTINGS.items():
                     raw.execute(f"ALTER SYSTEM SET {name} = '{value}'")
                 raw.execute("SELECT pg_reload_conf()")
-                yield Postgres(server.get_uri(), raw)
+            yield Postgres(server.get_uri())
         finally:
             server.cleanup()
             shutil.rmtree(folder, ignore_errors=True)
