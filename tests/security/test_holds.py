@@ -224,7 +224,8 @@ UNASKED = {
     "allow": "it removes digests of what is gone already",
     "drop_others": "vectors of other models, made anew of the words",
     "run": "it goes on with what was begun before the hold",
-    "undo": "the citations that it takes away stand in its event, and an undo of it restores them",
+    "mend": "it makes rows of disputes and vectors as the events say that they were",
+    "_write": "the citations that an undo takes away stand in its event, and an undo restores them",
     "_repaired": "it writes memories again as they were recorded",
 }
 

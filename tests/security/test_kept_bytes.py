@@ -256,7 +256,7 @@ async def test_an_answer_that_says_nothing_writes_no_task(running: Running, wire
 
 async def test_a_task_asks_so_much_at_once_and_the_rest_behind_it(serve: Serve) -> None:
     async with (
-        serve(worker_jobs=0, task_questions_max=7) as running,
+        serve(worker_jobs=0, task_questions_max=8) as running,
         running.http(await running.token()) as http,
     ):
         wire = Wire(http)
@@ -269,14 +269,14 @@ async def test_a_task_asks_so_much_at_once_and_the_rest_behind_it(serve: Serve) 
             await drained(running.application)
             task = await wire.result("GetTask", id=task["id"])
 
-    assert rounds == [7, 7, 7, 5]
+    assert rounds == [8, 8, 8, 8, 3]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 async def test_a_task_grows_to_its_limit_and_can_still_be_ended(serve: Serve) -> None:
     """Control: the first answer is taken."""
     async with (
-        serve(worker_jobs=0, task_bytes_max=200_000) as running,
+        serve(worker_jobs=0, task_bytes_max=260_000) as running,
         running.http(await running.token()) as http,
     ):
         wire = Wire(http)
@@ -295,7 +295,7 @@ async def test_a_task_grows_to_its_limit_and_can_still_be_ended(serve: Serve) ->
 
     assert "error" not in first.json()
     assert "LIMIT_REACHED" in faults[-1].text
-    assert size < 210_000
+    assert size < 270_000
     assert ended["status"]["state"] == "TASK_STATE_CANCELED"
 
 
