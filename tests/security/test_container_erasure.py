@@ -17,7 +17,6 @@ from recall_server.integrations.crypto.keys import verified
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.eraser import Batch, Limits
-from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
@@ -28,6 +27,7 @@ from tests.support.erasure import found, rows, select
 from tests.support.extractors import Scripted
 from tests.support.runtime import Clock
 from tests.support.server import Running
+from tests.support.stored import left_of
 from tests.support.transfer import BOB, exported, records, sealed, taken_in
 
 CANARY = "qm4xw2hd5ufzt3mvb6raynoe"
@@ -88,7 +88,7 @@ async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
         await drained(application)
         assert await everything(application) == before
         assert await found(application, "otter swan tower path") == shown
-        assert (await scan(application.store, [CANARY], [])).places == []
+        assert (await left_of(application.store, [CANARY])).places == []
         assert [task["id"] for task in await select(application.store, "SELECT id FROM runs")] == [
             kept.id
         ]
@@ -348,7 +348,7 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         )
         assert [row["id"] for row in left] == [late.episode_id]
         assert any("owl" in text for text in await found(application, "owl"))
-        assert (await scan(application.store, [CANARY], [])).places == []
+        assert (await left_of(application.store, [CANARY])).places == []
         with pytest.raises(ErasedContent):
             await put(application, f"Bea: I work with Ann1 at {CANARY} every day.", RED)
         await erase(application)

@@ -13,7 +13,6 @@ from recall_server.domain.plan import Policy
 from recall_server.integrations.crypto.keys import verified
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Batch, Limits
-from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.derivation import derive
 from recall_server.storage.tables import registry
@@ -23,6 +22,7 @@ from tests.support.erasure import CONFIRM, select
 from tests.support.lists import closed
 from tests.support.mcp_clients import LEGACY, told
 from tests.support.server import Running, Serve, serve
+from tests.support.stored import left_of
 from tests.support.transfer import Json, many, records, sealed, taken_in
 from tests.support.webhooks import planted
 
@@ -273,7 +273,7 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
         before |= meanwhile
         after = await holding(running, canary)
         left = {} if kind.endswith("namespace") else await memories(running.application)
-        files = await scan(running.application.store, [canary], [])
+        files = await left_of(running.application.store, [canary])
 
     print(f"\n{kind}, {running.application.store.engine}: column, rows before, after")
     for column, count in sorted(before.items()):

@@ -23,6 +23,7 @@ from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.erasure import NOTHING, erase_all, found, rows, select
 from tests.support.runtime import Clock
+from tests.support.stored import left_of
 
 BOB = Namespace("bob")
 CANARY = "jd8fwn3xtq6mzy5ckh2rpbgu"
@@ -78,7 +79,7 @@ async def test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job(
         (row,) = await select(application.store, "SELECT state, receipt FROM erasures")
         claims = verified(row["receipt"], application.key.public, RECEIPT_TYP)
         assert (row["state"], claims["physical"]["state"]) == ("done", "done")
-        assert (await scan(application.store, [CANARY], [])).places == []
+        assert (await left_of(application.store, [CANARY])).places == []
         clock.pass_(timedelta(seconds=1))
         await enter(application)
         for text in SAID:
@@ -188,7 +189,7 @@ async def test_a_clearing_that_was_cut_off_goes_on(
         clock.pass_(timedelta(hours=1))  # The lease of the dead worker ends.
         await drained(application)
         assert {**await rows(application.store), "operations": 0} == NOTHING
-        assert (await scan(application.store, [CANARY], [])).places == []
+        assert (await left_of(application.store, [CANARY])).places == []
         clock.pass_(timedelta(seconds=1))
         await enter(application)
         with pytest.raises(ErasedContent):

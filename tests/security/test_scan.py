@@ -22,6 +22,7 @@ from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.erasure import candidate, erase_all, select
 from tests.support.extractors import Scripted
 from tests.support.runtime import NOON
+from tests.support.stored import left_of
 from tests.support.vector_scan import scan_vectors
 
 
@@ -115,7 +116,7 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> No
         erased = await erase_all(application)
         between = await scan(application.store, list(words.values()), [])
         await drained(application)
-        after = await scan(application.store, list(words.values()), [])
+        after = await left_of(application.store, list(words.values()))
         async with application.store.transaction(ALICE, write=False) as tx:
             erasure = await tx.erasures.get(erased.id)
 

@@ -1,17 +1,19 @@
 """The state of a database, read without the server."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import JobState
+from recall_server.services.erasure.leak_scan import Scan, scan
 from recall_server.storage import driver_for
 from recall_server.storage.driver import Row, document
 from recall_server.storage.store import Store
-from tests.support.processes import Database
+from tests.support.processes import Database, until
 
 ALICE = Namespace("alice")
+CLOSED_WITHIN_S = 60.0
 
 
 def fact(number: int) -> str:
@@ -28,6 +30,22 @@ async def opened(database: Database) -> AsyncIterator[Store]:
         yield Store(driver, cache_bytes_max=0)
     finally:
         await driver.close()
+
+
+async def left_of(store: Store, words: Sequence[str]) -> Scan:
+    """Return what a scan finds of erased words. A segment of Postgres' log that was removed is
+    waited for: connections of other tests hold it open until they write again or end.
+    """
+    found = await scan(store, words, [])
+
+    async def closed() -> bool:
+        nonlocal found
+        if removed := any("deleted)" in place.where for place in found.places):
+            found = await scan(store, words, [])
+        return not removed
+
+    await until(closed, CLOSED_WITHIN_S, "segments of the log that were removed are closed")
+    return found
 
 
 async def select(store: Store, sql: str) -> list[Row]:
