@@ -1,7 +1,7 @@
 """The state of a database, read without the server."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from recall_server.domain.namespace import Namespace
@@ -33,15 +33,20 @@ async def opened(database: Database) -> AsyncIterator[Store]:
 
 
 async def left_of(store: Store, words: Sequence[str]) -> Scan:
-    """Return what a scan finds of erased words. A segment of Postgres' log that was removed is
-    waited for: connections of other tests hold it open until they write again or end.
+    """Return what a scan finds of erased words."""
+    return await once_closed(lambda: scan(store, words, []))
+
+
+async def once_closed(scanned: Callable[[], Awaitable[Scan]]) -> Scan:
+    """Return what a scan finds. A segment of Postgres' log that was removed is waited for:
+    connections of other tests hold it open until they write again or end.
     """
-    found = await scan(store, words, [])
+    found = await scanned()
 
     async def closed() -> bool:
         nonlocal found
         if removed := any("deleted)" in place.where for place in found.places):
-            found = await scan(store, words, [])
+            found = await scanned()
         return not removed
 
     await until(closed, CLOSED_WITHIN_S, "segments of the log that were removed are closed")
