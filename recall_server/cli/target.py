@@ -241,7 +241,7 @@ def asks(
     return made
 
 
-# What an option means. The registry describes the other arguments.
+# The help of some options. The registry describes the other arguments.
 _HELP = {
     "container": "Only this container.",
     "tags": "Only items with this tag; repeatable, all must match.",

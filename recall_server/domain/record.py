@@ -41,7 +41,7 @@ class Recorded:
 
     @property
     def answer(self) -> list[object] | None:
-        """What is kept a second time."""
+        """The fields and citations, if they are kept a second time."""
         return [self.words, self.citations] if self.answers else None
 
     def digest(self) -> str:

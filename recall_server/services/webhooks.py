@@ -271,7 +271,7 @@ BEHIND = "WEBHOOK_BEHIND"
 
 
 class NotDue(Exception):
-    """What was to be sent, or its receiver, has changed or ended before it was sent."""
+    """An event, or its receiver, has changed or ended before the event was sent."""
 
 
 class ReceiverGone(Exception):

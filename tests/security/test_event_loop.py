@@ -77,7 +77,7 @@ class Client:
         return statuses(said)[0], said.decode()
 
 
-# What was read of each passage: reading a text of 250,000 characters takes 6 s.
+# The extraction of each passage: reading a text of 250,000 characters takes 6 s.
 READ: dict[tuple[Any, ...], Any] = {}
 
 

@@ -17,7 +17,7 @@ class InTime(TypedDict, total=False):
 
 
 class Selection(TypedDict, total=False):
-    """What narrows a search or a list."""
+    """The filters of a search or a list."""
 
     container: str | None
     topic: str | None

@@ -99,7 +99,7 @@ class _Moment(NamedTuple):
 
 @dataclass
 class _Planned:
-    """What an undo is to do, as far as it is planned, as of a moment.
+    """The plan of an undo, as far as it is made, as of a moment.
 
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.
