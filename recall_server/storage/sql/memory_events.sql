@@ -147,6 +147,10 @@ SELECT count(*) AS events FROM memory_events WHERE namespace = :namespace AND it
 SELECT count(*) AS events FROM memory_events
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 
+-- query: drop_answers
+UPDATE memory_events SET answer = NULL
+WHERE namespace = :namespace AND item_id IN (:ids...) AND answer IS NOT NULL
+
 -- query: unlink_events
 UPDATE memory_events SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)
