@@ -171,7 +171,7 @@ class Hit(NamedTuple):
         return (self.text, self.quote, *(said.text for said in self.around))
 
     @property
-    def told(self) -> str:
+    def in_prompt(self) -> str:
         """All of it as one text for a prompt: the quote is left out if it says no more than the
         words that the memory cites.
         """

@@ -151,7 +151,7 @@ def line_of(hit: Hit) -> str:
     """Return a hit as a line for a prompt: its date, whose word it is, and what it says."""
     item, cited = hit.item, hit.item.citation
     said_by = Witness(cited.episode_id, cited.span, cited.speaker, None, item.agent_id)
-    return _dated(hit.told, said_by, item.valid_from)
+    return _dated(hit.in_prompt, said_by, item.valid_from)
 
 
 def _dated(text: str, said_by: Witness, at: datetime) -> str:

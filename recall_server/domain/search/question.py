@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from recall_server.domain.search.broad import Broad, broad_of
 from recall_server.domain.text.dates import TEXT_CHARS_MAX
 from recall_server.domain.text.terms import (
     SPEAKER,
@@ -38,17 +39,22 @@ _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 class Question:
     """A question: `asked` are its terms, `names` the terms of speakers that it may name, `values`
     those of the kinds of value that it asks for, `forms` those of other forms of its words.
+    `broad` is what a broad question asks for; if it has a topic, only that is `asked`.
     """
 
     text: str
     asked: tuple[str, ...]
     names: tuple[str, ...]
+    broad: Broad | None = None
     values: frozenset[str] = frozenset()
     forms: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @staticmethod
     def parse(text: str) -> Question:
         asked = tuple(asked_terms(text))[:TERMS_MAX]
+        wanted = broad_of(asked)
+        if wanted is not None:
+            asked = wanted.topic or asked
         read = text[:TEXT_CHARS_MAX]  # as for dates
         names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(read) else ())
         for name in _names(read):
@@ -56,7 +62,7 @@ class Question:
             if len(names) >= NAMES_MAX:
                 break
         forms = {term: some for term, some in other_forms(text).items() if term in asked}
-        return Question(text, asked, tuple(names)[:NAMES_MAX], asked_values(read), forms)
+        return Question(text, asked, tuple(names)[:NAMES_MAX], wanted, asked_values(read), forms)
 
     @property
     def terms(self) -> list[str]:
