@@ -300,6 +300,10 @@ My flight is on Thursday, not Friday.
   fact | The user's flight is on Thursday, not Friday. | user's flight, schedule, Thursday | CORRECTS Friday
 My manager is Helena Ortiz.
   fact | The user's manager is Helena Ortiz. | user, reports_to, Helena Ortiz
+I am now reporting to Piotr Wolski instead of Leila.
+  fact | The user is now reporting to Piotr Wolski instead of Leila. | user, reports_to, Piotr Wolski
+Ana Brandt is my new manager.
+  fact | Ana Brandt is the user's new manager. | user, reports_to, Ana Brandt
 My email is dana@example.org.
   fact | The user's email is dana@example.org. | user, email, dana@example.org
 The deadline for Atlas is 5 June.
