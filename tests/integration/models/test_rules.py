@@ -301,7 +301,7 @@ My flight is on Thursday, not Friday.
 My manager is Helena Ortiz.
   fact | The user's manager is Helena Ortiz. | user, reports_to, Helena Ortiz
 I am now reporting to Piotr Wolski instead of Leila.
-  fact | The user is now reporting to Piotr Wolski instead of Leila. | user, reports_to, Piotr Wolski
+  fact | The user is now reporting to Piotr Wolski instead of Leila. | user, reports_to, Piotr Wolski | CORRECTS Leila
 Ana Brandt is my new manager.
   fact | Ana Brandt is the user's new manager. | user, reports_to, Ana Brandt
 My email is dana@example.org.
