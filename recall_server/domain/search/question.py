@@ -32,6 +32,8 @@ _FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
 _JOINED = re.compile(r"'(?:s|d|ll|re|ve|m)$", re.IGNORECASE)
 # In French: "d'Inès".
 _ELIDED = re.compile(r"(?:[djlmnst]|qu)'(?=[A-ZÀ-Þ])")
+# A name of a file, a part or a version.
+_CODED = re.compile(r"[\d_/\\]|\.(?=[a-z])")
 _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 
 
@@ -72,8 +74,8 @@ class Question:
 
     @cached_property
     def people(self) -> frozenset[str]:
-        """The terms of the names in the question, and of other words with a capital letter. Those
-        of a question in German, where every noun has one, are none.
+        """The terms of the names in the question, and of other words with a capital letter, but not
+        of "App.vue". Those of a question in German, where every noun has one, are none.
         """
         text = self.text[:TEXT_CHARS_MAX]
         if text == text.lower() or language_of(text) == "de":
@@ -81,7 +83,8 @@ class Question:
         first = next(written(text), None)
         begun = first.end() if first else 0
         return frozenset(
-            term for name in _names(text) if name.start >= begun
+            term for name in _names(text)
+            if name.start >= begun and not _CODED.search(text, name.start, name.end)
             for said in name.terms for term in terms(said.removeprefix(SPEAKER))
         )  # fmt: skip
 
