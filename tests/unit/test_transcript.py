@@ -165,6 +165,15 @@ def test_a_name_and_a_time_above_a_message_name_its_speaker(stamp: str) -> None:
     assert parse_turns(text, NOW)[0].said_at == datetime(2024, 1, 1, 9, 3, tzinfo=UTC)
 
 
+def test_a_day_without_a_year_is_that_of_the_times_below_it() -> None:
+    text = "Monday, December 18th\n[9:03] Ana: one\nTuesday, December 19th\n[9:04] Bob: two"
+
+    turns = parse_turns(text, NOW)
+
+    assert [t.speaker for t in turns] == [None, "Ana", None, "Bob"]
+    assert [t.said_at and t.said_at.day for t in turns] == [None, 18, None, 19]
+
+
 def test_a_timetable_has_no_speakers() -> None:
     text = "Yoga 9:00\nBring a mat.\nSwimming 10:00\nMonday 11:00\nMonday 12:00\nRun"
 

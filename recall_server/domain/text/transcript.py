@@ -23,6 +23,7 @@ CHARS_OF_A_TURN = 40
 _HEADING_CHARS_MAX = 120
 _HEADING_WORDS_MAX = 4
 _LABEL_CHARS_MAX = 160
+_DAY_CHARS_MAX = 40
 
 
 def _words(text: str) -> frozenset[str]:
@@ -434,16 +435,38 @@ def _day_first(lines: Sequence[_Line], occurred_at: datetime) -> bool | None:
     return None
 
 
+def _days_without_year(
+    lines: Sequence[_Line], text: str, occurred_at: datetime
+) -> dict[int, datetime]:
+    """Return the last day that a line such as "Monday, November 16th" names, by the start of the
+    line, in a chat with times.
+    """
+    found: dict[int, datetime] = {}
+    if not any(line.stamp for line in lines):
+        return found
+    for line in lines:
+        if line.heading or line.name or line.blank or line.end - line.start > _DAY_CHARS_MAX:
+            continue
+        for year in (occurred_at.year - 1, occurred_at.year):
+            dated = f"{text[line.start : line.end].rstrip(' -—–=*_')} {year}"
+            at = read_moment(dated, occurred_at) if _is_heading(dated) else None
+            if at and at <= occurred_at + timedelta(days=1):
+                found[line.start] = at
+    return found
+
+
 def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
     """Join lines to utterances, with the date and session of the last heading above."""
     day_first = _day_first(lines, occurred_at)
+    days = _days_without_year(lines, text, occurred_at)
     session: str | None = None
     day: datetime | None = None
     said_at: datetime | None = None
     speaker: str | None = None
     start = end = -1
     for line in lines:
-        closes = line.heading or line.name or (line.blank and speaker is None)
+        began = days.get(line.start)
+        closes = line.heading or line.name or began or (line.blank and speaker is None)
         if closes and start >= 0:
             yield _Utterance(start, end, speaker, session, said_at)
             start = -1
@@ -458,11 +481,13 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
             speaker = line.name
             said_at = day
             if line.stamp:
-                stamped = read_moment(line.stamp, day or occurred_at, day_first=day_first)
-                said_at = stamped or day
+                at = read_moment(line.stamp, day or occurred_at, day_first=day_first)
+                said_at = at or day
             start, end = line.said_from, line.end
         elif not line.blank:
             start, end = (line.start if start < 0 else start), line.end
+            if began:
+                speaker, said_at, day = None, None, began
     if start >= 0:
         yield _Utterance(start, end, speaker, session, said_at)
 
