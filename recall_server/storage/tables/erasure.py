@@ -242,8 +242,9 @@ class Erasures(BoundTable):
         if wanted:
             tables = registry.with_part(part)
             if "memory_events" in tables:
-                events = await self._int("events", f"count_events_of_{part}", ids=wanted)
-                await return_quota(self._bound, events * EVENT_BYTES)
+                (kept,) = await self._bound.fetch(f"count_events_of_{part}", ids=wanted)
+                size = int(kept["events"]) * EVENT_BYTES + int(kept["bytes"])
+                await return_quota(self._bound, size)
             for table in tables:
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 
