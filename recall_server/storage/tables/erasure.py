@@ -292,9 +292,9 @@ class Erasures(BoundTable):
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations", ids)
 
-    async def hidden_by(self, memory_ids: Iterable[str]) -> Sequence[Row]:
-        """Return the words that these memories hide, as they were forgotten."""
-        return await self._by_ids("words_hidden_by", memory_ids)
+    async def hidden_by(self, ids: Iterable[str]) -> Sequence[Row]:
+        """Return the words that these items hide, as they were forgotten."""
+        return await self._by_ids("words_hidden_by", ids)
 
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations_of_episodes", episode_ids)
