@@ -40,9 +40,9 @@ class Recorded:
         self.answers = _MADE_AGAIN.match(values["extractor"]) is None
 
     @property
-    def answer(self) -> list[object] | None:
-        """The fields and citations, if they are kept a second time."""
-        return [self.words, self.citations] if self.answers else None
+    def answer(self) -> str:
+        """The fields and citations, as they are kept a second time."""
+        return json.dumps([self.words, self.citations], ensure_ascii=False, separators=(",", ":"))
 
     def digest(self) -> str:
         """Return the number of citations and a digest of everything."""

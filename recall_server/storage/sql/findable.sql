@@ -26,6 +26,12 @@ SELECT id FROM episodes WHERE namespace = :namespace AND id > :after ORDER BY id
 SELECT item_id AS id FROM documents
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 
+-- query: places_of_items
+-- any scope: an undo hides what a change has shown
+-- Of the last entry of each passage, hidden ones too.
+SELECT item_id, span_start, span_end FROM documents
+WHERE namespace = :namespace AND item_id IN (:ids...) AND turn_id IS NOT NULL ORDER BY +slot
+
 -- query: page_of_items
 SELECT slot, item_id FROM documents
 WHERE namespace = :namespace AND slot > :after AND findable
