@@ -53,14 +53,16 @@ class Recorded:
             self.rest["recorded_at"] = _moment(values["recorded_at"])
 
     @property
-    def answer(self) -> list[object] | None:
+    def answer(self) -> str | None:
         """What is kept a second time: the fields and citations if a model or a person worded them;
         citations behind the first; relations. A text makes all else again.
         """
         said = () if self.made_again else self.words
         cited = [] if self.made_again and len(self.citations) == 1 else self.citations
         rest = {**self.rest, "relations": self.relations} if self.relations else self.rest
-        return [said, cited, rest] if said or cited or rest else None
+        if not (said or cited or rest):
+            return None
+        return json.dumps([said, cited, rest], ensure_ascii=False, separators=(",", ":"))
 
     def digest(self) -> str | None:
         """Return the number of citations and a digest of everything but the relations."""

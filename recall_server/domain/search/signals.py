@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.query import Query, SearchMode, Step
+from recall_server.domain.search.broad import Broad
 from recall_server.domain.search.index_entry import Counts, Words
 from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
 from recall_server.domain.text.dates import Period, affinity
@@ -35,7 +36,7 @@ NEIGHBOUR = 0.2
 # points more of the answers among five hits, in 5 to 17 % fewer characters; on LoCoMo as many.
 WITHOUT_WORDS = 0.6
 
-WORDING = "wording"
+WORDING, BROAD = "wording", "broad"
 
 Values = NDArray[np.float64]
 
@@ -70,6 +71,7 @@ class Evidence(NamedTuple):
     `values`: the terms of the kinds of value that the question asks for.
     `known`: the share of the question's terms that the namespace has (`calibration.known`).
     `wording`: how like the question the words of the items are, if it was computed.
+    `broad`: what the question asks for, if that is all of something.
     """
 
     query: Query
@@ -84,6 +86,7 @@ class Evidence(NamedTuple):
     values: frozenset[str] = frozenset()
     known: float = 1.0
     wording: Values | None = None
+    broad: Broad | None = None
 
 
 class Weight(NamedTuple):
@@ -219,6 +222,20 @@ def _value(evidence: Evidence) -> Values | None:
     return values
 
 
+def _broad(evidence: Evidence) -> Values | None:
+    """Return 1 for the memories that a broad question asks for, in the time that it names, and .5
+    for other items.
+    """
+    if evidence.broad is None:
+        return None
+    about = evidence.broad.about(evidence.words, evidence.columns, evidence.named)
+    fits = _time(evidence)
+    if fits is not None:
+        about &= fits == 1.0
+    values: Values = np.where(evidence.columns["memory"], 1.0, 0.5) * about
+    return values
+
+
 def _session(evidence: Evidence) -> Values:
     """Return how well the session of an item matches as a whole, within the pool: by the words
     asked for, weighted by how few sessions of the pool have them. The best session has 1, or less
@@ -302,6 +319,7 @@ SIGNALS: tuple[Signal, ...] = (
         ranked=True,
     ),
     Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown),
+    Signal(BROAD, {HYBRID: Weight(0.5), KEYWORD: Weight(0.5)}, _broad),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
     Signal("value", {HYBRID: Weight(0.15), KEYWORD: Weight(0.15)}, _value),
     Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session),

@@ -29,7 +29,7 @@ from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
-from recall_server.domain.search.signals import WORDING, Evidence, Fused, fuse
+from recall_server.domain.search.signals import BROAD, WORDING, Evidence, Fused, fuse
 from recall_server.domain.search.wording import SAID_MIN, Alike, alike
 from recall_server.domain.text.dates import periods
 from recall_server.domain.text.passages import started
@@ -224,6 +224,7 @@ async def retrieve(
         periods(query.text, now),
         prepared.values,
         calibration.known(prepared.asked, prepared.idf),
+        broad=prepared.question.broad,
     )
     fused = fuse(evidence)
     count = max(least, DIVERSE_PER_HIT * query.limit)
@@ -251,11 +252,13 @@ async def retrieve(
 
 def _compares_words(prepared: PreparedQuery) -> bool:
     """True if the words of the best hits are compared with those of the question."""
-    query = prepared.query
+    query, question = prepared.query, prepared.question
     if query.mode is not SearchMode.HYBRID or prepared.vector is None or WORDING in query.without:
         return False
     unknown = prepared.asked.keys() - prepared.idf.keys()
-    return bool(unknown) or not prepared.question.people.isdisjoint(prepared.asked)
+    if question.broad is not None:
+        return bool(unknown and question.broad.topic)
+    return bool(unknown) or not question.people.isdisjoint(prepared.asked)
 
 
 async def _alike(
@@ -375,6 +378,8 @@ def _candidates(
     coverage = calibration.coverage(prepared.asked, evidence.words, prepared.named)
     if near is not None:
         coverage = np.where(near.beside_names < SAID_MIN, 0.0, coverage)
+    if (about := fused.signals.get(BROAD)) is not None:
+        coverage = np.maximum(coverage, about)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
     cosines = [None if math.isnan(one) else one for one in evidence.cosines.tolist()]
     found = []
@@ -456,11 +461,8 @@ def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
     best = found.best
     if not _is_diverse(query):
         return best
-    words = {
-        slot: terms(item.searchable)
-        for slot, item in found.items.items()
-        if slot not in found.vectors
-    }
+    items, have = found.items.items(), found.vectors
+    words = {slot: terms(item.searchable) for slot, item in items if slot not in have}
     alike = ranking.likeness(best, found.vectors, words)
     if query.mode is not SearchMode.RECALL:
         slots = [slot for one in best for slot in (one.slot, *one.others)]
@@ -523,10 +525,7 @@ async def with_turns(
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
     if asking:
-        said = {
-            one: turn._replace(text=started(turn.text, ANSWER_CHARS_MAX))
-            for one, turn in said.items()
-        }
+        said = {i: t._replace(text=started(t.text, ANSWER_CHARS_MAX)) for i, t in said.items()}
     left = None
     if query.max_tokens is not None:
         left = query.max_tokens - sum(map(ranking.tokens, hits))

@@ -244,8 +244,9 @@ class Erasures(BoundTable):
         if wanted:
             tables = registry.with_part(part)
             if "memory_events" in tables:
-                events = await self._int("events", f"count_events_of_{part}", ids=wanted)
-                await return_quota(self._bound, events * EVENT_BYTES)
+                (kept,) = await self._bound.fetch(f"count_events_of_{part}", ids=wanted)
+                size = int(kept["events"]) * EVENT_BYTES + int(kept["bytes"])
+                await return_quota(self._bound, size)
             for table in tables:
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 
@@ -293,9 +294,9 @@ class Erasures(BoundTable):
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations", ids)
 
-    async def hidden_by(self, memory_ids: Iterable[str]) -> Sequence[Row]:
-        """Return the words that these memories hide, as they were forgotten."""
-        return await self._by_ids("words_hidden_by", memory_ids)
+    async def hidden_by(self, ids: Iterable[str]) -> Sequence[Row]:
+        """Return the words that these items hide, as they were forgotten."""
+        return await self._by_ids("words_hidden_by", ids)
 
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations_of_episodes", episode_ids)
@@ -325,8 +326,10 @@ class Erasures(BoundTable):
 
     async def drop_answers(self, memory_ids: Collection[str]) -> None:
         """Delete the copies of what models and persons worded of these memories."""
-        if memory_ids:
-            await self._bound.send("drop_answers", ids=sorted(memory_ids))
+        if wanted := sorted(memory_ids):
+            (kept,) = await self._bound.fetch("count_events_of_memory", ids=wanted)
+            await return_quota(self._bound, int(kept["bytes"]))
+            await self._bound.send("drop_answers", ids=wanted)
 
     async def redact(self, table: registry.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Overwrite rows: each has new values of the redacted columns and labels, and its `id`."""

@@ -24,7 +24,7 @@ from recall_server.domain.webhook import (
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
 from recall_server.storage.index.words import Statistics
-from recall_server.storage.tables.access import EVENT_BYTES, take_quota
+from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, take_quota
 from recall_server.storage.tables.memories import keys_of, state_of
 from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
 
@@ -44,7 +44,9 @@ class MemoryEvents(BoundTable):
         if not noted and not announced:
             return
         count = len(noted) + len(announced)
-        size = len(noted) * EVENT_BYTES
+        kept = ((item_id, one.answer) for item_id, one in self._bound.recorded.items())
+        answers = {item_id: answer for item_id, answer in kept if answer is not None}
+        size = len(noted) * EVENT_BYTES + bytes_of(answers.values())
         bounded = not AGAIN.isdisjoint(kind for _, kind, _ in noted)
         last = await self._number(count, 0 if bounded else size)
         if bounded:
@@ -59,13 +61,13 @@ class MemoryEvents(BoundTable):
                 change_id=entry.change if entry else "",
                 operation=entry.operation if entry else "",
                 accessor=entry.made_by if entry else None,
-                events=await asyncio.to_thread(_document, noted, self._bound.recorded)
+                events=await asyncio.to_thread(_document, noted, self._bound.recorded, answers)
                 if len(noted) > INLINE_MAX
-                else _document(noted, self._bound.recorded),
+                else _document(noted, self._bound.recorded, answers),
             )
         if last is not None:
-            kept = await self._for_webhooks(last - count)
-            await Webhooks(self._bound).keep(kept, self._bound.now())
+            of_webhooks = await self._for_webhooks(last - count)
+            await Webhooks(self._bound).keep(of_webhooks, self._bound.now())
 
     async def _number(self, count: int, size: int) -> int | None:
         """Number the events of this transaction: the last number, where a webhook may be told of
@@ -163,12 +165,14 @@ class MemoryEvents(BoundTable):
 
 
 def _document(
-    noted: Mapping[tuple[str, EventKind, str], Noted], recorded: Mapping[str, Recorded]
+    noted: Mapping[tuple[str, EventKind, str], Noted],
+    recorded: Mapping[str, Recorded],
+    answers: Mapping[str, str],
 ) -> Document:
     """Return the events as a query parameter, with its JSON text made. The first event of a memory
     has the digest of what was recorded of it, and what is kept of that.
     """
-    kept = {item_id: [one.digest(), one.answer] for item_id, one in recorded.items()}
+    kept = {item_id: [one.digest(), answers.get(item_id)] for item_id, one in recorded.items()}
     found = Document(
         [
             [

@@ -37,6 +37,21 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+# What is said in a chat; keys below a blank line; a pronoun in a list; an order below a key; what is no fact.
+Ana Kim  9:03 AM\\nWe have signed with Brightwater.\\nBob  9:05 AM\\nWho is their contact?\\nAna Kim  9:06 AM\\nMonique Roy, head of operations.
+  fact | Ana Kim: We have signed with Brightwater.
+  fact | Who is their contact? – Ana Kim: Monique Roy, head of operations.
+Our cottage\\n\\nHeating\\nThe range runs on oil since 2019.\\n\\nWifi: SealCottage_5G\\n\\nThings to do\\n- The nearest doctor is in Ullapool, 25 miles.
+  fact | Our cottage, Heating: The range runs on oil since 2019.
+  fact | Our cottage: Wifi: SealCottage_5G.
+  fact | Our cottage, Things to do: The nearest doctor is in Ullapool, 25 miles.
+Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
+  fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays.
+  fact | Stand-up, team Heron, Priya: she works Mon-Wed only from December.
+  fact | Headlines: give the user three, none longer than 60 characters.
+Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
+  fact | Twice a week, Tuesday and Saturday.
+  fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
 # Rows have the names of their columns, and sentences of a log the cells or the time before them.
 To do:\\n\\n| # | What | Owner |\\n|---|---|---|\\n| 1 | Keep ten images | Rahim |\\n| 2 | Test the rollback | |
   fact | To do: What: Keep ten images, Owner: Rahim.
@@ -300,6 +315,10 @@ My flight is on Thursday, not Friday.
   fact | The user's flight is on Thursday, not Friday. | user's flight, schedule, Thursday | CORRECTS Friday
 My manager is Helena Ortiz.
   fact | The user's manager is Helena Ortiz. | user, reports_to, Helena Ortiz
+I am now reporting to Piotr Wolski instead of Leila.
+  fact | The user is now reporting to Piotr Wolski instead of Leila. | user, reports_to, Piotr Wolski | CORRECTS Leila
+Ana Brandt is my new manager.
+  fact | Ana Brandt is the user's new manager. | user, reports_to, Ana Brandt
 My email is dana@example.org.
   fact | The user's email is dana@example.org. | user, email, dana@example.org
 The deadline for Atlas is 5 June.
@@ -959,7 +978,6 @@ Escríbeme un poema sobre Roma.
 Écris-moi un poème sur Rome.
 帮我写一首关于罗马的诗。
 引っ越しの準備を手伝ってください。
-9 kids, start at 3pm.
 If I won the lottery I'd buy an island.
 I'd move to Rome.
 Some people believe that the earth is flat.

@@ -69,6 +69,11 @@ class Headings:
         title = "".join(self._named()[:1])
         return "" if has_date(title, language) else title
 
+    def day(self, language: Table) -> str:
+        """Return the nearest heading that names a day; "" without one."""
+        ranked = [title for _, title in sorted(self.by_level.items(), reverse=True)]
+        return next((one for one in ranked if has_date(one, language)), "")
+
     def _named(self) -> list[str]:
         ranked = [title for _, title in sorted(self.by_level.items())]
         return [one for one in ranked if not titles("generic").fullmatch(one)]

@@ -1,0 +1,4 @@
+-- The answers of models and persons that events keep count towards the quota.
+UPDATE namespaces SET stored_bytes = stored_bytes + COALESCE((
+  SELECT sum(length(CAST(answer AS BLOB))) FROM memory_events e
+  WHERE e.namespace = namespaces.namespace AND e.answer IS NOT NULL), 0);
