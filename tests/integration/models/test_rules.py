@@ -757,6 +757,8 @@ I work at Acme, no longer at Siemens.
   fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme | CORRECTS Siemens
 I drive a Saab now, not a Volvo any more.
   fact | The user drives a Saab now, not a Volvo any more. | user, owns, a Saab | CORRECTS a Volvo
+I am not driving a Saab any more.
+  fact | The user is not driving a Saab any more. | user, owns, a Saab | NOT CORRECTS None
 I speak French, not German any more.
   fact | The user speaks French, not German any more. | user, speaks, French | CORRECTS German
 Ich wohne jetzt in Berlin, nicht mehr in Köln.
