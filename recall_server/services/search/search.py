@@ -158,7 +158,7 @@ async def prepare(
 
     If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
-    question = Question.parse(query.text)
+    question = Question.parse(query.text, may_be_broad=query.mode in DEFAULT_ORDER)
     statistics = await tx.words.statistics(question.terms)
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
@@ -173,7 +173,7 @@ async def prepare(
     if embedder is not None:
         try:
             (vector,) = await embedder.embed([text])
-            # The zero vector is near to nothing: the words alone decide.
+            # The zero vector is near to nothing.
             return replace(prepared, vector=vector if vector.any() else None)
         except EmbedderUnavailable as error:
             degraded = f"{error.message} The words alone decided."
@@ -255,10 +255,8 @@ def _compares_words(prepared: PreparedQuery) -> bool:
     query, question = prepared.query, prepared.question
     if query.mode is not SearchMode.HYBRID or prepared.vector is None or WORDING in query.without:
         return False
-    unknown = prepared.asked.keys() - prepared.idf.keys()
-    if question.broad is not None:
-        return bool(unknown and question.broad.topic)
-    return bool(unknown) or not question.people.isdisjoint(prepared.asked)
+    named = question.broad is None and not question.people.isdisjoint(prepared.asked)
+    return named or bool(prepared.asked.keys() - prepared.idf.keys())
 
 
 async def _alike(
@@ -325,8 +323,10 @@ async def _pool(
     documents: Documents,
     postings: Mapping[str, TermPostings],
 ) -> Slots:
-    """Return the slots worth ranking: the best by words and the best by vectors."""
-    query = prepared.query
+    """Return the slots worth ranking: the best by words (the newest if all is asked for) and by
+    vectors.
+    """
+    query, broad = prepared.query, prepared.question.broad
     size = max(POOL_MIN, POOL_PER_HIT * query.limit)
     ranked = max(RANKED_MIN, RANKED_PER_HIT * query.limit)
     if query.mode is SearchMode.RECALL:
@@ -336,7 +336,9 @@ async def _pool(
         true = await tx.words.true_then(documents, prepared.statistics)
         allowed = allowed & true[: len(allowed)]
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
-    by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
+    by_words = np.flatnonzero(allowed)[: -size - 1 : -1]
+    if broad is None or broad.topic:
+        by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
     if vectors is None or prepared.vector is None:
         return ranking.joined([by_words], size)
     nearest = await vectors.nearest(prepared.vector, allowed, size)
@@ -526,9 +528,8 @@ async def with_turns(
     said = await tx.episodes.said(ids) if ids else {}
     if asking:
         said = {i: t._replace(text=started(t.text, ANSWER_CHARS_MAX)) for i, t in said.items()}
-    left = None
-    if query.max_tokens is not None:
-        left = query.max_tokens - sum(map(ranking.tokens, hits))
+    most = query.max_tokens
+    left = None if most is None else most - sum(map(ranking.tokens, hits))
     with_turns = []
     for hit in hits:
         around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]
