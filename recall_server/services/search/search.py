@@ -15,9 +15,9 @@ from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import (
     DEFAULT_ORDER,
+    NEXT_CHARS_MAX,
     Hit,
     Item,
-    ItemKind,
     Query,
     Scores,
     SearchMode,
@@ -56,8 +56,6 @@ DIVERSE_PER_HIT = 2
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
 COMPARED_MAX = 20
 COMPARED_INLINE_CHARS_MAX = 4_000
-# How much of the turn after a question is shown.
-ANSWER_CHARS_MAX = 120
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -514,15 +512,15 @@ async def with_turns(
 ) -> list[Hit]:
     """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
     rests on. If not, a passage that ends with a question gets the start of the next turn, which
-    often answers it. Each turn appears once. The best hits come first, as far as the token budget
-    goes.
+    often answers it, and a short message the next one of its speaker, who goes on. Each turn
+    appears once. The best hits come first, as far as the token budget goes.
     """
 
     def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
         slot = found.slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
-    asking = [] if query.neighbours else [hit for hit in hits if _asks(hit)]
+    asking = [] if query.neighbours else [hit for hit in hits if hit.asks or hit.is_short]
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
     shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
@@ -530,7 +528,11 @@ async def with_turns(
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
     if asking:
-        said = {i: t._replace(text=started(t.text, ANSWER_CHARS_MAX)) for i, t in said.items()}
+        said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
+        wanted = {
+            one.item.id: [i for i in wanted[one.item.id] if i in said and one.goes_on_in(said[i])]
+            for one in asking
+        }
     most = query.max_tokens
     left = None if most is None else most - sum(map(ranking.tokens, hits))
     with_turns = []
@@ -545,11 +547,6 @@ async def with_turns(
             del said[one.turn_id]
         with_turns.append(hit._replace(around=tuple(around)))
     return with_turns
-
-
-def _asks(hit: Hit) -> bool:
-    """True if a hit is a passage that ends with a question."""
-    return hit.item.kind is ItemKind.PASSAGE and hit.text.rstrip().endswith(("?", "？"))
 
 
 async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:
