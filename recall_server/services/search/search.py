@@ -29,7 +29,7 @@ from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
-from recall_server.domain.search.signals import WORDING, Evidence, Fused, fuse
+from recall_server.domain.search.signals import BROAD, WORDING, Evidence, Fused, fuse
 from recall_server.domain.search.wording import SAID_MIN, Alike, alike
 from recall_server.domain.text.dates import periods
 from recall_server.domain.text.passages import started
@@ -55,6 +55,7 @@ RECALL_POOL_PER_HIT = 1.5
 DIVERSE_PER_HIT = 2
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
 COMPARED_MAX = 20
+COMPARED_INLINE_CHARS_MAX = 4_000
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -156,7 +157,7 @@ async def prepare(
 
     If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
-    question = Question.parse(query.text)
+    question = Question.parse(query.text, may_be_broad=query.mode in DEFAULT_ORDER)
     statistics = await tx.words.statistics(question.terms)
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
@@ -171,7 +172,7 @@ async def prepare(
     if embedder is not None:
         try:
             (vector,) = await embedder.embed([text])
-            # The zero vector is near to nothing: the words alone decide.
+            # The zero vector is near to nothing.
             return replace(prepared, vector=vector if vector.any() else None)
         except EmbedderUnavailable as error:
             degraded = f"{error.message} The words alone decided."
@@ -222,6 +223,7 @@ async def retrieve(
         periods(query.text, now),
         prepared.values,
         calibration.known(prepared.asked, prepared.idf),
+        broad=prepared.question.broad,
     )
     fused = fuse(evidence)
     count = max(least, DIVERSE_PER_HIT * query.limit)
@@ -249,11 +251,11 @@ async def retrieve(
 
 def _compares_words(prepared: PreparedQuery) -> bool:
     """True if the words of the best hits are compared with those of the question."""
-    query = prepared.query
+    query, question = prepared.query, prepared.question
     if query.mode is not SearchMode.HYBRID or prepared.vector is None or WORDING in query.without:
         return False
-    unknown = prepared.asked.keys() - prepared.idf.keys()
-    return bool(unknown) or not prepared.question.people.isdisjoint(prepared.asked)
+    named = question.broad is None and not question.people.isdisjoint(prepared.asked)
+    return named or bool(prepared.asked.keys() - prepared.idf.keys())
 
 
 async def _alike(
@@ -281,7 +283,10 @@ async def _alike(
     ids = [documents.ids.get(slot, "") for slot in firsts]
     texts = {item.id: item.searchable for item in await read_items(tx, ids)}
     said = [texts.get(one, "") for one in ids]
-    found = alike(prepared.question.text, prepared.asked, prepared.question.people, said, by_word)
+    given = (prepared.question.text, prepared.asked, prepared.question.people, said, by_word)
+    # The vectors of 200 new words in each of 20 texts take a tenth of a second.
+    long = sum(map(len, said)) > COMPARED_INLINE_CHARS_MAX
+    found = await asyncio.to_thread(alike, *given) if long else alike(*given)
     if found is None:
         return None
     # Items that are not compared must not overtake any that is.
@@ -320,8 +325,10 @@ async def _pool(
     documents: Documents,
     postings: Mapping[str, TermPostings],
 ) -> Slots:
-    """Return the slots worth ranking: the best by words and the best by vectors."""
-    query = prepared.query
+    """Return the slots worth ranking: the best by words (the newest if all is asked for) and by
+    vectors.
+    """
+    query, broad = prepared.query, prepared.question.broad
     size = max(POOL_MIN, POOL_PER_HIT * query.limit)
     ranked = max(RANKED_MIN, RANKED_PER_HIT * query.limit)
     if query.mode is SearchMode.RECALL:
@@ -331,7 +338,9 @@ async def _pool(
         true = await tx.words.true_then(documents, prepared.statistics)
         allowed = allowed & true[: len(allowed)]
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
-    by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
+    by_words = np.flatnonzero(allowed)[: -size - 1 : -1]
+    if broad is None or broad.topic:
+        by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
     if vectors is None or prepared.vector is None:
         return ranking.joined([by_words], size)
     nearest = await vectors.nearest(prepared.vector, allowed, size)
@@ -373,6 +382,8 @@ def _candidates(
     coverage = calibration.coverage(prepared.asked, evidence.words, prepared.named)
     if near is not None:
         coverage = np.where(near.beside_names < SAID_MIN, 0.0, coverage)
+    if (about := fused.signals.get(BROAD)) is not None:
+        coverage = np.maximum(coverage, about)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
     cosines = [None if math.isnan(one) else one for one in evidence.cosines.tolist()]
     found = []
@@ -454,11 +465,7 @@ def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
     best = found.best
     if not _is_diverse(query):
         return best
-    words = {
-        slot: terms(item.searchable)
-        for slot, item in found.items.items()
-        if slot not in found.vectors
-    }
+    words = {s: terms(one.searchable) for s, one in found.items.items() if s not in found.vectors}
     alike = ranking.likeness(best, found.vectors, words)
     if query.mode is not SearchMode.RECALL:
         slots = [slot for one in best for slot in (one.slot, *one.others)]
@@ -521,19 +528,12 @@ async def with_turns(
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
     if asking:
-        said = {
-            one: turn._replace(text=started(turn.text, NEXT_CHARS_MAX))
-            for one, turn in said.items()
-        }
-        wanted = {
-            hit.item.id: [
-                one for one in wanted[hit.item.id] if one in said and hit.goes_on_in(said[one])
-            ]
-            for hit in asking
-        }
-    left = None
-    if query.max_tokens is not None:
-        left = query.max_tokens - sum(map(ranking.tokens, hits))
+        said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
+        for hit in asking:
+            may_follow = (i for i in wanted[hit.item.id] if i in said)
+            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
+    most = query.max_tokens
+    left = None if most is None else most - sum(map(ranking.tokens, hits))
     with_turns = []
     for hit in hits:
         around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]

@@ -115,6 +115,43 @@ async def test_a_forgotten_memory_comes_back_as_it_was(open_app: Open, clock: Cl
         assert await present(application) == forgotten
 
 
+async def test_an_undo_reads_what_it_changes_before_others_wait_for_it(open_app: Open) -> None:
+    """On SQLite all writers wait for the transaction. It read every memory and passage in it."""
+    async with open_app() as application:
+        await enter(application)
+        figs = " ".join(f"I like fig{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(60))
+        stored = await remember(application, f"User: {figs}")
+        await drained(application)
+        with counted(application) as counts:
+            undone = await undo(application, stored.job_id)
+
+        changed = len(undone.forgotten)
+        assert changed > 20
+        assert counts.read[False] > changed
+        assert counts.read[True] < changed / 2
+
+
+async def test_a_restored_passage_that_is_not_found_is_undone_alone(
+    open_app: Open, clock: Clock
+) -> None:
+    """All of its words are forgotten with a memory too. The whole text was hidden."""
+    async with open_app() as application:
+        await enter(application)
+        stored = await remember(application, "Ann: I own a piano.\n\nBob: I own a boat.")
+        await drained(application)
+        passage = f"{stored.episode_id}.0"
+        (piano,) = [one.id for one in await memories(application) if "piano" in one.text]
+        for one in (passage, piano):
+            await application.services.recall.forget(context(application), one)
+        before = await present(application)
+        restore = context(application)
+        await application.services.recall.restore(restore, passage)
+        clock.pass_(HOUR)
+        await undo(application, restore.entry.id)
+
+        assert await present(application) == before
+
+
 async def test_a_forgotten_passage_and_a_restored_one_are_undone(
     open_app: Open, clock: Clock
 ) -> None:

@@ -315,6 +315,10 @@ My flight is on Thursday, not Friday.
   fact | The user's flight is on Thursday, not Friday. | user's flight, schedule, Thursday | CORRECTS Friday
 My manager is Helena Ortiz.
   fact | The user's manager is Helena Ortiz. | user, reports_to, Helena Ortiz
+I am now reporting to Piotr Wolski instead of Leila.
+  fact | The user is now reporting to Piotr Wolski instead of Leila. | user, reports_to, Piotr Wolski | CORRECTS Leila
+Ana Brandt is my new manager.
+  fact | Ana Brandt is the user's new manager. | user, reports_to, Ana Brandt
 My email is dana@example.org.
   fact | The user's email is dana@example.org. | user, email, dana@example.org
 The deadline for Atlas is 5 June.
@@ -750,7 +754,19 @@ Tom: I used to live in Rome and now I live in Oslo.
 I moved to Rome and no longer drive.
   fact | The user moved to Rome and no longer drive. | user, lives_in, Rome
 I work at Acme, no longer at Siemens.
-  fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme
+  fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme | CORRECTS Siemens
+I drive a Saab now, not a Volvo any more.
+  fact | The user drives a Saab now, not a Volvo any more. | user, owns, a Saab | CORRECTS a Volvo
+I speak French, not German any more.
+  fact | The user speaks French, not German any more. | user, speaks, French | CORRECTS German
+Ich wohne jetzt in Berlin, nicht mehr in Köln.
+  fact | Nutzer: Ich wohne jetzt in Berlin, nicht mehr in Köln. | user, lives_in, Berlin | CORRECTS Köln
+Vivo en Sevilla y ya no en Madrid.
+  fact | Usuario: Vivo en Sevilla y ya no en Madrid. | user, lives_in, Sevilla | CORRECTS Madrid
+J'habite à Lyon maintenant, plus à Paris.
+  fact | Utilisateur: J'habite à Lyon maintenant, plus à Paris. | user, lives_in, Lyon | CORRECTS Paris
+我现在喝茶，不再喝咖啡。
+  fact | 用户：我现在喝茶，不再喝咖啡。 | user, drinks, 茶 | CORRECTS 咖啡
 Ich arbeite nicht bei Acme.
   fact | Nutzer: Ich arbeite nicht bei Acme. | user, works_at, Acme | NOT
 Anna wohnt nicht mehr in Bonn.
