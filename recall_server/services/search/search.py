@@ -529,10 +529,9 @@ async def with_turns(
     said = await tx.episodes.said(ids) if ids else {}
     if asking:
         said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
-        wanted = {
-            one.item.id: [i for i in wanted[one.item.id] if i in said and one.goes_on_in(said[i])]
-            for one in asking
-        }
+        for hit in asking:
+            may_follow = (i for i in wanted[hit.item.id] if i in said)
+            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
     most = query.max_tokens
     left = None if most is None else most - sum(map(ranking.tokens, hits))
     with_turns = []
