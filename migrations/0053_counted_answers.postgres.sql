@@ -6,3 +6,5 @@ UPDATE namespaces SET stored_bytes = stored_bytes + COALESCE((
   WHERE e.namespace = namespaces.namespace AND e.answer IS NOT NULL), 0);
 ALTER TABLE namespaces FORCE ROW LEVEL SECURITY;
 ALTER TABLE memory_events FORCE ROW LEVEL SECURITY;
+-- Few texts expire: a search that asks for expired ones finds them by this.
+CREATE INDEX episodes_by_expiry ON episodes (namespace, expired_at) WHERE expired_at IS NOT NULL;

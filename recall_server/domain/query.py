@@ -140,6 +140,10 @@ class Scores(NamedTuple):
     cosine: float | None = None
 
 
+# How much of the next turn is shown; whoever writes no more than that may go on in it.
+NEXT_CHARS_MAX = 120
+
+
 class Said(NamedTuple):
     """A turn as it was said."""
 
@@ -169,6 +173,21 @@ class Hit(NamedTuple):
     def texts(self) -> tuple[str, ...]:
         """All texts that a caller reads."""
         return (self.text, self.quote, *(said.text for said in self.around))
+
+    @property
+    def asks(self) -> bool:
+        """True if it is a passage that ends with a question."""
+        return self.item.kind is ItemKind.PASSAGE and self.text.rstrip().endswith(("?", "？"))
+
+    @property
+    def is_short(self) -> bool:
+        """True if it is from a short message of somebody."""
+        said = self.item.citation
+        return bool(said.speaker) and len(said.quote) <= NEXT_CHARS_MAX
+
+    def goes_on_in(self, turn: Said) -> bool:
+        """True if the next turn may answer it, or its speaker goes on."""
+        return self.asks or turn.text.startswith(f"{self.item.citation.speaker}: ")
 
     @property
     def in_prompt(self) -> str:

@@ -505,6 +505,19 @@ def test_the_wording_counts_as_much_as_words_of_the_question_are_unknown() -> No
     assert known_a.scores.final == known_b.scores.final
 
 
+def test_words_that_ask_for_all_have_no_say() -> None:
+    words = evidence(
+        occurrence("a", "know"), cosines={"a": 0.9, "b": 0.1}, broad=Broad(frozenset())
+    )
+    old = item("a", days=9, type_=MemoryType.FACT)
+
+    first, second = fuse([old, item("b", type_=MemoryType.FACT)], words, Query("q"), NOW)
+
+    assert (first.item.id, second.item.id) == ("b", "a")
+    assert first.scores.signals["keyword"] is None
+    assert first.scores.signals["cosine"] is None
+
+
 @pytest.mark.parametrize("part", WEIGHTS)
 def test_without_a_part_its_effect_is_gone(part: str) -> None:
     """Only that part ranks the second item higher. With words, the session does too."""
@@ -668,8 +681,9 @@ def test_every_score_is_between_0_and_1(pool: list[Item], known: Known, query: Q
         names = ("recency", "keyword", "speaker", "session", "time")
         shares = [final, *(signals[name] for name in names)]
         assert all(0.0 <= share <= 1.0 for share in shares if share is not None)
-        cosine = None if "cosine" in query.without else known.cosines.get(hit.item.id)
-        assert signals["cosine"] == cosine
+        asks_for_all = known.broad is not None and not known.broad.topic
+        silent = asks_for_all or "cosine" in query.without
+        assert signals["cosine"] == (None if silent else known.cosines.get(hit.item.id))
 
 
 @EXAMPLES

@@ -174,6 +174,28 @@ def test_a_day_without_a_year_is_that_of_the_times_below_it() -> None:
     assert [t.said_at and t.said_at.day for t in turns] == [None, 18, None, 19]
 
 
+def test_a_role_above_what_is_said_in_a_copied_session_speaks_it() -> None:
+    text = "## User\nStream it.\n\n## Assistant\nDone.\n\n## User\nMerge it."
+
+    assert said(text) == [("User", "Stream it."), ("Assistant", "Done."), ("User", "Merge it.")]
+    once = "## Client\nIt is written in Go.\n\n## Server\nIt is written in Rust."
+    assert [name for name, _ in said(once)] == [None, None]
+
+
+def test_who_commented_or_wrote_speaks_the_lines_below() -> None:
+    text = "PR #482\n\nmlin requested changes:\nI lost a day.\n\nAna Kim wrote:\nFixed."
+
+    assert said(text) == [(None, "PR #482"), ("mlin", "I lost a day."), ("Ana Kim", "Fixed.")]
+    assert said("He wrote:\nFixed.") == [(None, "He wrote:\nFixed.")]
+    assert said("The manual added:\nOil it.") == [(None, "The manual added:\nOil it.")]
+
+
+def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:
+    assert said("[10:02] tess: hi\n[10:03] tess: ho") == [("tess", "hi"), ("tess", "ho")]
+    log = "[10:02] action=run\n[10:03] learned: restart cart"
+    assert said(log) == [(None, log)]
+
+
 def test_a_timetable_has_no_speakers() -> None:
     text = "Yoga 9:00\nBring a mat.\nSwimming 10:00\nMonday 11:00\nMonday 12:00\nRun"
 

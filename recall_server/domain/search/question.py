@@ -52,9 +52,9 @@ class Question:
     forms: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @staticmethod
-    def parse(text: str) -> Question:
+    def parse(text: str, *, may_be_broad: bool = True) -> Question:
         asked = tuple(asked_terms(text))[:TERMS_MAX]
-        wanted = broad_of(asked)
+        wanted = broad_of(asked) if may_be_broad else None
         if wanted is not None:
             asked = wanted.topic or asked
         read = text[:TEXT_CHARS_MAX]  # as for dates

@@ -118,6 +118,8 @@ class Signal(NamedTuple):
     `shown`: computes what `explain` shows, if the value in the sum is scaled; NaN becomes null.
     `ranked`: `explain` shows the rank too.
     `scaled`: how much of the weights counts for a question.
+    `of_words`: it is computed from the words of the question, and has no say if these ask for all
+    that is remembered.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Signal(NamedTuple):
     shown: Callable[[Evidence, Values], Values] = _as_computed
     ranked: bool = False
     scaled: Callable[[Evidence], float] = _not_scaled
+    of_words: bool = False
 
 
 def _keyword(evidence: Evidence) -> Values:
@@ -310,6 +313,7 @@ SIGNALS: tuple[Signal, ...] = (
         _keyword,
         shown=_keyword_shown,
         ranked=True,
+        of_words=True,
     ),
     Signal(
         "cosine",
@@ -317,12 +321,13 @@ SIGNALS: tuple[Signal, ...] = (
         _cosine,
         shown=_cosine_shown,
         ranked=True,
+        of_words=True,
     ),
-    Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown),
+    Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown, of_words=True),
     Signal(BROAD, {HYBRID: Weight(0.5), KEYWORD: Weight(0.5)}, _broad),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
     Signal("value", {HYBRID: Weight(0.15), KEYWORD: Weight(0.15)}, _value),
-    Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session),
+    Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session, of_words=True),
     Signal("time", {HYBRID: Weight(0.4), KEYWORD: Weight(0.4)}, _time, (VALID_FROM,)),
     # The four-part score of the mode `recall`: its weights always add up to 1.
     Signal("rrf", {RECALL: Weight(0.7, -0.3)}, _rrf),
@@ -383,13 +388,14 @@ def fuse(evidence: Evidence) -> Fused:
     time said, latest first, then in the order of the pool.
     """
     query, said_at = evidence.query, evidence.columns["said_at"]
+    in_words = evidence.broad is None or bool(evidence.broad.topic)
     signals: dict[str, Values] = {}
     weights: dict[str, float] = {}
     finals = np.zeros(len(said_at))
     full = []
     for signal in SIGNALS:
         weight = signal.weights.get(query.mode)
-        if weight is None or signal.name in query.without:
+        if weight is None or signal.name in query.without or (signal.of_words and not in_words):
             continue
         values = signal.values(evidence)
         if values is None:

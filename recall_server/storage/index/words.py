@@ -498,12 +498,22 @@ class WordIndex(BoundTable):
             found_ids += [ids[slot] for slot in page if slot in ids]
         return found_ids[:limit]
 
-    async def shared(self, terms: Iterable[str]) -> dict[int, int]:
-        """Return, by slot, how many of these terms each entry has, if any."""
-        counts: Counter[int] = Counter()
-        for found in (await self._lists(terms)).values():
-            counts.update(numbers_of(found)[:, 0].tolist())
-        return counts
+    async def shared(self, terms: Iterable[str], limit: int = LAST) -> dict[int, int]:
+        """Return, by slot, how many of these terms each entry has, if any: of the `limit` entries
+        with the most, later ones first.
+        """
+        lists = (await self._lists(terms)).values()
+        # A namespace may have a million entries with a common word.
+        return await asyncio.to_thread(_shared, lists, limit)
+
+
+def _shared(lists: Iterable[str], limit: int) -> dict[int, int]:
+    slots = [numbers_of(one)[:, 0] for one in lists]
+    if not slots:
+        return {}
+    found, counts = np.unique(np.concatenate(slots), return_counts=True)
+    best = np.lexsort((-found, -counts))[:limit]
+    return dict(zip(found[best].tolist(), counts[best].tolist(), strict=True))
 
 
 @lru_cache(maxsize=PAGE)

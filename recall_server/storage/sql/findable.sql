@@ -29,7 +29,7 @@ WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 -- query: places_of_items
 -- any scope: an undo hides what a change has shown
 -- Of the last entry of each passage, hidden ones too.
-SELECT item_id, span_start, span_end FROM documents
+SELECT item_id, span_start, span_end FROM documents INDEXED BY documents_by_item
 WHERE namespace = :namespace AND item_id IN (:ids...) AND turn_id IS NOT NULL ORDER BY +slot
 
 -- query: page_of_items

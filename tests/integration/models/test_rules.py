@@ -45,7 +45,7 @@ Our cottage\\n\\nHeating\\nThe range runs on oil since 2019.\\n\\nWifi: SealCott
   fact | Our cottage, Heating: The range runs on oil since 2019.
   fact | Our cottage: Wifi: SealCottage_5G.
   fact | Our cottage, Things to do: The nearest doctor is in Ullapool, 25 miles.
-Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
+Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder: she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
   fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays.
   fact | Stand-up, team Heron, Priya: she works Mon-Wed only from December.
   fact | Headlines: give the user three, none longer than 60 characters.

@@ -252,13 +252,14 @@ class _Reader:
             steps = Clause(piece.start, piece.end, text, piece.kind)
             sure = Verdict(5.0, MemoryType.PROCEDURE)
             self._keep(steps, sure, voice, heading=self.headings.text)
-        elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
-        elif piece.kind is Kind.PAIR:
+        if self._answers(piece, text, voice) or self._corrects(piece, text, voice):
+            return
+        if piece.kind is not Kind.SENTENCE and self.headings.text and self._begins_line(piece):
+            self.before = None  # "she" is the heading, not the item before
+        if piece.kind is Kind.PAIR:
             self._pair(piece, text, voice)
         else:
-            if piece.kind is Kind.ITEM and self.headings.text and self._begins_line(piece):
-                self.before = None  # "she" is the heading, not the item before
             start, opened = self._opened(piece.start, text)
             cue = language.search("drop.correction", opened)
             if cue and cue.start() > 2 and opened[: cue.start()].rstrip()[-1:] in ",;–—-，、":
