@@ -183,9 +183,11 @@ async def replace(tx: Transaction, ids: Collection[str]) -> None:
     counts of entries stay as they are.
     """
     found = await read(tx, ids)
-    kept = len(await tx.findables.found(ids))
-    await tx.words.replace(ids, kept, await _postings(found))
+    kept = await tx.findables.found(ids)
+    await tx.words.replace(ids, len(kept), await _postings(found))
     await tx.words.take_places(found)
+    # Those of memories whose entries are lost.
+    await tx.words.backdate(await tx.rebuilt.found_since(found.keys() - kept))
     await tx.vectors.move(list(found))
 
 

@@ -15,9 +15,9 @@ from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import (
     DEFAULT_ORDER,
+    NEXT_CHARS_MAX,
     Hit,
     Item,
-    ItemKind,
     Query,
     Scores,
     SearchMode,
@@ -29,7 +29,7 @@ from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
-from recall_server.domain.search.signals import WORDING, Evidence, Fused, fuse
+from recall_server.domain.search.signals import BROAD, WORDING, Evidence, Fused, fuse
 from recall_server.domain.search.wording import SAID_MIN, Alike, alike
 from recall_server.domain.text.dates import periods
 from recall_server.domain.text.passages import started
@@ -56,8 +56,6 @@ DIVERSE_PER_HIT = 2
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
 COMPARED_MAX = 20
 COMPARED_INLINE_CHARS_MAX = 4_000
-# How much of the turn after a question is shown.
-ANSWER_CHARS_MAX = 120
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -159,7 +157,7 @@ async def prepare(
 
     If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
-    question = Question.parse(query.text)
+    question = Question.parse(query.text, may_be_broad=query.mode in DEFAULT_ORDER)
     statistics = await tx.words.statistics(question.terms)
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
@@ -174,7 +172,7 @@ async def prepare(
     if embedder is not None:
         try:
             (vector,) = await embedder.embed([text])
-            # The zero vector is near to nothing: the words alone decide.
+            # The zero vector is near to nothing.
             return replace(prepared, vector=vector if vector.any() else None)
         except EmbedderUnavailable as error:
             degraded = f"{error.message} The words alone decided."
@@ -225,6 +223,7 @@ async def retrieve(
         periods(query.text, now),
         prepared.values,
         calibration.known(prepared.asked, prepared.idf),
+        broad=prepared.question.broad,
     )
     fused = fuse(evidence)
     count = max(least, DIVERSE_PER_HIT * query.limit)
@@ -252,11 +251,11 @@ async def retrieve(
 
 def _compares_words(prepared: PreparedQuery) -> bool:
     """True if the words of the best hits are compared with those of the question."""
-    query = prepared.query
+    query, question = prepared.query, prepared.question
     if query.mode is not SearchMode.HYBRID or prepared.vector is None or WORDING in query.without:
         return False
-    unknown = prepared.asked.keys() - prepared.idf.keys()
-    return bool(unknown) or not prepared.question.people.isdisjoint(prepared.asked)
+    named = question.broad is None and not question.people.isdisjoint(prepared.asked)
+    return named or bool(prepared.asked.keys() - prepared.idf.keys())
 
 
 async def _alike(
@@ -326,8 +325,10 @@ async def _pool(
     documents: Documents,
     postings: Mapping[str, TermPostings],
 ) -> Slots:
-    """Return the slots worth ranking: the best by words and the best by vectors."""
-    query = prepared.query
+    """Return the slots worth ranking: the best by words (the newest if all is asked for) and by
+    vectors.
+    """
+    query, broad = prepared.query, prepared.question.broad
     size = max(POOL_MIN, POOL_PER_HIT * query.limit)
     ranked = max(RANKED_MIN, RANKED_PER_HIT * query.limit)
     if query.mode is SearchMode.RECALL:
@@ -337,7 +338,9 @@ async def _pool(
         true = await tx.words.true_then(documents, prepared.statistics)
         allowed = allowed & true[: len(allowed)]
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
-    by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
+    by_words = np.flatnonzero(allowed)[: -size - 1 : -1]
+    if broad is None or broad.topic:
+        by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
     if vectors is None or prepared.vector is None:
         return ranking.joined([by_words], size)
     nearest = await vectors.nearest(prepared.vector, allowed, size)
@@ -379,6 +382,8 @@ def _candidates(
     coverage = calibration.coverage(prepared.asked, evidence.words, prepared.named)
     if near is not None:
         coverage = np.where(near.beside_names < SAID_MIN, 0.0, coverage)
+    if (about := fused.signals.get(BROAD)) is not None:
+        coverage = np.maximum(coverage, about)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
     cosines = [None if math.isnan(one) else one for one in evidence.cosines.tolist()]
     found = []
@@ -507,15 +512,15 @@ async def with_turns(
 ) -> list[Hit]:
     """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
     rests on. If not, a passage that ends with a question gets the start of the next turn, which
-    often answers it. Each turn appears once. The best hits come first, as far as the token budget
-    goes.
+    often answers it, and a short message the next one of its speaker, who goes on. Each turn
+    appears once. The best hits come first, as far as the token budget goes.
     """
 
     def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
         slot = found.slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
-    asking = [] if query.neighbours else [hit for hit in hits if _asks(hit)]
+    asking = [] if query.neighbours else [hit for hit in hits if hit.asks or hit.is_short]
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
     shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
@@ -523,13 +528,12 @@ async def with_turns(
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
     if asking:
-        said = {
-            one: turn._replace(text=started(turn.text, ANSWER_CHARS_MAX))
-            for one, turn in said.items()
-        }
-    left = None
-    if query.max_tokens is not None:
-        left = query.max_tokens - sum(map(ranking.tokens, hits))
+        said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
+        for hit in asking:
+            may_follow = (i for i in wanted[hit.item.id] if i in said)
+            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
+    most = query.max_tokens
+    left = None if most is None else most - sum(map(ranking.tokens, hits))
     with_turns = []
     for hit in hits:
         around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]
@@ -542,11 +546,6 @@ async def with_turns(
             del said[one.turn_id]
         with_turns.append(hit._replace(around=tuple(around)))
     return with_turns
-
-
-def _asks(hit: Hit) -> bool:
-    """True if a hit is a passage that ends with a question."""
-    return hit.item.kind is ItemKind.PASSAGE and hit.text.rstrip().endswith(("?", "？"))
 
 
 async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:

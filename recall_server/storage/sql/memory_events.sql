@@ -153,6 +153,10 @@ SELECT count(*) AS events, 0 AS bytes FROM memory_events WHERE namespace = :name
 SELECT count(*) AS events, 0 AS bytes FROM memory_events
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 
+-- query: drop_answers
+UPDATE memory_events SET answer = NULL
+WHERE namespace = :namespace AND item_id IN (:ids...) AND answer IS NOT NULL
+
 -- query: unlink_events
 UPDATE memory_events SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)
