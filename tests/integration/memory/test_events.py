@@ -243,7 +243,7 @@ TOLD_BY = {
     "restore_memory": {"memories.py"},
     "reinforce_memory": {"memories.py"},
     "relabel_memories": {"episodes.py"},
-    "undo_memory": {"memories.py"},
+    "undo_memories": {"memories.py"},
     "undo_added_memories": {"memories.py"},
     "undo_citations": {"memories.py"},
     # A rebuild writes again what was recorded, the keys of a fact, and the labels of the text.
