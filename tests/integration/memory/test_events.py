@@ -250,7 +250,7 @@ TOLD_BY = {
     "write_record": {"memory_events.py"},
     "write_keys": {"memory_events.py"},
     "write_labels": {"memory_events.py"},
-    "remove_citation": {"memory_events.py"},
+    "remove_citations": {"memory_events.py"},
     "undo_dropped_citation": {"memories.py", "memory_events.py"},
     "believe_again": {"erasure.py"},
     "relink_memory": {"erasure.py"},
