@@ -517,7 +517,6 @@ async def mend(tx: Transaction, differences: Differences) -> None:
         await tx.words.relabelled(list(differences.labels))
     if differences.broken:
         await tx.vectors.remove_found(differences.broken)
-        await tx.erasures.next_epoch()
     await tx.words.hide_entries(differences.extra)
     for ids in _parts(sorted(differences.wrong)):
         await indexing.replace(tx, ids)
