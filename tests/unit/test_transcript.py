@@ -182,6 +182,14 @@ def test_a_role_above_what_is_said_in_a_copied_session_speaks_it() -> None:
     assert [name for name, _ in said(once)] == [None, None]
 
 
+def test_who_commented_or_wrote_speaks_the_lines_below() -> None:
+    text = "PR #482\n\nmlin requested changes:\nI lost a day.\n\nAna Kim wrote:\nFixed."
+
+    assert said(text) == [(None, "PR #482"), ("mlin", "I lost a day."), ("Ana Kim", "Fixed.")]
+    assert said("He wrote:\nFixed.") == [(None, "He wrote:\nFixed.")]
+    assert said("The manual added:\nOil it.") == [(None, "The manual added:\nOil it.")]
+
+
 def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:
     assert said("[10:02] tess: hi\n[10:03] tess: ho") == [("tess", "hi"), ("tess", "ho")]
     log = "[10:02] action=run\n[10:03] learned: restart cart"

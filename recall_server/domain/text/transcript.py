@@ -98,6 +98,14 @@ _ABOVE = re.compile(
     r"[\[(]?(?P<stamp>(?:[^\n:\]]{0,30}?[ ,])??\d\d?:\d\d(?::\d\d)?(?:[ ]?[ap]\.?m\.?)?)[\])]?\s*",
     re.IGNORECASE,
 )
+# Above a comment or an answer: "mlin requested changes:", "Ana Kim wrote:".
+_SAYS_BELOW = re.compile(
+    rf"\s{{0,8}}(?!(?:he|she|it|they|we|i|you|who|er|sie|es|wir|ich)\b)"
+    rf"(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,2}})[ ](?:commented|wrote|replied|answered|added|asked"
+    r"|requested[ ]changes|approved(?:[ ]these[ ]changes)?|schrieb|antwortete|kommentierte"
+    r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté)):\s*",
+    re.IGNORECASE,
+)
 # Above what is said in a copied session with an agent: "## User", "**Assistant**".
 _ROLE_ABOVE = re.compile(r"(?:#{1,6}[ ]+|\*\*)(?P<name>[A-Za-z]{2,12})[ ]?:?(?:\*\*)?:?[ \t]*")
 _ROLES = _words(
@@ -140,6 +148,7 @@ _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 class _Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
     label has a moment that only a label has. `above`: it is a line of its own, above the words.
+    `says`: it says that somebody speaks.
     """
 
     start: int
@@ -151,6 +160,7 @@ class _Line(NamedTuple):
     blank: bool = False
     timed: bool = False
     above: bool = False
+    says: bool = False
 
 
 class _Utterance(NamedTuple):
@@ -327,6 +337,9 @@ def _classify(text: str, start: int, end: int) -> _Line:
     role = _ROLE_ABOVE.fullmatch(text, start, end)
     if role and role["name"].lower() in _ROLES:
         return _Line(start, end, end, name=role["name"], above=True)
+    label = _SAYS_BELOW.fullmatch(text, start, end)
+    if label and _may_speak(label["name"], small=True):
+        return _Line(start, end, end, name=label["name"].removeprefix("@"), above=True, says=True)
     label = _ABOVE.fullmatch(text, start, end)
     if label and _stands_above(label):
         name = re.sub(r"\s+", " ", label["name"].removeprefix("@"))
@@ -417,7 +430,7 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
         if text[line.said_from - 1] == "：":
             return wide_speak
         if line.above:
-            return chat
+            return chat or line.says
         timed = line.timed and not name[0].islower()
         return timed or name.lower() in _ROLES or times[name] > 1 or all_speak
 

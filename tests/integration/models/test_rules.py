@@ -626,6 +626,12 @@ We use Postgres for billing, not MySQL.
   fact | The team uses Postgres for billing, not MySQL. | team, uses_for_billing, Postgres | CORRECTS MySQL
 My boss, Renske, is fine with home office but wants me back on 2 December.
   fact | The user's boss, Renske, is fine with home office but wants them back on 2 December. | user, reports_to, Renske
+Ana: Backoff starts at 500 ms. I moved here with Ms. Roe.
+  fact | Backoff starts at 500 ms.
+  fact | Ana moved here with Ms. Roe.
+Call with Priyanka\\n\\n- accountant is Graham Pell\\n- works as a potter
+  fact | Call with Priyanka: accountant is Graham Pell.
+  fact | Call with Priyanka: works as a potter. | Call with Priyanka, job_title, potter
 # An article is no pronoun, a unit no abbreviation, and in minutes the name before the colon speaks.
 Hausordnung\\n- Müll: donnerstags\\nDer Schlüssel liegt bei Familie Otto. Das WLAN-Passwort ist Kirsch88.
   fact | Hausordnung: Müll: donnerstags.
