@@ -49,6 +49,8 @@ Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder:
   fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays.
   fact | Stand-up, team Heron, Priya: she works Mon-Wed only from December.
   fact | Headlines: give the user three, none longer than 60 characters.
+Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
+  fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
   fact | Twice a week, Tuesday and Saturday.
   fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
