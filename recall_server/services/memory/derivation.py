@@ -505,8 +505,7 @@ async def still(tx: Transaction, differences: Differences) -> bool:
 
 async def mend(tx: Transaction, differences: Differences) -> None:
     """Replace the rows that differ."""
-    for memory_id, state in differences.states.items():
-        await tx.memories.mend(memory_id, state)
+    await tx.memories.mend(differences.states)
     for memory_id, row in differences.keys.items():
         await tx.rebuilt.write_keys(memory_id, row)
     await tx.rebuilt.correct_counts(differences.counts)

@@ -49,6 +49,8 @@ Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder:
   fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays.
   fact | Stand-up, team Heron, Priya: she works Mon-Wed only from December.
   fact | Headlines: give the user three, none longer than 60 characters.
+Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
+  fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
   fact | Twice a week, Tuesday and Saturday.
   fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
@@ -624,6 +626,12 @@ We use Postgres for billing, not MySQL.
   fact | The team uses Postgres for billing, not MySQL. | team, uses_for_billing, Postgres | CORRECTS MySQL
 My boss, Renske, is fine with home office but wants me back on 2 December.
   fact | The user's boss, Renske, is fine with home office but wants them back on 2 December. | user, reports_to, Renske
+Ana: Backoff starts at 500 ms. I moved here with Ms. Roe.
+  fact | Backoff starts at 500 ms.
+  fact | Ana moved here with Ms. Roe.
+Call with Priyanka\\n\\n- accountant is Graham Pell\\n- works as a potter
+  fact | Call with Priyanka: accountant is Graham Pell.
+  fact | Call with Priyanka: works as a potter. | Call with Priyanka, job_title, potter
 # An article is no pronoun, a unit no abbreviation, and in minutes the name before the colon speaks.
 Hausordnung\\n- Müll: donnerstags\\nDer Schlüssel liegt bei Familie Otto. Das WLAN-Passwort ist Kirsch88.
   fact | Hausordnung: Müll: donnerstags.
