@@ -119,9 +119,8 @@ async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -
         file = await exported(application)
         await taken_in(application, file, BOB)
         # An event of an import keeps when the memory was recorded.
-        kept = await select(
-            application.store, "SELECT answer FROM memory_events WHERE namespace = 'bob'"
-        )
+        async with application.store.driver.transaction(namespace=BOB, write=False) as raw:
+            kept = await raw.fetch("SELECT answer FROM memory_events", {})
         recorded = sum(len(one["answer"] or "") for one in kept)
         assert await counted(application, BOB) == before + recorded > before
 

@@ -505,8 +505,7 @@ async def still(tx: Transaction, differences: Differences) -> bool:
 
 async def mend(tx: Transaction, differences: Differences) -> None:
     """Replace the rows that differ."""
-    for memory_id, state in differences.states.items():
-        await tx.memories.mend(memory_id, state)
+    await tx.memories.mend(differences.states)
     for memory_id, row in differences.keys.items():
         await tx.rebuilt.write_keys(memory_id, row)
     await tx.rebuilt.correct_counts(differences.counts)
@@ -518,7 +517,6 @@ async def mend(tx: Transaction, differences: Differences) -> None:
         await tx.words.relabelled(list(differences.labels))
     if differences.broken:
         await tx.vectors.remove_found(differences.broken)
-        await tx.erasures.next_epoch()
     await tx.words.hide_entries(differences.extra)
     for ids in _parts(sorted(differences.wrong)):
         await indexing.replace(tx, ids)

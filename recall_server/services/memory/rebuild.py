@@ -83,6 +83,10 @@ class Rebuild:
                 if not await derivation.still(tx, differences):
                     compared, differences = await derivation.compare(tx, self.model)
                 await derivation.mend(tx, differences)
+            if not before.same or before.vectors:
+                # Caches drop what they hold: new entries and vectors may take the slots of lost
+                # ones.
+                await tx.erasures.next_epoch()
             await tx.rebuilt.discard()
             context.entry.counts["mended"] = len(differences.states)
             context.entry.counts["repaired"] = len(repaired)

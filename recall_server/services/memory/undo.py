@@ -127,7 +127,7 @@ class _Planned:
     """
 
     events_max: int
-    changes: list[str] = field(default_factory=list)
+    changes: dict[str, None] = field(default_factory=dict)
     steps: list["_Step"] = field(default_factory=list)
     states: dict[str, MemoryState | None] = field(default_factory=dict)
     reversals: dict[str, list[Reversal]] = field(default_factory=dict)
@@ -294,6 +294,33 @@ class Changes:
 async def _take_back(
     tx: Transaction, change_id: str, planned: _Planned, *, with_dependents: bool
 ) -> None:
+    """Plan the undo of a change, and before it, of each change that rests on it. A chain of them
+    may be longer than what Python lets functions call themselves.
+    """
+    under_way = {change_id: await _rests(tx, change_id, with_dependents=with_dependents)}
+    while under_way:
+        one, (items, resting) = next(reversed(under_way.items()))
+        later = next((other for other in resting if other not in planned.changes), None)
+        if later is None:
+            del under_way[one]
+            planned.changes[one] = None
+            for batch in _batches(items):
+                histories = Histories(await tx.events.of_items(batch))
+                planned.steps.append(await _step(tx, one, batch, histories, planned))
+        elif later in under_way:
+            raise NotUndoable(
+                f"{one} and {later} changed the same memories in turn, so neither can be taken "
+                "back. Correct or forget these memories."
+            )
+        else:
+            planned.count(await tx.events.counts(later))
+            under_way[later] = await _rests(tx, later, with_dependents=True)
+
+
+async def _rests(
+    tx: Transaction, change_id: str, *, with_dependents: bool
+) -> tuple[Sequence[str], Iterator[str]]:
+    """Return the items of a change, and the changes that rest on it, newest first."""
     items = await tx.events.items(change_id)
     taken_back = Histories(await tx.events.undone_of(items[:1])).taken_back
     if change_id in taken_back:
@@ -307,14 +334,7 @@ async def _take_back(
         raise NotUndoable(
             f"Later changes rest on it: {named}{more}. Undo these first, or send with_dependents."
         )
-    for later in resting:
-        if later not in planned.changes:
-            planned.count(await tx.events.counts(later))
-            await _take_back(tx, later, planned, with_dependents=True)
-    planned.changes.append(change_id)
-    for batch in _batches(items):
-        histories = Histories(await tx.events.of_items(batch))
-        planned.steps.append(await _step(tx, change_id, batch, histories, planned))
+    return items, iter(resting)
 
 
 def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -209,7 +209,7 @@ class Memories(BoundTable):
         states = {one.memory_id: one.state for one in reversals if one.state is not None}
         if added := [one.memory_id for one in reversals if one.state is None]:
             await self._bound.send("undo_added_memories", ids=added, now=now)
-        await self._bound.many("undo_memory", [{"id": i, **_stored(s)} for i, s in states.items()])
+        await self.mend(states)
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
         if states:
             taken = {
@@ -242,9 +242,11 @@ class Memories(BoundTable):
         """Return the states of those of these memories that existed at the requested moment."""
         return {row["item_id"]: state_of(row) for row in await self._by_ids("states_at", ids)}
 
-    async def mend(self, memory_id: str, state: MemoryState) -> None:
-        """Set a memory to the state that its last event left."""
-        await self._bound.send("undo_memory", id=memory_id, **_stored(state))
+    async def mend(self, states: Mapping[str, MemoryState]) -> None:
+        """Set memories to these states, whatever their states are."""
+        if states:
+            rows = [_row(one, state) for one, state in states.items()]
+            await self._bound.send("undo_memories", states=Document(rows))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """Return the newest active memories of one attribute of one entity, at most
@@ -464,8 +466,18 @@ def keys_of(entity: str | None, attribute: str | None, value: str | None) -> dic
 
 
 def _stored(state: MemoryState) -> dict[str, Any]:
-    """Return a state as query parameters, without its citations, which are rows of their own."""
+    """Return a state as fields of a memory, without its citations, which are rows of their own."""
     return {name: value for name, value in vars(state).items() if name != "citations"}
+
+
+def _row(memory_id: str, state: MemoryState) -> list[Any]:
+    """Return a state as a part of a query parameter."""
+    moments = (state.retired_at, state.valid_until, state.expires_at)
+    retired_at, valid_until, expires_at = (
+        at and at.isoformat(timespec="microseconds") for at in moments
+    )
+    ended = (state.status, retired_at, state.superseded_by, valid_until, expires_at)
+    return [memory_id, *ended, state.confidence, state.reinforcements]
 
 
 def _findable(state: MemoryState | None, at: datetime) -> bool:

@@ -16,6 +16,7 @@ from recall_server.domain.extraction import Candidate
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.permissions import OPERATOR
+from recall_server.domain.query import Query
 from recall_server.services.memory import derivation, indexing
 from recall_server.services.memory import rebuild as rebuild_module
 from recall_server.services.memory.derivation import Compared, Differences
@@ -157,6 +158,25 @@ async def test_a_lost_memory_of_a_model_is_made_again_unless_the_name_of_the_mod
         assert model.asked == 1
 
 
+@pytest.mark.parametrize(
+    "lost", [("embeddings",), ("citations", "embeddings", "documents", "memories")]
+)
+async def test_a_search_goes_by_the_new_vectors_of_what_was_made_again(
+    open_app: Open, clock: Clock, lost: Collection[str]
+) -> None:
+    """They may take the slots of the lost ones, which the cache of vectors still had."""
+    async with open_app(embedder=HashEmbedder()) as application:
+        await porto_and_figs(application)
+        await remember(application, "Ann: I own a boat. I live in Rome.")
+        await drained(application)
+        before = {asked: await found_by(application, asked) for asked in ("Rome boat", "figs")}
+        for name in lost:
+            await lose(application, name)
+        await application.services.rebuild.mend(context(application))
+        await drained(application)
+        assert {asked: await found_by(application, asked) for asked in before} == before
+
+
 async def test_an_erased_passage_of_which_words_were_forgotten_leaves_the_counts_right(
     open_app: Open, clock: Clock
 ) -> None:
@@ -229,6 +249,12 @@ def ends_at(number: int) -> Callable[[int], None]:
             raise Interrupted
 
     return on_progress
+
+
+async def found_by(application: Application, words: str) -> list[tuple[str, float | None]]:
+    """Return the hits of a search with the cosines of their vectors."""
+    answer = await application.services.recall.search(context(application), Query(words))
+    return [(hit.text, hit.scores.cosine) for hit in answer.hits]
 
 
 async def lose(application: Application, table: str) -> None:

@@ -765,6 +765,8 @@ I work at Acme, no longer at Siemens.
   fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme | CORRECTS Siemens
 I drive a Saab now, not a Volvo any more.
   fact | The user drives a Saab now, not a Volvo any more. | user, owns, a Saab | CORRECTS a Volvo
+I am not driving a Saab any more.
+  fact | The user is not driving a Saab any more. | user, owns, a Saab | NOT CORRECTS None
 I speak French, not German any more.
   fact | The user speaks French, not German any more. | user, speaks, French | CORRECTS German
 Ich wohne jetzt in Berlin, nicht mehr in Köln.
@@ -773,6 +775,20 @@ Vivo en Sevilla y ya no en Madrid.
   fact | Usuario: Vivo en Sevilla y ya no en Madrid. | user, lives_in, Sevilla | CORRECTS Madrid
 J'habite à Lyon maintenant, plus à Paris.
   fact | Utilisateur: J'habite à Lyon maintenant, plus à Paris. | user, lives_in, Lyon | CORRECTS Paris
+I no longer live in Lisbon but in Porto.
+  fact | The user no longer lives in Lisbon but in Porto. | user, lives_in, Porto | CORRECTS Lisbon
+I no longer drive a Volvo but a Saab.
+  fact | The user no longer drives a Volvo but a Saab. | user, owns, a Saab | CORRECTS a Volvo
+I no longer live in Oslo, but Ann does.
+  fact | The user no longer lives in Oslo, but Ann does. | user, lives_in, Oslo | NOT CORRECTS None
+Ich wohne nicht mehr in Lissabon, sondern in Porto.
+  fact | Nutzer: Ich wohne nicht mehr in Lissabon, sondern in Porto. | user, lives_in, Porto | CORRECTS Lissabon
+Ya no vivo en Madrid, sino en Sevilla.
+  fact | Usuario: Ya no vivo en Madrid, sino en Sevilla. | user, lives_in, Sevilla | CORRECTS Madrid
+Je n'habite plus à Paris mais à Lyon.
+  fact | Utilisateur: Je n'habite plus à Paris mais à Lyon. | user, lives_in, Lyon | CORRECTS Paris
+我不再喝咖啡，而是喝茶。
+  fact | 用户：我不再喝咖啡，而是喝茶。 | user, drinks, 茶 | CORRECTS 咖啡
 我现在喝茶，不再喝咖啡。
   fact | 用户：我现在喝茶，不再喝咖啡。 | user, drinks, 茶 | CORRECTS 咖啡
 Ich arbeite nicht bei Acme.

@@ -190,7 +190,21 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
         # Many chats are in lower case: "plumber moved to friday".
         said = said[:1].upper() + said[1:]
         found = _denied(said, _find(said, speaker, language), speaker, language)
-    return found
+    return _instead(said, found, language)
+
+
+def _instead(said: str, found: Found | None, language: Table) -> Found | None:
+    """Return the value that holds of "I no longer live in Oslo but in Bari", in place of the one
+    that ended.
+    """
+    if found is None or not (found.ended and found.fact.negated):
+        return found
+    rest = said.partition(found.fact.value)[2]
+    match = re.match(language.data["rather"], rest)
+    if match is None:
+        return found
+    fact = replace(found.fact, value=match["v"].strip(), negated=False)
+    return replace(found, fact=fact, replaces=found.fact.value)
 
 
 def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -> Found | None:
