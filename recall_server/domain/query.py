@@ -176,8 +176,8 @@ class Hit(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """True if it is a passage that ends with a question."""
-        return self.item.kind is ItemKind.PASSAGE and self.text.rstrip().endswith(("?", "？"))
+        """True if the words that are shown of a text end with a question."""
+        return (self.quote or self.text).rstrip().endswith(("?", "？"))
 
     @property
     def is_short(self) -> bool:

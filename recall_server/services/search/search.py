@@ -511,7 +511,7 @@ async def with_turns(
     tx: Transaction, found: Candidates, hits: Sequence[Hit], query: Query
 ) -> list[Hit]:
     """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
-    rests on. If not, a passage that ends with a question gets the start of the next turn, which
+    rests on. If not, a hit whose words end with a question gets the start of the next turn, which
     often answers it, and a short message the next one of its speaker, who goes on. Each turn
     appears once. The best hits come first, as far as the token budget goes.
     """

@@ -141,6 +141,20 @@ async def test_a_question_that_was_asked_is_shown_with_what_was_answered(open_ap
         assert not hit.around
 
 
+async def test_a_memory_is_shown_with_the_answer_to_the_question_behind_it(
+    open_app: Open,
+) -> None:
+    talk = "Ben: I moved to Graz in May. When do we meet?\nAna: At eight, on Jule's terrace."
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, talk)
+        await drained(application)
+
+        [hit] = await asked(application, "When did Ben move to Graz?", limit=1)
+    assert hit.item.kind is ItemKind.MEMORY
+    assert [said.text for said in hit.around] == ["Ana: At eight, on Jule's terrace."]
+
+
 async def test_a_short_message_is_shown_with_the_next_one_of_its_speaker(open_app: Open) -> None:
     talk = (
         "Ana: I bought the train tickets to Graz.\nAna: 64 euros each.\n"
