@@ -359,7 +359,7 @@ async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str,
 async def _places(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, Citation]:
     """Return where each of these texts, turns and passages stands."""
     parts = [one for one, event in items.items() if one != event.episode_id]
-    of_parts = {one.id: one.citation.span for one in await tx.episodes.items(parts)}
+    of_parts = {one.id: one.citation.span for one in await tx.memories.items(parts)}
     released = {one for one, event in items.items() if event.kind is EventKind.RELEASED}
     # The first passage of a turn has the id of the turn.
     for row in await tx.sources.turns({str(items[one].episode_id) for one in released}):

@@ -357,7 +357,7 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            now, found = self.runtime.now(), await search.read_items(tx, [item_id])
+            now, found = self.runtime.now(), await tx.memories.items([item_id])
             if not found:
                 raise MemoryNotFound
             words = [found[0].citation]

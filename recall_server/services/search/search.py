@@ -238,7 +238,7 @@ async def retrieve(
     if (by_word := word_vectors(embedder)) and _compares_words(prepared):
         near = await _alike(tx, by_word, prepared, (documents, slots), hits, evidence=evidence)
     if near is not None and evidence.known < 1.0:
-        fused = fuse(evidence._replace(wording=near.whole))
+        fused = fuse(evidence._replace(wording=near.whole), fused.signals)
         hits = _best(fused, query, count, among={place for hit in hits for place in hit})
     model = embedder.model if embedder and vectors else None
     weights = calibration.calibration(model, query.text, statistics.documents)
@@ -281,7 +281,7 @@ async def _alike(
         return None
     firsts = slots[[hit[0] for hit in compared]].tolist()
     ids = [documents.ids.get(slot, "") for slot in firsts]
-    texts = {item.id: item.searchable for item in await read_items(tx, ids)}
+    texts = {item.id: item.searchable for item in await tx.memories.items(ids)}
     said = [texts.get(one, "") for one in ids]
     found = alike(prepared.question.text, prepared.asked, prepared.question.people, said, by_word)
     if found is None:
@@ -403,7 +403,7 @@ async def load_items(
     if not missing:
         return found
     slots = {ids[slot]: slot for slot in missing if slot in ids}
-    read = await read_items(tx, list(slots))
+    read = await tx.memories.items(list(slots))
     if only_current:
         later = {*await _later(tx, read), *(item.id for item in read)}
         read = [item for item in read if item.superseded_by not in later]
@@ -464,7 +464,7 @@ def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
     alike = ranking.likeness(best, found.vectors, words)
     if query.mode is not SearchMode.RECALL:
         slots = [slot for one in best for slot in (one.slot, *one.others)]
-        columns = found.documents.columns(np.array(slots, np.int64))
+        columns = found.documents.columns(np.array(slots, np.int64), ranking.PLACED)
         alike = np.maximum(ranking.repetition(alike), ranking.quoted(best, columns))
     places = ranking.diversify([one.final for one in best], alike, query.mmr_lambda)
     return [best[at] for at in places]
@@ -494,6 +494,8 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
         return best
     items = [found.items[one.slot] for one in first]
     order, gave_way = ranking.later_first(query.text, items)
+    if not gave_way:
+        return best
     for place, at in enumerate(order):
         later = gave_way.get(at)
         slot = None if later is None else first[later].slot
@@ -540,22 +542,13 @@ async def with_turns(
             left -= price
         for one in around:
             del said[one.turn_id]
-        with_turns.append(hit._replace(around=tuple(around)))
+        with_turns.append(hit._replace(around=tuple(around)) if around else hit)
     return with_turns
 
 
 def _asks(hit: Hit) -> bool:
     """True if a hit is a passage that ends with a question."""
     return hit.item.kind is ItemKind.PASSAGE and hit.text.rstrip().endswith(("?", "？"))
-
-
-async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:
-    """Return the findable items among `ids`, in this order, with their texts."""
-    found = {item.id: item for item in await tx.memories.items(ids)}
-    passages = [i for i in ids if i not in found]
-    if passages:
-        found |= {item.id: item for item in await tx.episodes.items(passages)}
-    return [found[i] for i in ids if i in found]
 
 
 async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
@@ -595,6 +588,6 @@ async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
         if not wanted:
             break
         known |= wanted
-        read = await read_items(tx, sorted(wanted))
+        read = await tx.memories.items(sorted(wanted))
         found |= {item.id: item for item in read}
     return found

@@ -290,9 +290,9 @@ class Documents:
         ids = [(self.ids[slot], at) for at, slot in enumerate(slots.tolist()) if slot in self.ids]
         return [at for _, at in sorted(ids)]
 
-    def columns(self, slots: Slots) -> dict[str, NDArray[Any]]:
-        """Return the columns that ranking needs, for these slots."""
-        return {name: column[slots] for name, column in self._columns.items()}
+    def columns(self, slots: Slots, names: Iterable[str] = DTYPES) -> dict[str, NDArray[Any]]:
+        """Return these columns, for these slots."""
+        return {name: self._columns[name].take(slots) for name in names}
 
     def sources(self, slots: Sequence[int]) -> list[int]:
         """Return the source of each of these documents, its session or text, as a number."""

@@ -194,8 +194,8 @@ def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: Any = 0) ->
 def _words(codes: bytes, count: int) -> Words:
     """Return codes as rows of words, padded with zeros."""
     rows = np.frombuffer(codes, dtype=np.uint8).reshape(count, -1)
-    width = WORD_BITS // 8
-    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % width))).view(np.uint64)
+    missing = -rows.shape[1] % (WORD_BITS // 8)
+    return (np.pad(rows, ((0, 0), (0, missing))) if missing else rows).view(np.uint64)
 
 
 Cosines = NDArray[np.float64]

@@ -235,18 +235,6 @@ class Episodes(BoundTable):
         await self._bound.send("open_turn", id=item_id)
         self._bound.note(item_id, EventKind.RELEASED, now, episode_id=episode_of(item_id))
 
-    async def items(self, ids: Sequence[str]) -> list[Item]:
-        """Return the passages among `ids` that search finds."""
-        rows = await self._bound.fetch("passage_items", ids=list(ids))
-        forgotten = await self.forgotten_in(rows)
-        episode_ids = (row["episode_id"] for row in rows)
-        superseded = await self._by_ids(f"superseded_words{self._then}", episode_ids)
-        found = [
-            _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
-            for row in rows
-        ]
-        return true_at(found, self._bound.past.as_of)
-
     async def expired(self, slots: Sequence[int], limit: int) -> list[Item]:
         """Return passages with entries at these slots whose text has expired, at most `limit`, with
         the words that could be read before.
@@ -255,7 +243,7 @@ class Episodes(BoundTable):
         forgotten: dict[str, list[Span]] = {}
         for row in await self._by_ids("forgotten_besides", (row["episode_id"] for row in rows)):
             forgotten.setdefault(row["episode_id"], []).append(span(row))
-        found = [_item(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
+        found = [passage(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
         return [one._replace(expired=True) for one in found if one.quote]
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
@@ -391,7 +379,7 @@ _turn = reader(
 )
 
 
-def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
+def last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
     """Return the last of the superseded words that overlap a passage. What was said again after the
     end holds again: another memory cites it.
     """
@@ -406,7 +394,8 @@ def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
     return touching[-1] if touching else None
 
 
-def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
+def passage(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
+    """Return the passage of a row, without the words in `spans`; `superseded`: see `last_at`."""
     said_at = moment_or_none(row["said_at"])
     words = visible(row["text"], row["span_start"], spans)
     if row["heading"]:
