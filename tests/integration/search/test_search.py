@@ -24,6 +24,7 @@ from recall_server.domain.query import ItemKind, Query, SearchMode
 from recall_server.domain.search.index_entry import words_in
 from recall_server.domain.search.signals import PARTS
 from recall_server.integrations.embeddings import Vectors
+from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
 from recall_server.services.memory import indexing
 from recall_server.services.search import search
 from recall_server.services.search.recall import Found
@@ -790,6 +791,23 @@ async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_noth
         assert first > len(counted.statements) - first == 4
         assert counted.trips - trips == 3
         assert not counted.writing
+
+
+async def test_a_search_that_compares_the_words_of_texts_reads_them_once(open_app: Open) -> None:
+    query = Query("Does a quokka nibble marmalade?", limit=10, mmr_lambda=1.0)
+    async with open_app(embedder=StaticEmbedder()) as application:
+        await _told_much(application)
+        counted = Counted(application.store.driver)
+        store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
+        recall = replace(application.services.recall, store=store)
+
+        await recall.search(context(application), query)
+        trips = counted.trips
+        found = await recall.search(context(application), query, cite=True)
+
+        assert found.hits[0].scores.signals["wording"] is not None
+        # The statistics, the passages, and the turns after those that ask.
+        assert counted.trips - trips == 3
 
 
 @pytest.mark.parametrize("mode", MODES)
