@@ -441,15 +441,11 @@ def suspect(one: Suspect) -> Json:
     }
 
 
-_TO_THE_SECOND = len("2026-01-01T00:00:00")
-
-
 def moment(at: datetime | None) -> str | None:
     """Return a time to the second: fractions tell a reader nothing, and cost a model tokens."""
     if at is None:
         return None
-    in_utc = at if at.tzinfo is UTC else at.astimezone(UTC)
-    return f"{in_utc.isoformat()[:_TO_THE_SECOND]}Z"
+    return f"{at.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def asked(status: Status) -> str:
