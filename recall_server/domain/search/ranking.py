@@ -377,6 +377,12 @@ def by_message(
     for rank, place in enumerate(order):
         if rank == near:
             yield from hits
+        if episode[place] < 0:  # of no message
+            if rank < near:
+                hits.append([place])
+            else:
+                yield [place]
+            continue
         message = of_message.setdefault(
             (episode[place], position[place]), {True: [], False: [], None: []}
         )
@@ -390,7 +396,7 @@ def by_message(
             homes = [hit for hit in homes if not any(memory[one] for one in hit)]
         else:
             homes = homes or message[None]
-        if not homes or episode[place] < 0:
+        if not homes:
             hit = [place]
             message[memory[place]].append(hit)
             message[None].append(hit)
@@ -463,7 +469,11 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     if len(alike) == sum(map(len, alike.values())):
         return order, {}
     # Without the headings, which are the same above all items of a list.
-    said = [frozenset(terms(item.citation.quote)) for item in items]
+    said = {
+        place: frozenset(terms(items[place].citation.quote))
+        for places in alike.values()
+        for place in (places if len(places) > 1 else ())
+    }
     when = [_when(item) for item in items]
     trust = [_trust(item) for item in items]
 

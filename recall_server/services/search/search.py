@@ -443,7 +443,7 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     found = _worth_showing(found, query)
     fresh = replace(found, best=_in_order(found, query))
     while True:
-        wanted = _spread(fresh, query)
+        wanted = _spread(fresh.documents, fresh.best, query)
         if _is_current_first(query):
             wanted = [*fresh.best[: ranking.LOOKED_AT], *wanted]
         before = len(fresh.best)
@@ -451,7 +451,7 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
         if len(fresh.best) < before:
             continue
         best = _current_first(fresh, query)
-        chosen = _spread(replace(fresh, best=best), query)
+        chosen = _spread(fresh.documents, best, query)
         if all(one.slot in fresh.items for one in chosen):
             return replace(fresh, best=chosen)
 
@@ -491,12 +491,11 @@ def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
     return [best[at] for at in places]
 
 
-def _spread(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """Return the candidates that become hits: as many as wanted, spread over sources."""
-    best = found.best
+def _spread(documents: Documents, best: Sequence[Candidate], query: Query) -> Sequence[Candidate]:
+    """Return those of the best that become hits: as many as wanted, spread over sources."""
     if not _is_diverse(query):
         return best[: query.limit]
-    sources = found.documents.sources([one.slot for one in best])
+    sources = documents.sources([one.slot for one in best])
     places = spread(range(len(best)), sources, query.limit, others(query.limit))
     return [best[at] for at in places]
 
