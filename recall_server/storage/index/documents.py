@@ -19,7 +19,13 @@ from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import TermPostings
 from recall_server.domain.search.signals import COLUMNS
 from recall_server.storage.driver import Row, moment
-from recall_server.storage.index.vector_cache import Flags, VectorCache, bytes_of_arrays, grown
+from recall_server.storage.index.vector_cache import (
+    Flags,
+    VectorCache,
+    bytes_of_arrays,
+    grown,
+    padded,
+)
 
 Slots = NDArray[np.int64]
 
@@ -118,7 +124,7 @@ class Truths:
         found: Flags = (self._starts <= then) & (np.isnat(self._ends) | (self._ends > then))
         if known_at is not None:
             found |= (self._starts <= then) & (self._retired > _moment(known_at))
-        return np.pad(found, (0, max(0, size - len(found))))[:size]
+        return padded(found, size)[:size]
 
 
 def _moment(at: datetime) -> np.datetime64:
@@ -317,7 +323,7 @@ class Documents:
     def scope(self, scope: AccessScope) -> tuple[int, Flags]:
         """Return the slot up to which a scope was read, and for each slot whether it is inside."""
         upto, flags = self._scopes.get(scope, (0, np.zeros(0, np.bool_)))
-        return upto, np.pad(flags, (0, max(0, self.size - len(flags))))
+        return upto, padded(flags, self.size)
 
     def extend_scope(self, scope: AccessScope, upto: int, slots: Slots) -> Flags:
         """Add slots to a scope. Up to the slot `upto` no others are inside."""
