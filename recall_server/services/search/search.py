@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
@@ -33,7 +33,7 @@ from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
 from recall_server.storage.index.documents import Documents, Slots
-from recall_server.storage.index.vector_cache import Flags, Floats
+from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
 from recall_server.storage.index.words import Statistics
 from recall_server.storage.store import Transaction
@@ -345,25 +345,13 @@ async def _pool(
         true = await tx.words.true_then(documents, prepared.statistics)
         allowed = allowed & true[: len(allowed)]
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
-    by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
+    average_length = prepared.statistics.average_length
+    choose = partial(ranking.by_words, postings, idf, average_length, allowed, size)
+    by_words = choose() if len(allowed) <= INLINE_UP_TO else await asyncio.to_thread(choose)
     if vectors is None or prepared.vector is None:
         return ranking.joined([by_words], size)
     nearest = await vectors.nearest(prepared.vector, allowed, size)
     return ranking.joined([by_words, nearest], ranked)
-
-
-async def _by_words(
-    postings: Mapping[str, TermPostings],
-    idf: Mapping[str, float],
-    average_length: float,
-    allowed: Flags,
-    size: int,
-) -> Slots:
-    """Call `ranking.by_words`, in a thread if it takes long."""
-    given = (postings, idf, average_length, allowed, size)
-    if len(allowed) <= INLINE_UP_TO:
-        return ranking.by_words(*given)
-    return await asyncio.to_thread(ranking.by_words, *given)
 
 
 def _is_diverse(query: Query) -> bool:
