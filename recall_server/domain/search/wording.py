@@ -66,5 +66,5 @@ def alike(
 
 def words(text: str) -> list[str]:
     """Return the distinct words of a text, folded, without function words."""
-    found = (word[0] for word in written(folded(text)))
-    return list(dict.fromkeys(word for word in found if word not in STOP))[:WORDS_MAX]
+    found = dict.fromkeys(word[0] for word in written(folded(text)))
+    return [word for word in found if word not in STOP][:WORDS_MAX]

@@ -152,7 +152,7 @@ class Recall:
             found = await search.load_items(tx, replace(found, best=best), best)
             passages = await reranking.passages(tx, found)
             best, failed = await reranking.rank(prepared, found.best, passages)
-            found = replace(found, best=best, by_word=None)
+            found = replace(found, best=best)
             degraded = degraded or failed
         answer = await _finalized(tx, found, prepared.query, cite=cite)
         if limited:

@@ -101,11 +101,12 @@ class PreparedQuery:
 class Candidates:
     """The best items of a search, and what is loaded of them.
 
-    `places`: for each of the best at first, its places in `ranked`; `count`: how many were wanted.
+    `places`: for each hit that is not scored yet, its places in `ranked`; `count`: how many were
+    wanted. `best` are the scored ones (`compare`).
     `ranked`: the slots in the order of `fused`.
     `vectors`, `items`: the loaded vectors, and the loaded items with their texts, by slot.
     `weights`: the calibration that says how likely a hit is to answer the query.
-    `by_word`: the vectors of single words, if words are compared (`compare`).
+    `by_word`: the vectors of single words, if words are compared.
     `left_out`: how many candidates were dropped as noise beside the best.
     """
 
@@ -239,12 +240,12 @@ async def retrieve(
         hits = _best(fused, query, count, among=set(places))
     model = embedder.model if embedder and vectors else None
     weights = calibration.calibration(model, query.text, statistics.documents)
-    best = _candidates(prepared, fused, slots, hits, weights=weights)
-    rows = await vectors.by_slot([one.slot for one in best]) if vectors else {}
+    firsts = slots[[hit[0] for hit in hits]].tolist()
+    rows = await vectors.by_slot(firsts) if vectors else {}
     tx.bound.cache.trim(prepared.namespace)
     by_word = word_vectors(embedder) if _compares_words(prepared) else None
     return Candidates(
-        prepared, best, hits, count, slots, fused, documents, rows, {}, weights, by_word
+        prepared, (), hits, count, slots, fused, documents, rows, {}, weights, by_word
     )
 
 
@@ -258,51 +259,51 @@ def _compares_words(prepared: PreparedQuery) -> bool:
 
 
 async def compare(tx: Transaction, found: Candidates) -> Candidates:
-    """Return the candidates in the order that the words of the best give them, with the texts that
-    are likely to be shown; as they are if no words are compared.
+    """Return the candidates with their scores, once: in the order that the words of the best give
+    them, and with the texts that are likely to be shown, if words are compared.
     """
+    if not found.places:
+        return found
     by_word, prepared, evidence = found.by_word, found.prepared, found.fused.evidence
-    if by_word is None:
-        return found
-    limit = prepared.query.limit
-    compared: Sequence[int] = range(min(COMPARED_MAX, len(found.best)))
-    if evidence.known == 1.0:
-        # Their order stays, so few others are shown; and only those with little but names matter.
-        rest = {t: one for t, one in prepared.asked.items() if t not in prepared.question.people}
-        says = calibration.coverage(rest, evidence.words, frozenset())
-        has = calibration.coverage(prepared.asked, evidence.words, prepared.named)
-        compared = [
-            at
-            for at, hit in enumerate(found.places[:limit])
-            if says[hit[0]] < SAID_MIN and has[hit].any()
-        ]
-    if not compared:
-        return found
-    likely = found.best[: limit + LIKELY_MORE]
-    slots = dict.fromkeys(slot for one in likely for slot in (one.slot, *one.others))
-    slots |= dict.fromkeys(found.best[at].slot for at in compared)
-    found = replace(found, items=await _read(tx, found, slots))
-    items = [found.items.get(found.best[at].slot) for at in compared]
-    said = ["" if item is None else item.searchable for item in items]
-    question = prepared.question
-    near = alike(question.text, prepared.asked, question.people, said, by_word)
-    if near is None:
-        return found
-    # Items that are not compared must not overtake any that is.
-    whole = np.full(len(found.ranked), near.whole.min(initial=1.0))
-    beside_names = np.ones(len(found.ranked))
-    for at, *values in zip(compared, *near, strict=True):
-        places = found.places[at]
-        whole[places], beside_names[places] = values
-    fused, hits = found.fused, found.places
-    if evidence.known < 1.0:
-        fused = fuse(evidence._replace(wording=whole), fused.signals)
-        among = {place for hit in hits for place in hit}
-        hits = _best(fused, prepared.query, found.count, among=among)
+    fused, hits, beside_names = found.fused, found.places, None
+    if by_word is not None and (compared := _compared(found)):
+        numbers = found.ranked.tolist()
+        firsts = [numbers[hits[at][0]] for at in compared]
+        likely = hits[: prepared.query.limit + LIKELY_MORE]
+        slots = dict.fromkeys([*firsts, *(numbers[place] for hit in likely for place in hit)])
+        found = replace(found, items=await _read(tx, found, slots))
+        items = [found.items.get(slot) for slot in firsts]
+        said = ["" if item is None else item.searchable for item in items]
+        question = prepared.question
+        near = alike(question.text, prepared.asked, question.people, said, by_word)
+        if near is not None:
+            # Items that are not compared must not overtake any that is.
+            whole = np.full(len(numbers), near.whole.min(initial=1.0))
+            beside_names = np.ones(len(numbers))
+            for at, *values in zip(compared, *near, strict=True):
+                whole[hits[at]], beside_names[hits[at]] = values
+            if evidence.known < 1.0:
+                fused = fuse(evidence._replace(wording=whole), fused.signals)
+                among = {place for hit in hits for place in hit}
+                hits = _best(fused, prepared.query, found.count, among=among)
     best = _candidates(
         prepared, fused, found.ranked, hits, weights=found.weights, beside_names=beside_names
     )
-    return replace(found, fused=fused, places=hits, best=best)
+    return replace(found, fused=fused, places=(), best=best)
+
+
+def _compared(found: Candidates) -> Sequence[int]:
+    """Return which of the hits are compared word by word. If all words of the question are known,
+    their order stays, and only those are compared that have little but its names.
+    """
+    prepared, evidence, hits = found.prepared, found.fused.evidence, found.places
+    if evidence.known < 1.0:
+        return range(min(COMPARED_MAX, len(hits)))
+    rest = {t: one for t, one in prepared.asked.items() if t not in prepared.question.people}
+    says = calibration.coverage(rest, evidence.words, frozenset())
+    has = calibration.coverage(prepared.asked, evidence.words, prepared.named)
+    shown = enumerate(hits[: prepared.query.limit])
+    return [at for at, hit in shown if says[hit[0]] < SAID_MIN and has[hit].any()]
 
 
 def _best(
