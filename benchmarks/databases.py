@@ -17,6 +17,7 @@ import psycopg
 
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
+from recall_server.storage.tables.access import ITEM_BYTES
 
 # The tables that hold a namespace with memories; referenced tables come first.
 COPIED = (
@@ -202,10 +203,12 @@ def forget_jobs(database: Path | str, name: str) -> None:
 
 def counted(database: Path | str, name: str) -> int:
     """Return the bytes of a namespace that count against its quota."""
-    sql = _with_values(database, "SELECT stored_bytes FROM namespaces WHERE namespace = ?")
+    sql = _with_values(
+        database, "SELECT stored_bytes, documents FROM namespaces WHERE namespace = ?"
+    )
     with _opened(database) as raw:
-        [(found,)] = raw.execute(sql, (name,)).fetchall()
-    return int(found)
+        [(kept, items)] = raw.execute(sql, (name,)).fetchall()
+    return int(kept) + ITEM_BYTES * int(items)
 
 
 @contextmanager

@@ -117,8 +117,7 @@ async def rebuild(
         print_json(shown)
     else:
         _tell(shown, ns, diff=diff)
-    left = compared.relations or {*compared.altered}.difference(compared.repaired)
-    if left or (diff and not compared.same):
+    if compared.relations or compared.unmade or (diff and not compared.same):
         raise typer.Exit(1)
 
 
@@ -150,7 +149,7 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
         f"{'Different' if diff else 'Mended'}: the states of {_at_most(named)} memories, "
         f"{one['items']} items and {one['words']} words of the index, {one['counts']} counts, "
         f"{one['disputes']} sides of disputes, the labels of {_at_most(len(one['labels']))} "
-        f"memories, {one['broken']} vectors."
+        f"memories, {one['restated']} relations, {one['broken']} vectors."
     )
     for memory_id in (*one["different"], *one["labels"]):
         echo(f"  {memory_id}")
@@ -158,17 +157,19 @@ def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
 
 
 def _tell_unmended(one: dict[str, Any]) -> None:
-    if repaired := one["repaired"]:
-        echo(f"Written again as their texts say: the words of {len(repaired)} memories.")
-        for memory_id in repaired:
+    unmade = one["unmade"]
+    if again := [memory_id for memory_id in one["altered"] if memory_id not in unmade]:
+        verb = "Written again" if one["repaired"] else "To be written again"
+        echo(f"{verb} as their texts and events say: the rows of {len(again)} memories.")
+        for memory_id in again:
             echo(f"  {memory_id}")
-    if left := [memory_id for memory_id in one["altered"] if memory_id not in repaired]:
+    if unmade:
         echo(
-            f"Not as recorded: the text, type, fact or citations of {len(left)} memories. Restore "
-            "a backup; or give the memory its right words by hand, and erase the altered version."
+            f"Not as recorded: the text, type, fact or citations of {len(unmade)} memories. "
+            "Restore a backup; or store what they said anew, and erase what is left of them."
         )
-        for memory_id in left:
-            echo(f"  {memory_id}")
+        for memory_id, why in unmade.items():
+            echo(f"  {memory_id}  {why}")
     if one["relations"]:
         echo(
             f"Not as the events say: {_at_most(len(one['relations']))} relations. State a lost one "

@@ -273,5 +273,6 @@ def _source(item: dict[str, Any]) -> str:
     """
     source = item["source"]
     said = [source["speaker"], _date(item), source["episode_id"]]
-    quote = f'"{source["quote"]}"  ' if (source["quote"] or "") not in item["text"] else ""
+    words = item.get("quote") or source["quote"] or ""
+    quote = f'"{words}"  ' if words not in item["text"] else ""
     return quote + ", ".join(part for part in said if part)

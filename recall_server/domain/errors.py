@@ -78,7 +78,7 @@ class PlanOutdated(Stale):
 
 
 class NotWaiting(Stale):
-    """The task is not waiting for an answer. Get the task to see its state."""
+    """Nothing waits for this answer. Get the task, or list the reviews, to see what does."""
 
 
 class TaskEnded(Stale):

@@ -232,7 +232,16 @@ class Histories:
                 return one
         return None
 
-    def state_before(self, item_id: str, change_id: str) -> MemoryState | None:
+    def reversal(self, memory_id: str, change_id: str) -> Reversal:
+        """Return what becomes of a memory if a change is undone."""
+        return Reversal(
+            memory_id,
+            self._state_before(memory_id, change_id),
+            self._dropped(memory_id, change_id),
+            self._returned(memory_id, change_id),
+        )
+
+    def _state_before(self, item_id: str, change_id: str) -> MemoryState | None:
         """Return the state of a memory before a change, with the expiry that it was given since;
         None if the change added it.
         """
@@ -256,18 +265,18 @@ class Histories:
             change_id, undoes = event.reason, not undoes
         return not undoes and self.before(item_id, change_id) is None
 
-    def dropped(self, item_id: str, change_id: str) -> list[tuple[int, Citation]]:
+    def _dropped(self, item_id: str, change_id: str) -> list[tuple[int, Citation]]:
         """Return the citations that a memory lost in a change, with their positions."""
         return [lost for one in self.of_change(item_id, change_id) for lost in one.dropped]
 
-    def returned(self, memory_id: str, change_id: str) -> list[int]:
+    def _returned(self, memory_id: str, change_id: str) -> list[int]:
         """Return the positions of the citations that a change, an undo, gave back to a memory."""
         undone = {
             one.reason
             for one in self.of_change(memory_id, change_id)
             if one.kind is EventKind.UNDONE
         }
-        return [place for one in undone for place, _ in self.dropped(memory_id, one)]
+        return [place for one in undone for place, _ in self._dropped(memory_id, one)]
 
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
         """Return the event that gave a memory its citation at this position, if it still stands."""

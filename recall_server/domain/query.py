@@ -140,6 +140,10 @@ class Scores(NamedTuple):
     cosine: float | None = None
 
 
+# How much of the next turn is shown; whoever writes no more than that may go on in it.
+NEXT_CHARS_MAX = 120
+
+
 class Said(NamedTuple):
     """A turn as it was said."""
 
@@ -169,6 +173,31 @@ class Hit(NamedTuple):
     def texts(self) -> tuple[str, ...]:
         """All texts that a caller reads."""
         return (self.text, self.quote, *(said.text for said in self.around))
+
+    @property
+    def asks(self) -> bool:
+        """True if it is a passage that ends with a question."""
+        return self.item.kind is ItemKind.PASSAGE and self.text.rstrip().endswith(("?", "？"))
+
+    @property
+    def is_short(self) -> bool:
+        """True if it is from a short message of somebody."""
+        said = self.item.citation
+        return bool(said.speaker) and len(said.quote) <= NEXT_CHARS_MAX
+
+    def goes_on_in(self, turn: Said) -> bool:
+        """True if the next turn may answer it, or its speaker goes on."""
+        return self.asks or turn.text.startswith(f"{self.item.citation.speaker}: ")
+
+    @property
+    def in_prompt(self) -> str:
+        """All of it as one text for a prompt: the quote is left out if it says no more than the
+        words that the memory cites.
+        """
+        beyond = self.quote.replace(self.item.citation.quote, "", 1)
+        more = [self.quote] if any(map(str.isalnum, beyond)) else []
+        more += [said.text for said in self.around]
+        return " ".join([self.text, *(f'("{one}")' for one in more)])
 
 
 # Separates passages of one message that are not adjacent.

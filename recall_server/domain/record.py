@@ -5,12 +5,14 @@ keeps a digest of what its transaction recorded, so that a later change of the r
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import combinations, islice
 from typing import Any
 
 from recall_server.domain.episode import Citation
+from recall_server.domain.memory import Memory, MemoryType, importance, layer_of
 
 FACT = ("entity", "attribute", "value")
 STATED = ("text", *FACT, "negated")
@@ -19,6 +21,8 @@ _MOMENTS = frozenset({"said_at", "valid_from"})
 # The rules make these memories of their texts again, word for word.
 _MADE_AGAIN = re.compile(r"rules/\d")
 _HEX_DIGITS = 32
+# How many choices of citations of one text are tried.
+TRIED_MAX = 10_000
 
 Cited = tuple[str, int, int]
 """A citation: the id of the text, the start and the end."""
@@ -26,56 +30,110 @@ Cited = tuple[str, int, int]
 
 @dataclass
 class Recorded:
-    """The fields of a new memory, and the citations, that a transaction has recorded. `answers`:
-    a model or a person worded them, so they are kept a second time.
+    """The fields of a new memory, and the citations and relations, that a transaction has recorded.
+
+    `rest`: what else is kept of a memory that no text makes again.
     """
 
     words: tuple[object, ...] = ()
     citations: list[Cited] = field(default_factory=list)
-    answers: bool = False
+    relations: list[Sequence[Any]] = field(default_factory=list)
+    rest: dict[str, Any] = field(default_factory=dict)
+    made_again: bool = False
 
-    def add(self, values: Mapping[str, Any]) -> None:
+    def add(self, values: Mapping[str, Any], *, imported: bool = False) -> None:
         """Record the fields of a new memory."""
         self.words = words(values)
-        self.answers = _MADE_AGAIN.match(values["extractor"]) is None
+        self.made_again = _MADE_AGAIN.match(values["extractor"]) is not None
+        if not self.made_again:
+            self.rest["extractor"] = values["extractor"]
+            if values["importance"] != importance(values["text"]):
+                self.rest["importance"] = values["importance"]
+        if imported:
+            self.rest["recorded_at"] = _moment(values["recorded_at"])
 
     @property
-    def answer(self) -> list[object] | None:
-        """The fields and citations, if they are kept a second time."""
-        return [self.words, self.citations] if self.answers else None
+    def answer(self) -> str | None:
+        """What is kept a second time: the fields and citations if a model or a person worded them;
+        citations behind the first; relations. A text makes all else again.
+        """
+        said = () if self.made_again else self.words
+        cited = [] if self.made_again and len(self.citations) == 1 else self.citations
+        rest = {**self.rest, "relations": self.relations} if self.relations else self.rest
+        if not (said or cited or rest):
+            return None
+        return json.dumps([said, cited, rest], ensure_ascii=False, separators=(",", ":"))
 
-    def digest(self) -> str:
-        """Return the number of citations and a digest of everything."""
+    def digest(self) -> str | None:
+        """Return the number of citations and a digest of everything but the relations."""
+        if not self.words and not self.citations:
+            return None
         said = json.dumps([self.words, self.citations]).encode()
         return f"{len(self.citations)}.{hashlib.sha256(said).hexdigest()[:_HEX_DIGITS]}"
 
 
 @dataclass(frozen=True)
 class Written:
-    """An event of a memory that added it, recorded citations or dropped them.
+    """An event of a memory that added it, recorded citations or relations, dropped citations, or
+    took a change back.
 
-    `citations`: the position of the next citation after it. `dropped`: by position. `answer`: the
-    recorded fields and citations of a memory that it added, if they are kept.
+    `citations`: the position of the next citation after it. `dropped`: by position. `undoes`: the
+    change that it took back. `answer`: what is kept of it, as `Recorded.answer`.
     """
 
     seq: int
+    at: datetime
     adds: bool
     digest: str | None
     citations: int
     dropped: Mapping[int, Cited]
     answer: Sequence[Any] | None = None
+    change_id: str = ""
+    undoes: str = ""
 
-    def answered(self) -> tuple[dict[str, Any], dict[int, Cited]] | None:
-        """Return the fields that are kept, and the citations by position."""
-        if self.answer is None:
+    @property
+    def places(self) -> range:
+        """The positions of the citations that it recorded."""
+        count = int(self.digest.partition(".")[0]) if self.digest else self.citations
+        return range(self.citations - count, self.citations)
+
+    @property
+    def rest(self) -> Mapping[str, Any]:
+        return self.answer[2] if self.answer and len(self.answer) > 2 else {}
+
+    @property
+    def said(self) -> dict[str, Any] | None:
+        """The fields that are kept."""
+        if not self.answer or not self.answer[0]:
             return None
-        said, citations = self.answer
-        fields = {
+        return {
             name: datetime.fromisoformat(value) if name in _MOMENTS else value
-            for name, value in zip(FIELDS, said, strict=True)
+            for name, value in zip(FIELDS, self.answer[0], strict=True)
         }
-        first = self.citations - len(citations)
-        return fields, {first + place: _cited(one) for place, one in enumerate(citations)}
+
+    @property
+    def cited(self) -> list[Cited]:
+        """The citations that are kept."""
+        return [_cited(one) for one in self.answer[1]] if self.answer else []
+
+
+@dataclass
+class Made:
+    """What extractions of some texts give that may be lost: the memory of this id, and the places
+    that it may cite, by text.
+    """
+
+    memory: Memory | None = None
+    places: list[list[Cited]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Remade:
+    """The recorded fields of a memory, and its citations by position; `whole`: all of them."""
+
+    fields: Mapping[str, Any]
+    citations: Mapping[int, Cited]
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -107,13 +165,11 @@ def check(
                 return Checked(intact=False)
         if event.digest is None and not event.adds:
             continue
-        count = int(event.digest.partition(".")[0]) if event.digest else event.citations
-        places = range(event.citations - count, event.citations)
-        if not all(place in citations for place in places):
+        if not all(place in citations for place in event.places):
             return Checked(intact=False)
-        made = Recorded(
-            words(values) if event.adds else (), [citations.pop(place) for place in places]
-        ).digest()
+        made = _digest(
+            words(values) if event.adds else (), [citations.pop(place) for place in event.places]
+        )
         if event.digest is None:
             return Checked(None, event.seq, made)
         if event.digest != made:
@@ -121,11 +177,104 @@ def check(
     return Checked(intact=bool(events))
 
 
+def remade(
+    live: Mapping[str, Any] | None,
+    citations: Mapping[int, Cited],
+    events: Sequence[Written],
+    made: Made,
+) -> Remade | None:
+    """Return a memory as its events, the oldest first, recorded it; None if its fields follow
+    neither from its row, if it has one, nor from what is kept, nor from what a text makes.
+    """
+    fields: dict[str, Any] = {}
+    found: dict[int, Cited] = {}
+    whole = True
+    for number, event in enumerate(events):
+        if event.digest is not None or event.adds:
+            known = dict(citations)
+            for later in reversed(events[number + 1 :]):
+                known |= later.dropped
+            fits = _fitting(event, [*_wordings(live, event, made)], _citings(event, known, made))
+            if fits is not None:
+                fields = fits[0] or fields
+                found |= zip(event.places, fits[1], strict=True)
+            elif event.adds:
+                return None
+            else:
+                whole = False
+        for place in event.dropped:
+            found.pop(place, None)
+        if event.undoes:
+            # It gives back what the change had dropped.
+            for one in events[:number]:
+                found |= one.dropped if one.change_id == event.undoes else {}
+    return Remade(fields, found, whole) if fields else None
+
+
+def _fitting(
+    event: Written, wordings: Sequence[dict[str, Any]], citings: Iterable[Sequence[Cited]]
+) -> tuple[dict[str, Any], Sequence[Cited]] | None:
+    """Return the fields and citations that have the digest of an event; the first ones, if an older
+    release recorded none.
+    """
+    for citing in citings:
+        for one in wordings if event.adds else [{}]:
+            if event.digest in (None, _digest(words(one) if one else (), citing)):
+                return one, citing
+    return None
+
+
+def _wordings(
+    live: Mapping[str, Any] | None, event: Written, made: Made
+) -> Iterator[dict[str, Any]]:
+    row = {name: live[name] for name in FIELDS} if live else None
+    if row:
+        yield row
+    if said := event.said:
+        yield said
+    if made.memory is not None:
+        fact = made.memory.fact
+        of_text = {**vars(made.memory), **(vars(fact) if fact else _NO_FACT)}
+        new = {name: of_text[name] for name in FIELDS}
+        yield new
+        if row:
+            # As it was added, some fields may have been others.
+            yield {**row, **{name: new[name] for name in STATED}}
+            yield {**row, **{name: new[name] for name in (*STATED, "type")}}
+        for type_ in MemoryType:  # that the caller chose
+            yield {**new, "type": type_, "layer": layer_of(type_)}
+
+
+def _citings(event: Written, known: Mapping[int, Cited], made: Made) -> Iterator[Sequence[Cited]]:
+    """Return what an event may have cited, given what is known of the citations by position."""
+    count = len(event.places)
+    if len(event.cited) == count:
+        yield event.cited
+    if all(place in known for place in event.places):
+        yield [known[place] for place in event.places]
+    first = [cited(made.memory.citation)] if event.adds and made.memory else []
+    if len(first) == count:
+        yield first
+    elif len(first) < count:
+        for places in made.places:
+            for some in islice(combinations(places, count - len(first)), TRIED_MAX):
+                yield [*first, *some]
+
+
+def _digest(said: tuple[object, ...], citations: Sequence[Cited]) -> str:
+    return Recorded(said, list(citations)).digest() or ""
+
+
+_NO_FACT = {**dict.fromkeys(FACT), "negated": False}
+
+
 def _plain(name: str, value: Any) -> object:
     if name == "negated":
         return bool(value)
-    if name not in _MOMENTS:
-        return value
+    return _moment(value) if name in _MOMENTS else value
+
+
+def _moment(value: Any) -> str:
     at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return at.astimezone(UTC).isoformat()
 

@@ -43,6 +43,23 @@ async def context(http: httpx2.AsyncClient, message: str = QUESTION, **given: ob
     return await asked(http, "/v1/context", message=message, **given)
 
 
+async def test_a_block_and_an_answer_show_the_words_beside_those_that_a_memory_cites(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    await stored(
+        running,
+        http,
+        "Ana: The runbook lives in the wiki under Orders. On-call rotation is every third week.",
+    )
+    question = "How often is the on-call rotation?"
+
+    block = await context(http, question)
+    answer = await asked(http, "/v1/deep-memory", query=question)
+
+    assert "every third week" in block["context_enhancement"]
+    assert "every third week" in answer["answer"]
+
+
 async def test_a_host_gets_a_block_for_the_prompt_of_what_is_known_about_a_message(
     running: Running, http: httpx2.AsyncClient
 ) -> None:

@@ -48,6 +48,17 @@ async def test_a_prompt_is_answered_with_what_is_known_dated_and_with_its_trust(
     assert all(line.startswith("- 20") for line in context(said))
 
 
+async def test_words_beside_those_that_a_memory_cites_are_shown_too(running: Running) -> None:
+    await stored(
+        running,
+        "Ana: The runbook lives in the wiki under Orders. On-call rotation is every third week.",
+    )
+
+    said = await sent(running, "user-prompt-submit", prompt="How often is the on-call rotation?")
+
+    assert any("every third week" in line for line in context(said))
+
+
 async def test_it_is_silent_where_the_evidence_is_weak(running: Running) -> None:
     await stored(running, PORTO)
 

@@ -3,6 +3,7 @@ other call.
 """
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import httpx2
 import pytest
 
 from recall_server.bootstrap import working
+from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
 from recall_server.integrations.extraction.rules import RulesExtractor
 from tests.support.engines import on_sqlite
 from tests.support.hostile_inputs import INPUTS, Post, tool
@@ -153,3 +155,25 @@ async def test_the_watch_notices_who_holds_the_loop_and_names_it() -> None:
     async with watched() as other:
         await asyncio.to_thread(lambda: asyncio.run(holds_the_loop()))
     other.check()
+
+
+@pytest.mark.perf
+@on_sqlite
+async def test_words_that_nobody_has_looked_up_do_not_hold_up_the_others(serve: Serve) -> None:
+    """Comparing the words of a question with those of 20 texts held the loop for 60 to 95 ms."""
+    letters = "abcdefghij"
+    words = [f"{a}{b}{c}{d}" for a in letters for b in letters for c in letters for d in letters]
+    texts = "\n".join(f"User: {' '.join(words[n : n + 200])}" for n in range(0, 8_000, 200))
+    asked = " ".join(words[-1_000:])
+    async with serve(embedder=StaticEmbedder()) as running:
+        with Client(running, await running.token()) as client:
+            await client.post(Post("/v1/memories", json.dumps({"text": texts}).encode()))
+            await running.extract()
+            await client.post(Post("/v1/search", b'{"query": "tea"}'))
+            async with watched() as watch:
+                body = {"query": f"{words[7]} {asked}"}
+                status, answer = await client.post(Post("/v1/search", json.dumps(body).encode()))
+
+    assert status == 200, answer
+    assert json.loads(answer)["results"]
+    watch.check(2 * STEP_MAX_S)

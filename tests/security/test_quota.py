@@ -6,7 +6,10 @@ from datetime import timedelta
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.episode import Span
 from recall_server.domain.errors import QuotaExceeded
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request, TaskState
@@ -15,6 +18,8 @@ from recall_server.storage.tables.access import EVENT_BYTES, ITEM_BYTES
 from recall_server.storage.tables.tasks import Filter
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.erasure import select
+from tests.support.extractors import Scripted
 from tests.support.mcp_clients import request as asked
 from tests.support.runtime import Clock
 from tests.support.server import Serve
@@ -113,7 +118,36 @@ async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -
         assert await counted(application) == before >= len(text.encode())
         file = await exported(application)
         await taken_in(application, file, BOB)
-        assert await counted(application, BOB) == before
+        # An event of an import keeps when the memory was recorded.
+        async with application.store.driver.transaction(namespace=BOB, write=False) as raw:
+            kept = await raw.fetch("SELECT answer FROM memory_events", {})
+        recorded = sum(len(one["answer"] or "") for one in kept)
+        assert await counted(application, BOB) == before + recorded > before
+
+
+async def test_kept_answers_of_models_count_until_they_are_erased(open_app: Open) -> None:
+    """An event keeps what a model worded a second time."""
+    said = Candidate("Ana wohnt in Köln. " * 40, MemoryType.FACT, Span(5, 22))
+
+    async def kept(application: Application) -> tuple[int, int]:
+        """The bytes that are counted, without those of events, and those of answers."""
+        events = await select(application.store, "SELECT answer FROM memory_events")
+        answers = sum(len((one["answer"] or "").encode()) for one in events)
+        return await counted(application) - len(events) * EVENT_BYTES, answers
+
+    async with open_app(extractor=Scripted(Lisbon=said)) as application:
+        await enter(application)
+        await remember(application, FACT)
+        without, _ = await kept(application)
+        await drained(application)
+        counts, answers = await kept(application)
+        (memory,) = await memories(application)
+        async with application.store.transaction(ALICE, erasing=True, locked=True) as tx:
+            await tx.erasures.remove_memories([memory.id])
+
+        assert answers > len(said.text.encode())
+        assert counts == without + answers
+        assert await kept(application) == (without, 0)
 
 
 async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.query import Query, Scores, SearchMode, Step
 from recall_server.domain.search import signals
+from recall_server.domain.search.broad import TYPES, Broad
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.ranking import bm25, bm25_weights, bm25plus
 from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, WITHOUT_WORDS, Evidence
@@ -57,6 +59,7 @@ class Item(NamedTuple):
     importance: float
     access_count: int
     place: Place | None
+    type: MemoryType | None = None
 
 
 class Ranked(NamedTuple):
@@ -75,10 +78,11 @@ def item(
     position: int | None = None,
     valid: datetime | None = None,
     recorded: datetime | None = None,
+    type_: MemoryType | None = None,
 ) -> Item:
     said = NOW - timedelta(days=days)
     place = None if position is None else Place(session or "s", f"ep of {session}", position)
-    return Item(key, said, recorded or said, valid or said, 0.5, accesses, place)
+    return Item(key, said, recorded or said, valid or said, 0.5, accesses, place, type_)
 
 
 class Occurrence(NamedTuple):
@@ -102,6 +106,7 @@ class Known(NamedTuple):
     values: frozenset[str] = frozenset()
     share: float = 1.0
     wording: Mapping[str, float] | None = None
+    broad: Broad | None = None
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
@@ -139,6 +144,8 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
         "episode": np.array(
             [names.setdefault(at.episode_id, len(names)) if at else -1 for at in places], np.int64
         ),
+        "type": np.array([TYPES.index(one.type) if one.type else -1 for one in items]),
+        "memory": np.array([one.type is not None for one in items]),
         "position": np.array([at.position if at else 0 for at in places], np.int64),
     }
     asked = words(keys, known)
@@ -158,6 +165,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
             None
             if known.wording is None
             else np.array([known.wording.get(key, 0.0) for key in keys]),
+            known.broad,
         )
     )
     best = fused.order.tolist()
@@ -181,10 +189,11 @@ def evidence(
     values: Sequence[str] = (),
     share: float = 1.0,
     wording: Mapping[str, float] | None = None,
+    broad: Broad | None = None,
 ) -> Known:
     """Make evidence from words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] not in "@="}), 2.0)
-    known = (cosines or {}, frozenset(named), periods, frozenset(values), share, wording)
+    known = (cosines or {}, frozenset(named), periods, frozenset(values), share, wording, broad)
     return Known(occurrences, idf, 10.0, *known)
 
 
@@ -433,7 +442,7 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
     # All words of the question are known.
-    total = sum(WEIGHTS.values()) - WEIGHTS["wording"]
+    total = sum(WEIGHTS.values()) - WEIGHTS["wording"] - WEIGHTS["broad"]
     score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * 30 / 31
     score_b = 0.3 * NEIGHBOUR + 0.7 * WITHOUT_WORDS + 0.3 + 0.15 + 0.25 + 0.1 * 0.5 * 30 / 32
     assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
@@ -449,6 +458,7 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
         "keyword": "words",
         "cosine": "vectors",
         "wording": "wording",
+        "broad": "broad",
         "speaker": "speaker",
         "value": "value",
         "session": "session",
@@ -472,6 +482,7 @@ def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
         "time",
         "cosine",
         "wording",
+        "broad",
         "cosine_rank",
         "rrf",
         "importance",
@@ -494,6 +505,19 @@ def test_the_wording_counts_as_much_as_words_of_the_question_are_unknown() -> No
     assert known_a.scores.final == known_b.scores.final
 
 
+def test_words_that_ask_for_all_have_no_say() -> None:
+    words = evidence(
+        occurrence("a", "know"), cosines={"a": 0.9, "b": 0.1}, broad=Broad(frozenset())
+    )
+    old = item("a", days=9, type_=MemoryType.FACT)
+
+    first, second = fuse([old, item("b", type_=MemoryType.FACT)], words, Query("q"), NOW)
+
+    assert (first.item.id, second.item.id) == ("b", "a")
+    assert first.scores.signals["keyword"] is None
+    assert first.scores.signals["cosine"] is None
+
+
 @pytest.mark.parametrize("part", WEIGHTS)
 def test_without_a_part_its_effect_is_gone(part: str) -> None:
     """Only that part ranks the second item higher. With words, the session does too."""
@@ -502,6 +526,7 @@ def test_without_a_part_its_effect_is_gone(part: str) -> None:
         "keyword": words,
         "cosine": evidence(cosines={"a": 0.1, "b": 0.9}),
         "wording": evidence(share=0.5, wording={"a": 0.1, "b": 0.9}),
+        "broad": evidence(broad=Broad(frozenset({MemoryType.DECISION}))),
         "speaker": evidence(occurrence("b", "@ben"), named=["@ben"]),
         "value": evidence(occurrence("b", "=money"), values=["=money"]),
         "session": words,
@@ -512,6 +537,7 @@ def test_without_a_part_its_effect_is_gone(part: str) -> None:
         "b",
         days=8 if part == "recency" else 9,
         valid=NOW if part == "time" else None,
+        type_=MemoryType.DECISION if part == "broad" else None,
     )
     of_it = {"keyword", "session"} if reason is words else {part}
 
@@ -655,8 +681,9 @@ def test_every_score_is_between_0_and_1(pool: list[Item], known: Known, query: Q
         names = ("recency", "keyword", "speaker", "session", "time")
         shares = [final, *(signals[name] for name in names)]
         assert all(0.0 <= share <= 1.0 for share in shares if share is not None)
-        cosine = None if "cosine" in query.without else known.cosines.get(hit.item.id)
-        assert signals["cosine"] == cosine
+        asks_for_all = known.broad is not None and not known.broad.topic
+        silent = asks_for_all or "cosine" in query.without
+        assert signals["cosine"] == (None if silent else known.cosines.get(hit.item.id))
 
 
 @EXAMPLES

@@ -47,6 +47,27 @@ def test_tasks_and_arrows_are_items() -> None:
     ]
 
 
+def test_a_numbered_part_is_a_heading_and_the_last_of_a_numbered_list_is_none() -> None:
+    text = (
+        "TOP 1: Sommerfest\n- am 19. Juni\n- Kuchen ohne Nüsse\n\n"
+        "Plan\n1. X-ray of the left knee\n2. Physio, six sessions\nShe is to call if it gets hot."
+    )
+
+    assert cut(text) == [
+        ((), "TOP 1: Sommerfest\n- am 19. Juni"),
+        (("TOP 1: Sommerfest",), "- Kuchen ohne Nüsse"),
+        ((), "Plan\n1. X-ray of the left knee"),
+        (("Plan",), "2. Physio, six sessions"),
+        (("Plan",), "She is to call if it gets hot."),
+    ]
+
+
+def test_each_entry_of_a_log_is_a_passage() -> None:
+    log = "[2026-11-20 08:05:02] action=run -> exit 0\n[2026-11-20 08:13:30] lesson: restart cart"
+
+    assert [words for _, words in cut(log)] == log.split("\n")
+
+
 def test_long_lines_without_a_full_stop_are_passages_of_their_own() -> None:
     lines = [f"so {'and then the drawings ' * 6}go to {name}" for name in ("ana", "ben")]
 

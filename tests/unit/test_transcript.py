@@ -143,6 +143,73 @@ def test_an_ambiguous_or_impossible_date_dates_nothing() -> None:
     assert only("[31 February 2023] Alice: one").said_at is None
 
 
+def test_the_other_stamps_or_the_day_of_the_text_tell_the_month_of_an_ambiguous_date() -> None:
+    exported = "[03/04/2023, 13:56] Alice: one\n[13/04/2023, 8:00] Bob: two"
+    recent = "[02/01/24, 13:56] Alice: one"
+
+    assert parse_turns(exported, NOW)[0].said_at == datetime(2023, 4, 3, 13, 56, tzinfo=UTC)
+    assert only(recent).said_at is None
+    last_year = parse_turns(recent, datetime(2024, 1, 20, tzinfo=UTC))[0]
+    assert last_year.said_at == datetime(2024, 1, 2, 13, 56, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "stamp", ["Ana Kim  9:03 AM", "Ana Kim — Today at 9:03 AM", "Ana Kim, [01.01.24 9:03]"]
+)
+def test_a_name_and_a_time_above_a_message_name_its_speaker(stamp: str) -> None:
+    text = f"{stamp}\nWe signed.\n36 seats.\n\nBob  9:05 AM\nWho?\n{stamp}\nMonique."
+
+    assert said(text) == [
+        ("Ana Kim", "We signed.\n36 seats."), ("Bob", "Who?"), ("Ana Kim", "Monique."),
+    ]  # fmt: skip
+    assert parse_turns(text, NOW)[0].said_at == datetime(2024, 1, 1, 9, 3, tzinfo=UTC)
+
+
+def test_a_day_without_a_year_is_that_of_the_times_below_it() -> None:
+    text = "Monday, December 18th\n[9:03] Ana: one\nTuesday, December 19th\n[9:04] Bob: two"
+
+    turns = parse_turns(text, NOW)
+
+    assert [t.speaker for t in turns] == [None, "Ana", None, "Bob"]
+    assert [t.said_at and t.said_at.day for t in turns] == [None, 18, None, 19]
+
+
+def test_a_role_above_what_is_said_in_a_copied_session_speaks_it() -> None:
+    text = "## User\nStream it.\n\n## Assistant\nDone.\n\n## User\nMerge it."
+
+    assert said(text) == [("User", "Stream it."), ("Assistant", "Done."), ("User", "Merge it.")]
+    once = "## Client\nIt is written in Go.\n\n## Server\nIt is written in Rust."
+    assert [name for name, _ in said(once)] == [None, None]
+
+
+def test_who_commented_or_wrote_speaks_the_lines_below() -> None:
+    text = "PR #482\n\nmlin requested changes:\nI lost a day.\n\nAna Kim wrote:\nFixed."
+
+    assert said(text) == [(None, "PR #482"), ("mlin", "I lost a day."), ("Ana Kim", "Fixed.")]
+    assert said("He wrote:\nFixed.") == [(None, "He wrote:\nFixed.")]
+    assert said("The manual added:\nOil it.") == [(None, "The manual added:\nOil it.")]
+
+
+def test_a_word_in_lower_case_after_a_time_speaks_if_it_comes_twice() -> None:
+    assert said("[10:02] tess: hi\n[10:03] tess: ho") == [("tess", "hi"), ("tess", "ho")]
+    log = "[10:02] action=run\n[10:03] learned: restart cart"
+    assert said(log) == [(None, log)]
+
+
+def test_a_timetable_has_no_speakers() -> None:
+    text = "Yoga 9:00\nBring a mat.\nSwimming 10:00\nMonday 11:00\nMonday 12:00\nRun"
+
+    assert said(text) == [(None, text)]
+
+
+def test_a_time_before_a_label_is_no_reason_to_take_it_for_a_speaker() -> None:
+    assert said("00:12 Mel: Hello?\n00:20 Ravi: It's me.\n00:31 Mel: Go on.") == [
+        ("Mel", "Hello?"), ("Ravi", "It's me."), ("Mel", "Go on."),
+    ]  # fmt: skip
+    log = "10:06 Deploy: begins\n10:14 First alerts came in\n10:15 Redis: full"
+    assert said(log) == [(None, log)]
+
+
 def test_a_sentence_with_a_date_is_no_heading() -> None:
     assert said("2023-05-08 was the day on which we met.")[0][1].endswith("we met.")
     assert said("# On 8 May 2023 we moved the whole database")[0][1].endswith("database")

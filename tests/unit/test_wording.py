@@ -60,6 +60,8 @@ def test_function_words_do_not_count_and_each_word_counts_once() -> None:
         ("how old is meera?", set()),
         ("Wie heißt der Hund von Frau Arslan?", set()),
         ("Lucy?", set()),
+        ("refactor Summary.tsx", set()),
+        ("What did J.R. Smith buy with RT-AX58U?", {"j.r", "j", "r", "smith"}),
     ],
 )
 def test_names_are_capitalised_words_after_the_first(question: str, named: set[str]) -> None:

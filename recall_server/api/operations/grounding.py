@@ -112,7 +112,9 @@ async def get_context(call: Call, given: GetContext) -> Grounding:
 
 async def answer_question(call: Call, given: AnswerQuestion) -> Grounding:
     budget = given.output_tokens(ANSWER_TOKENS) - text_tokens(ANSWER)
-    return await _ground(call, given, given.query, budget, lambda hit: text_tokens(hit.text) + 1)
+    return await _ground(
+        call, given, given.query, budget, lambda hit: text_tokens(hit.in_prompt) + 1
+    )
 
 
 async def get_snapshot(call: Call, given: GetSnapshot) -> Snapshot:
@@ -143,7 +145,7 @@ def _context(found: Grounding, given: GetContext) -> Json:
 
 
 def _answer(found: Grounding, given: AnswerQuestion) -> Json:
-    texts = " ".join(hit.text for hit in found.used)
+    texts = " ".join(hit.in_prompt for hit in found.used)
     return {
         "status": "ok",
         "answer": f"{ANSWER} {texts}" if found.used else None,

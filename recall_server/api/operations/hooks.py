@@ -148,10 +148,10 @@ async def _listed(
 
 
 def line_of(hit: Hit) -> str:
-    """Return a hit as a line for a prompt: its date, whose word it is, and its text."""
+    """Return a hit as a line for a prompt: its date, whose word it is, and what it says."""
     item, cited = hit.item, hit.item.citation
     said_by = Witness(cited.episode_id, cited.span, cited.speaker, None, item.agent_id)
-    return _dated(hit.text, said_by, item.valid_from)
+    return _dated(hit.in_prompt, said_by, item.valid_from)
 
 
 def _dated(text: str, said_by: Witness, at: datetime) -> str:

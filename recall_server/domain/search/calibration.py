@@ -19,7 +19,7 @@ from recall_server.domain.text.terms import SPEAKER, terms, unspaced
 WEAK_BELOW = 0.25
 """9 % of the questions with an answer are below this, mostly those that need common sense; of the
 questions asked of another conversation, 79 % are."""
-NOISE_BELOW = 0.008
+NOISE_BELOW = 0.005
 """A hit with less than this share of the best score is noise beside it; in a small store the share
 is greater. On LoCoMo it drops .1 points of the evidence among ten hits."""
 

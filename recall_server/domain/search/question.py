@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from recall_server.domain.search.broad import Broad, broad_of
 from recall_server.domain.text.dates import TEXT_CHARS_MAX
 from recall_server.domain.text.terms import (
     SPEAKER,
@@ -31,6 +32,8 @@ _FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
 _JOINED = re.compile(r"'(?:s|d|ll|re|ve|m)$", re.IGNORECASE)
 # In French: "d'Inès".
 _ELIDED = re.compile(r"(?:[djlmnst]|qu)'(?=[A-ZÀ-Þ])")
+# A name of a file, a part or a version.
+_CODED = re.compile(r"[\d_/\\]|\.(?=[a-z])")
 _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 
 
@@ -38,17 +41,22 @@ _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 class Question:
     """A question: `asked` are its terms, `names` the terms of speakers that it may name, `values`
     those of the kinds of value that it asks for, `forms` those of other forms of its words.
+    `broad` is what a broad question asks for; if it has a topic, only that is `asked`.
     """
 
     text: str
     asked: tuple[str, ...]
     names: tuple[str, ...]
+    broad: Broad | None = None
     values: frozenset[str] = frozenset()
     forms: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @staticmethod
-    def parse(text: str) -> Question:
+    def parse(text: str, *, may_be_broad: bool = True) -> Question:
         asked = tuple(asked_terms(text))[:TERMS_MAX]
+        wanted = broad_of(asked) if may_be_broad else None
+        if wanted is not None:
+            asked = wanted.topic or asked
         read = text[:TEXT_CHARS_MAX]  # as for dates
         names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(read) else ())
         for name in _names(read):
@@ -56,7 +64,7 @@ class Question:
             if len(names) >= NAMES_MAX:
                 break
         forms = {term: some for term, some in other_forms(text).items() if term in asked}
-        return Question(text, asked, tuple(names)[:NAMES_MAX], asked_values(read), forms)
+        return Question(text, asked, tuple(names)[:NAMES_MAX], wanted, asked_values(read), forms)
 
     @property
     def terms(self) -> list[str]:
@@ -66,8 +74,8 @@ class Question:
 
     @cached_property
     def people(self) -> frozenset[str]:
-        """The terms of the names in the question, and of other words with a capital letter. Those
-        of a question in German, where every noun has one, are none.
+        """The terms of the names in the question, and of other words with a capital letter, but not
+        of "App.vue". Those of a question in German, where every noun has one, are none.
         """
         text = self.text[:TEXT_CHARS_MAX]
         if text == text.lower() or language_of(text) == "de":
@@ -75,7 +83,8 @@ class Question:
         first = next(written(text), None)
         begun = first.end() if first else 0
         return frozenset(
-            term for name in _names(text) if name.start >= begun
+            term for name in _names(text)
+            if name.start >= begun and not _CODED.search(text, name.start, name.end)
             for said in name.terms for term in terms(said.removeprefix(SPEAKER))
         )  # fmt: skip
 

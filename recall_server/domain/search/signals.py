@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.query import Query, SearchMode, Step
+from recall_server.domain.search.broad import Broad
 from recall_server.domain.search.index_entry import Counts, Words
 from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
 from recall_server.domain.text.dates import Period, affinity
@@ -36,7 +37,7 @@ NEIGHBOUR = 0.2
 # points more of the answers among five hits, in 5 to 17 % fewer characters; on LoCoMo as many.
 WITHOUT_WORDS = 0.6
 
-WORDING = "wording"
+WORDING, BROAD = "wording", "broad"
 
 Values = NDArray[np.float64]
 
@@ -71,6 +72,7 @@ class Evidence(NamedTuple):
     `values`: the terms of the kinds of value that the question asks for.
     `known`: the share of the question's terms that the namespace has (`calibration.known`).
     `wording`: how like the question the words of the items are, if it was computed.
+    `broad`: what the question asks for, if that is all of something.
     """
 
     query: Query
@@ -85,6 +87,7 @@ class Evidence(NamedTuple):
     values: frozenset[str] = frozenset()
     known: float = 1.0
     wording: Values | None = None
+    broad: Broad | None = None
 
 
 class Weight(NamedTuple):
@@ -116,6 +119,8 @@ class Signal(NamedTuple):
     `shown`: computes what `explain` shows, if the value in the sum is scaled; NaN becomes null.
     `ranked`: `explain` shows the rank too.
     `scaled`: how much of the weights counts for a question.
+    `of_words`: it is computed from the words of the question, and has no say if these ask for all
+    that is remembered.
     """
 
     name: str
@@ -125,6 +130,7 @@ class Signal(NamedTuple):
     shown: Callable[[Evidence, Values], Values] = _as_computed
     ranked: bool = False
     scaled: Callable[[Evidence], float] = _not_scaled
+    of_words: bool = False
 
 
 def _keyword(evidence: Evidence) -> Values:
@@ -220,6 +226,20 @@ def _value(evidence: Evidence) -> Values | None:
     return values
 
 
+def _broad(evidence: Evidence) -> Values | None:
+    """Return 1 for the memories that a broad question asks for, in the time that it names, and .5
+    for other items.
+    """
+    if evidence.broad is None:
+        return None
+    about = evidence.broad.about(evidence.words, evidence.columns, evidence.named)
+    fits = _time(evidence)
+    if fits is not None:
+        about &= fits == 1.0
+    values: Values = np.where(evidence.columns["memory"], 1.0, 0.5) * about
+    return values
+
+
 def _session(evidence: Evidence) -> Values:
     """Return how well the session of an item matches as a whole, within the pool: by the words
     asked for, weighted by how few sessions of the pool have them. The best session has 1, or less
@@ -294,6 +314,7 @@ SIGNALS: tuple[Signal, ...] = (
         _keyword,
         shown=_keyword_shown,
         ranked=True,
+        of_words=True,
     ),
     Signal(
         "cosine",
@@ -301,11 +322,13 @@ SIGNALS: tuple[Signal, ...] = (
         _cosine,
         shown=_cosine_shown,
         ranked=True,
+        of_words=True,
     ),
-    Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown),
+    Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown, of_words=True),
+    Signal(BROAD, {HYBRID: Weight(0.5), KEYWORD: Weight(0.5)}, _broad),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
     Signal("value", {HYBRID: Weight(0.15), KEYWORD: Weight(0.15)}, _value),
-    Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session),
+    Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session, of_words=True),
     Signal("time", {HYBRID: Weight(0.4), KEYWORD: Weight(0.4)}, _time, (VALID_FROM,)),
     # The four-part score of the mode `recall`: its weights always add up to 1.
     Signal("rrf", {RECALL: Weight(0.7, -0.3)}, _rrf),
@@ -366,13 +389,14 @@ def fuse(evidence: Evidence, known: Mapping[str, Values] = MappingProxyType({}))
     time said, latest first, then in the order of the pool.
     """
     query, said_at = evidence.query, evidence.columns["said_at"]
+    in_words = evidence.broad is None or bool(evidence.broad.topic)
     signals: dict[str, Values] = {}
     weights: dict[str, float] = {}
     finals = np.zeros(len(said_at))
     full = []
     for signal in SIGNALS:
         weight = signal.weights.get(query.mode)
-        if weight is None or signal.name in query.without:
+        if weight is None or signal.name in query.without or (signal.of_words and not in_words):
             continue
         values = known.get(signal.name)
         if values is None:

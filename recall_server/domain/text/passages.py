@@ -43,20 +43,23 @@ _TALK = re.compile(
 def may_name(line: str) -> bool:
     """Return whether a line is short, and is no sentence, greeting or answer."""
     ended = _PROSE.search(line) and not _SHORT_FORM.search(line)
-    return 0 < len(line) <= HEADING_CHARS_MAX and not ended and not _TALK.match(line)
+    named = 0 < len(line) <= HEADING_CHARS_MAX and not line.startswith("[")
+    return named and not ended and not _TALK.match(line)
 
 
-def is_heading(line: str, below: str, *, first: bool) -> bool:
+def is_heading(line: str, below: str, *, first: bool, above: str = "") -> bool:
     """Return whether a line, the `first` of its paragraph or not, is the heading of a numbered
-    part, or of the list or the paragraph `below`.
+    part, or of the list or the paragraph `below`. `above`: the line above it in its paragraph.
     """
     number = _NUMBER.match(line)
     line, below = line[number.end() if number else 0 :].strip(), below.lstrip("\n")
     words = len(ASIDE.sub("", line).split())
-    if words > _NAME_WORDS_MAX or not may_name(line) or _PAIR.match(line):
+    if words > _NAME_WORDS_MAX or not may_name(line) or (number and _NUMBER.match(above)):
         return False
     if NUMBERED.match(line):
         return True
+    if _PAIR.match(line):
+        return False
     if not line[0].isupper() or not below.strip():
         return False
     if number:
@@ -89,7 +92,8 @@ _ROW = re.compile(r"[ \t]*\|.*\|[ \t]*$")
 _ROW_RULE = re.compile(r"[ \t]*\|[ \t:|-]*-[ \t:|-]*\|[ \t]*$")
 # A line of a log or of an export: it begins with a day, a time, or short cells.
 _ENTRY = re.compile(
-    r"[ \t]*[\[(]?(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d)[^\w-]*[^\W\d_]"
+    r"[ \t]*[\[(]?(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[./]\d\d?[./]\d{2,4}|\d\d?:\d\d)"
+    r"(?:[ T,]{1,2}\d\d?:\d\d(?::\d\d)?)?[^\w-]*[^\W\d_]"
     r"|[ \t]*[^|\n]{1,60} \| [^|\n]{1,60} \| "
 )
 _SENTENCE = re.compile(r"[.!?…]['\"”’)\]*_]*\s+(?=[^\s.,;:])|[。！？]['\"”’）」』]*(?=\S)")
@@ -169,7 +173,12 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
     # A line by itself may be the heading of the next turn.
     last = turn.end if len(lines) > 1 else len(text)
     named = [
-        is_heading(text[start:end], text[end : min(last, end + PASSAGE_CHARS)], first=not at)
+        is_heading(
+            text[start:end],
+            text[end : min(last, end + PASSAGE_CHARS)],
+            first=not at,
+            above=text[slice(*lines[at - 1])] if at else "",
+        )
         for at, (start, end) in enumerate(lines)
     ]
     at = 0

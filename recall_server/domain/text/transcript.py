@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ CHARS_OF_A_TURN = 40
 _HEADING_CHARS_MAX = 120
 _HEADING_WORDS_MAX = 4
 _LABEL_CHARS_MAX = 160
+_DAY_CHARS_MAX = 40
 
 
 def _words(text: str) -> frozenset[str]:
@@ -35,6 +36,7 @@ _MONTHS = (
     ("may", "mai"), ("jun", "juin"), ("jul", "juil"), ("aug", "ago", "aoû"), ("sep",),
     ("oct", "okt"), ("nov",), ("dec", "dez", "dic", "déc"),
 )  # fmt: skip
+_MONTHS_OF_A_YEAR = len(_MONTHS)
 _MONTH = (
     r"(?P<{0}>jan(?:uary|uar|vier)?|jän(?:ner)?|ene(?:ro)?|feb(?:ruary|ruar|rero)?|f[ée]v(?:rier)?"
     r"|mar(?:ch|s|zo)?|märz|mrz|apr(?:il)?|avr(?:il)?|abr(?:il)?|may|mayo|mai|june?|juni|junio|juin"
@@ -64,6 +66,7 @@ _FILLER = _words(
     " lunes martes miércoles jueves viernes sábado domingo lundi mardi mercredi jeudi vendredi"
     " samedi dimanche den el le de 日 月 火 水 木 金 土 祝"
 )
+_RELATIVE = _words("today yesterday um heute gestern a las hoy ayer à aujourd'hui hier")
 _OCCASIONS = _words(
     "session conversation chat day log transcript meeting standup call notes diary journal entry"
     " part week dialogue thread interview"
@@ -81,13 +84,30 @@ _WORD = r"[\w][\w.'’-]{0,30}"
 _LABEL = re.compile(
     r"\s{0,8}(?:[-*>]\s{1,3})?"
     r"(?:\[(?P<before>[^\[\]\n]{3,40})\]\s{0,3}"
-    # As a messenger exports a chat: "02.10.26, 18:03 - Ana: hi".
-    r"|(?P<since>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)\ [-–]\ )?"
+    # As a messenger exports a chat, "02.10.26, 18:03 - Ana: hi", and of a call: "00:12 Ana: hi".
+    r"|(?P<since>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)\ [-–]\ "
+    r"|(?P<clock>\d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)(?:\ [-–])?\ )?"
     r"(?P<stars>\*{2}|__)?"
     rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}})"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)|(?P<wide>：))"
 )
+# The line above a message in a work chat: "Ana Kim  9:03 AM", "Ana — Today at 9:03".
+_ABOVE = re.compile(
+    rf"\s{{0,8}}(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,3}})(?:[ ]{{1,4}}|[ ]?[-–—,|·][ ]?)"
+    r"[\[(]?(?P<stamp>(?:[^\n:\]]{0,30}?[ ,])??\d\d?:\d\d(?::\d\d)?(?:[ ]?[ap]\.?m\.?)?)[\])]?\s*",
+    re.IGNORECASE,
+)
+# Above a comment or an answer: "mlin requested changes:", "Ana Kim wrote:".
+_SAYS_BELOW = re.compile(
+    rf"\s{{0,8}}(?!(?:he|she|it|they|we|i|you|who|er|sie|es|wir|ich)\b)"
+    rf"(?P<name>@?{_WORD}(?:[ ]{_WORD}){{0,2}})[ ](?:commented|wrote|replied|answered|added|asked"
+    r"|requested[ ]changes|approved(?:[ ]these[ ]changes)?|schrieb|antwortete|kommentierte"
+    r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté)):\s*",
+    re.IGNORECASE,
+)
+# Above what is said in a copied session with an agent: "## User", "**Assistant**".
+_ROLE_ABOVE = re.compile(r"(?:#{1,6}[ ]+|\*\*)(?P<name>[A-Za-z]{2,12})[ ]?:?(?:\*\*)?:?[ \t]*")
 _ROLES = _words(
     "user assistant human ai system agent bot model customer client operator me chatgpt claude"
     " gpt gemini copilot tool developer interviewer interviewee host guest"
@@ -103,7 +123,7 @@ _NOT_SPEAKERS = _words(
     " http https ftp mailto file key value description requirements ingredients directions"
     " favourite favorite likes dislikes hobbies hobby preference preferences fact facts job age"
     " diet timezone budget database stack tools framework process procedure workflow"
-    " error info debug warn fatal trace critical"
+    " error info debug warn fatal trace critical observation thought lesson"
 )
 # The lines of the head of a mail; a ruled line; the greeting that opens a letter.
 _MAIL = (
@@ -126,7 +146,10 @@ _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
 
 class _Line(NamedTuple):
-    """A line of the text: where it and its words begin, where it ends, and its label."""
+    """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
+    label has a moment that only a label has. `above`: it is a line of its own, above the words.
+    `says`: it says that somebody speaks.
+    """
 
     start: int
     said_from: int
@@ -135,6 +158,9 @@ class _Line(NamedTuple):
     stamp: str | None = None
     heading: bool = False
     blank: bool = False
+    timed: bool = False
+    above: bool = False
+    says: bool = False
 
 
 class _Utterance(NamedTuple):
@@ -147,15 +173,20 @@ class _Utterance(NamedTuple):
     said_at: datetime | None
 
 
-def read_moment(text: str, day: datetime) -> datetime | None:
+def read_moment(text: str, day: datetime, *, day_first: bool | None = None) -> datetime | None:
     """Return the moment that a stamp or heading names, in UTC; a clock time without a date is on
-    `day`. None if it names none, or an ambiguous one.
+    `day`. None if it names none, or an ambiguous one. `day_first`: 03/04/2023 is in April, or in
+    March.
     """
     date, clock = _DATE.search(text), _TIME.search(text)
     if date is None and clock is None:
         return None
     try:
-        at = _day_of(date) if date else day.replace(hour=0, minute=0, second=0, microsecond=0)
+        at = (
+            _day_of(date, day_first)
+            if date
+            else day.replace(hour=0, minute=0, second=0, microsecond=0)
+        )
         return at if clock is None or at is None else _with_clock(at, clock)
     except (ValueError, OverflowError):
         return None
@@ -240,7 +271,7 @@ def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:
     return chunks
 
 
-def _day_of(date: re.Match[str]) -> datetime | None:
+def _day_of(date: re.Match[str], day_first: bool | None) -> datetime | None:
     part = date.groupdict()
     if part["iso_year"]:
         year, month, day = part["iso_year"], int(part["iso_month"]), part["iso_day"]
@@ -252,10 +283,12 @@ def _day_of(date: re.Match[str]) -> datetime | None:
         first, second, year = int(part["a"]), int(part["b"]), part["ab_year"]
         year = year if len(year) == 4 else f"20{year}"
         dotted = part["ab_by"] == "."
-        if first <= 12 and second <= 12 and first != second and not dotted:
-            # 03/04/2023 is March to some and April to others: no date is better than a wrong one.
-            return None
-        day_first = dotted or first > 12 or first == second
+        if max(first, second) <= _MONTHS_OF_A_YEAR and first != second and not dotted:
+            if day_first is None:
+                # March to some and April to others: no date is better than a wrong one.
+                return None
+        else:
+            day_first = dotted or first > _MONTHS_OF_A_YEAR or first == second
         month, day = (second, str(first)) if day_first else (first, str(second))
     return datetime(int(year), month, int(day), tzinfo=UTC)
 
@@ -301,16 +334,29 @@ def _classify(text: str, start: int, end: int) -> _Line:
         return _Line(start, start, end, blank=not text[start:end].strip())
     if end - start <= _HEADING_CHARS_MAX and _is_heading(line):
         return _Line(start, end, end, heading=True)
+    role = _ROLE_ABOVE.fullmatch(text, start, end)
+    if role and role["name"].lower() in _ROLES:
+        return _Line(start, end, end, name=role["name"], above=True)
+    label = _SAYS_BELOW.fullmatch(text, start, end)
+    if label and _may_speak(label["name"], small=True):
+        return _Line(start, end, end, name=label["name"].removeprefix("@"), above=True, says=True)
+    label = _ABOVE.fullmatch(text, start, end)
+    if label and _stands_above(label):
+        name = re.sub(r"\s+", " ", label["name"].removeprefix("@"))
+        return _Line(start, end, end, name=name, stamp=label["stamp"], above=True)
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
-    before = label and (label["before"] or label["since"])
+    before = label and (label["before"] or label["since"] or label["clock"])
     timed = bool(before) and _is_moment(before or "")
+    if label and label["clock"] and not _may_speak(label["name"], small=False):
+        return _Line(start, start, end)
     if label and (label["handle"] or label["wide"] or _may_speak(label["name"], small=timed)):
         stamp = before or label["after"]
         if before and not timed:
             return _Line(start, start, end)
         name = re.sub(r"\s+", " ", label["name"].removeprefix("@"))
-        return _Line(start, start + label.end(), end, name=name, stamp=stamp)
+        marked = bool(stamp) and not label["clock"] and _is_moment(stamp)
+        return _Line(start, start + label.end(), end, name=name, stamp=stamp, timed=marked)
     return _Line(start, start, end)
 
 
@@ -333,6 +379,17 @@ def _is_title(heading: str) -> bool:
     words = (_session_of(heading) or "").lower().split()
     names = [word for word in words if word not in _OCCASIONS and not word.strip("()#").isdigit()]
     return heading.lstrip().startswith("#") and bool(names) and not _OCCASIONS & {*words}
+
+
+def _stands_above(label: re.Match[str]) -> bool:
+    """Return whether a line is a name and a moment, and nothing else."""
+    rest = _TIME.sub(" ", _DATE.sub(" ", label["stamp"]))
+    words = [word.lower().strip(",.") for word in _LEFTOVER.findall(rest)]
+    name = label["name"].lower().split()
+    return not (
+        any(word not in _FILLER | _RELATIVE for word in words)
+        or any(word in _FILLER | _RELATIVE | _NOT_SPEAKERS for word in name)
+    )
 
 
 def _is_moment(stamp: str) -> bool:
@@ -363,27 +420,72 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     wide = [line.name for line in labelled if text[line.said_from - 1] == "："]
     voices = [name for name, _ in groupby(wide)]
     wide_speak = len(wide) == len(content) and len({*voices}) < len(voices)
+    above = [line.name for line in labelled if line.above]
+    # In a timetable, nothing comes twice.
+    chat = len(set(above)) < len(above)
     all_speak = len(labelled) == len(content) and spoken * 2 >= len(labelled)
 
     def speaks(line: _Line) -> bool:
         name = line.name or ""
         if text[line.said_from - 1] == "：":
             return wide_speak
-        timed = line.stamp and _is_moment(line.stamp)
-        return bool(timed) or name.lower() in _ROLES or times[name] > 1 or all_speak
+        if line.above:
+            return chat or line.says
+        timed = line.timed and not name[0].islower()
+        return timed or name.lower() in _ROLES or times[name] > 1 or all_speak
 
     return [x if not x.name or speaks(x) else _Line(x.start, x.start, x.end) for x in lines]
 
 
+def _day_first(lines: Sequence[_Line], occurred_at: datetime) -> bool | None:
+    """Return whether the stamps of a text name the day before the month: one of them can be read in
+    one way only, or is later than the text in the other. None if that is not certain.
+    """
+    for line in lines:
+        date = _DATE.search(line.stamp or "")
+        if date is None or date["ab_by"] != "/":
+            continue
+        if max(int(date["a"]), int(date["b"])) > _MONTHS_OF_A_YEAR:
+            return int(date["a"]) > _MONTHS_OF_A_YEAR
+        read = [read_moment(date.string, occurred_at, day_first=one) for one in (True, False)]
+        may_be = [one is not None and one <= occurred_at + timedelta(days=1) for one in read]
+        if may_be[0] != may_be[1]:
+            return may_be[0]
+    return None
+
+
+def _days_without_year(
+    lines: Sequence[_Line], text: str, occurred_at: datetime
+) -> dict[int, datetime]:
+    """Return the last day that a line such as "Monday, November 16th" names, by the start of the
+    line, in a chat with times.
+    """
+    found: dict[int, datetime] = {}
+    if not any(line.stamp for line in lines):
+        return found
+    for line in lines:
+        if line.heading or line.name or line.blank or line.end - line.start > _DAY_CHARS_MAX:
+            continue
+        for year in (occurred_at.year - 1, occurred_at.year):
+            dated = f"{text[line.start : line.end].rstrip(' -—–=*_')} {year}"
+            at = read_moment(dated, occurred_at) if _is_heading(dated) else None
+            if at and at <= occurred_at + timedelta(days=1):
+                found[line.start] = at
+    return found
+
+
 def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
     """Join lines to utterances, with the date and session of the last heading above."""
+    day_first = _day_first(lines, occurred_at)
+    days = _days_without_year(lines, text, occurred_at)
     session: str | None = None
     day: datetime | None = None
     said_at: datetime | None = None
     speaker: str | None = None
     start = end = -1
     for line in lines:
-        closes = line.heading or line.name or (line.blank and speaker is None)
+        began = days.get(line.start)
+        closes = line.heading or line.name or began or (line.blank and speaker is None)
         if closes and start >= 0:
             yield _Utterance(start, end, speaker, session, said_at)
             start = -1
@@ -396,11 +498,15 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
                 start, end = line.start, line.end
         elif line.name:
             speaker = line.name
-            stamped = read_moment(line.stamp, day or occurred_at) if line.stamp else None
-            said_at = stamped or day
+            said_at = day
+            if line.stamp:
+                at = read_moment(line.stamp, day or occurred_at, day_first=day_first)
+                said_at = at or day
             start, end = line.said_from, line.end
         elif not line.blank:
             start, end = (line.start if start < 0 else start), line.end
+            if began:
+                speaker, said_at, day = None, None, began
     if start >= 0:
         yield _Utterance(start, end, speaker, session, said_at)
 

@@ -79,6 +79,8 @@ class Item(Lookup):
             await _add_citations(tx, affected)
         elif turn := await tx.erasures.turn(self.id):
             affected.add(turn["episode_id"], span(turn))
+        elif lost := await tx.erasure_scan.lost(self.id):
+            _add_lost(affected, lost)
         else:
             return None
         return affected
@@ -170,6 +172,7 @@ class Named(Lookup):
     _naming: set[str] = field(default_factory=set)
     _labelled: set[str] = field(default_factory=set)
     _marks: dict[str, _Marks] = field(default_factory=dict)
+    _lost: dict[str, dict[str, Any]] | None = None
     _epoch: int | None = None
     _event: int | None = None
 
@@ -182,6 +185,7 @@ class Named(Lookup):
         affected.labelled = set(labelled)
         affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
         await _add_citations(tx, affected)
+        _add_lost(affected, {i: self._lost[i] for i in naming if self._lost and i in self._lost})
         await asyncio.to_thread(self._add_marks, affected, marked)
         texts = [one for one in marked if self._marks[one].labels]
         for episode, turns in await tx.erasures.episodes_of(texts):
@@ -209,6 +213,10 @@ class Named(Lookup):
         self._labelled -= again
         for episode_id in self._marks.keys() & again:
             del self._marks[episode_id]
+        if self._lost is None:
+            self._lost = await tx.erasure_scan.lost()
+            for ids in await asyncio.to_thread(self._named_in, [*self._lost.values()]):
+                self._naming |= ids
         async for page in self._memories.more(tx, erased=erased, again=again):
             naming, labelled = await asyncio.to_thread(self._named_in, page)
             self._naming |= naming
@@ -259,6 +267,14 @@ async def _add_citations(tx: Transaction, affected: Affected) -> None:
         affected.add(row["episode_id"], span(row))
 
 
+def _add_lost(affected: Affected, lost: Mapping[str, dict[str, Any]]) -> None:
+    """Add memories whose rows are lost, with the words that they rested on."""
+    affected.memories |= lost
+    for row in lost.values():
+        for episode_id, start, end in row["cited"]:
+            affected.add(episode_id, Span(start, end))
+
+
 @dataclass(frozen=True)
 class _Sought:
     """The ids, words and names by which a task is known to hold something that is erased."""
@@ -273,7 +289,7 @@ class _Sought:
     def after(cls, affected: Affected, scope: AccessScope) -> "_Sought":
         words = {text for text in affected.quotes() if distinctive(text, QUOTE_TERMS_MIN)}
         words |= {text for text in affected.said() if distinctive(text, TURN_TERMS_MIN)}
-        words |= {row["text"] for row in affected.memories.values()}
+        words |= {row["text"] for row in affected.memories.values() if row["text"]}
         ids = frozenset({*affected.memories, *affected.whole})
         return cls(ids, frozenset(words), affected.subject, affected.container, scope)
 
@@ -352,6 +368,9 @@ class TargetScan:
             return None
         for episode, turns in await tx.erasures.episodes_of(affected.spans):
             affected.episodes[episode["id"]] = (episode, turns)
+        # A lost memory may have cited a text that was erased since.
+        for gone in affected.spans.keys() - affected.episodes.keys():
+            del affected.spans[gone]
         others = {
             row["memory_id"]
             for row in await tx.erasures.citations_in(affected.spans)

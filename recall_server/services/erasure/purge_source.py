@@ -13,6 +13,7 @@ from typing import Any
 
 from recall_server.domain.audit import OPERATOR, AuditEntry
 from recall_server.domain.context import Context, Runtime
+from recall_server.domain.episode import Episode
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory, Status
 from recall_server.domain.plan import PERSON, Question
@@ -23,7 +24,7 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.erasure.erase import refuse_held
 from recall_server.services.erasure.eraser import anywhere
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
-from recall_server.services.memory import commit, indexing
+from recall_server.services.memory import ahead, commit, indexing
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
@@ -126,31 +127,41 @@ class Sources:
         if dry_run:
             async with self.store.transaction(context.namespace, write=False) as tx:
                 purged = await _derived(tx, source)
+                await _find_tasks(tx, source, purged)
             context.entry.counts |= purged.counts()
             return purged
-        async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True, locked=True
-        ) as tx:
+
+        async def plan(tx: Transaction) -> tuple[Purged, indexing.Prepared]:
             purged = await _derived(tx, source)
+            hidden = await tx.findables.found(purged.removed)
+            return purged, await indexing.prepared(tx, hidden, (), purged.episodes, _rejected)
+
+        async def write(
+            tx: Transaction, made: tuple[Purged, indexing.Prepared]
+        ) -> tuple[Purged, list[Task]]:
+            purged, index = made
+            # Tasks change without an event of a memory.
+            await _find_tasks(tx, source, purged)
             context.entry.counts |= purged.counts()
             await refuse_held(tx)
             context.entry.ids += [*purged.episodes, *purged.removed]
-            asking = await self._take_back(tx, purged, context.entry)
+            return purged, await self._take_back(tx, purged, index, context.entry)
+
+        made = await ahead.planned(self.store, context.namespace, plan)
+        purged, asking = await ahead.written(self.store, context, made, plan, write)
         self.store.forget(context.namespace)
         for task in asking:
             self.transitions.notify(context.namespace, task)
         self.runtime.wake()
         return purged
 
-    async def _take_back(self, tx: Transaction, purged: Purged, entry: AuditEntry) -> list[Task]:
+    async def _take_back(
+        self, tx: Transaction, purged: Purged, index: indexing.Prepared, entry: AuditEntry
+    ) -> list[Task]:
         now, by, change_id = self.runtime.now(), entry.made_by or OPERATOR, entry.change
-        await indexing.hide(tx, purged.removed)
         await tx.sources.quarantine(purged.removed, RULE, now)
-
-        async def reject() -> None:
-            await tx.sources.reject(purged.episodes, REASON, by, now)
-
-        await indexing.reread(tx, purged.episodes, reject)
+        await tx.sources.reject(purged.episodes, REASON, by, now)
+        await index.write(tx)
         await tx.sources.forget_citations(list(purged.kept), purged.episodes, now)
         left = await tx.memories.witnesses(list(purged.kept))
         await tx.sources.recount({i: corroborations(left[i]) for i in purged.kept})
@@ -204,6 +215,10 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
             (purged.removed if goes else purged.kept)[memory.id] = memory
         await _trace(tx, purged)
         purged.again = {**await cited_only_by(tx, set(purged.removed), bad)}
+    return purged
+
+
+async def _find_tasks(tx: Transaction, source: BadSource, purged: Purged) -> None:
     async for task in tx.erasure_scan.tasks():
         kept = task.documents
         request, work, status = kept[:3]
@@ -212,7 +227,10 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
             purged.tasks.append(task.id)
         elif shows:
             purged.requeued.append(task.id)
-    return purged
+
+
+def _rejected(episode: Episode) -> Episode:
+    return replace(episode, turns=tuple(replace(one, hidden=True) for one in episode.turns))
 
 
 def _merged(memory: Memory) -> bool:

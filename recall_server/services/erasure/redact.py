@@ -270,6 +270,10 @@ async def _redact_texts(
         await tx.erasures.redact(
             MEMORIES, [{"id": row["id"], **_labels(MEMORIES, row, subject)} for row in memories]
         )
+        # What is kept of an answer names its model.
+        await tx.erasures.drop_answers(
+            [row["id"] for row in memories if subject.named(row["extractor"])]
+        )
 
 
 def _redacted_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:

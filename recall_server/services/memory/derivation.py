@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recall_server import __version__
 from recall_server.domain import record
-from recall_server.domain.memory import FINDABLE, Memory, Status
+from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Histories, MemoryState
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
@@ -30,6 +30,8 @@ from recall_server.storage.tables.memory_events import (
     InGroup,
     Kept,
     Moment,
+    Stated,
+    kept_relations,
     keys_in,
 )
 
@@ -45,7 +47,6 @@ Progress = Callable[[int], object]
 # Values of JSON. Of a state: its fields in their order. Of an entry: the turn and places, the
 # length, and the digest of its postings.
 Values = list[Any]
-Citations = dict[int, record.Cited]
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,11 @@ class Compared:
     `digest`, `rebuilt`: the digests of what is read, and of what is derived.
     `counts`: how many counts of memories, by type and topic, differ.
     `altered`: the ids of those whose text, type, fact or citations are not what was recorded, or
-    that have no row any more; `repaired`: those of them that were written again.
+    that have no row any more; `repaired`: those of them that were written again; `unmade`: those
+    that cannot be, each with the reason.
     `untold`: of how many memories an older release recorded no digest.
-    `relations`: those that no event states, or that have no row, `NAMED_MAX` at most.
+    `relations`: those that no event states, or of which an event tells no more than that they were
+    stated, `NAMED_MAX` at most; `restated`: how many others are not as they were stated.
     `disputes`: how many rows of memories in disputes differ.
     `labels`: the memories whose labels are not those of their text, `NAMED_MAX` at most.
     `broken`: how many vectors are not as they were stored; jobs make them anew.
@@ -96,8 +99,10 @@ class Compared:
     counts: int = 0
     altered: tuple[str, ...] = ()
     repaired: tuple[str, ...] = field(default=(), compare=False)
+    unmade: Mapping[str, str] = field(default_factory=dict)
     untold: int = 0
     relations: tuple[Ends, ...] = ()
+    restated: int = 0
     disputes: int = 0
     labels: tuple[str, ...] = ()
     broken: int = 0
@@ -121,6 +126,7 @@ class Differences:
     `counts`: how many memories the counts lack, by type and topic.
     `altered`: the memories that are not as recorded, `digests`: those that events lack.
     `disputes`: the rows of memories in disputes; None: no row. `labels`: those of their texts.
+    `relations`: as they were stated.
     `broken`: the items whose vectors are not as they were stored.
     """
 
@@ -139,6 +145,7 @@ class Differences:
     digests: dict[int, str] = field(default_factory=dict)
     disputes: dict[InGroup, dict[str, Any] | None] = field(default_factory=dict)
     labels: dict[str, Row] = field(default_factory=dict)
+    relations: dict[Ends, Stated] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
 
 
@@ -276,6 +283,7 @@ class _Sides:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     untold: int = 0
     relations: list[Ends] = field(default_factory=list)
+    stated: dict[Ends, Stated] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     vectors: int = 0
 
@@ -285,7 +293,9 @@ class _Sides:
         self.known.update(batch.states)
         live = await self.tx.rebuilt.states(batch.states)
         kept = await self.tx.rebuilt.kept(batch.states)
-        checked = await asyncio.to_thread(_checked, kept)
+        checked = await asyncio.to_thread(_checked, {one: kept[one] for one in live})
+        for memory in kept.values():
+            self.stated |= kept_relations(memory.events)
         for one, state in batch.states.items():
             self.derived.add("state", one, state)
             if one not in live:
@@ -381,23 +391,31 @@ class _Sides:
         after = ""
         while ids := await self.tx.rebuilt.with_events(after, MEMORIES):
             after = ids[-1]
-            for memory_id in ids:
-                if memory_id not in self.known:
-                    self.derived.add("row", memory_id)
-                    self.differences.altered.append(memory_id)
+            lost = [one for one in ids if one not in self.known]
+            self.differences.altered += lost
+            for memory_id in lost:
+                self.derived.add("row", memory_id)
+            for kept in (await self.tx.rebuilt.kept(lost)).values():
+                self.stated |= kept_relations(kept.events)
 
     async def _relations(self) -> None:
-        """Compare relations with the events of both ends; one that came with a new memory was made
-        at the moment of that.
+        """Compare relations with those that events keep. Of others the events of both ends tell;
+        one that came with a new memory was made at the moment of that.
         """
-        stated = await self.tx.rebuilt.stated()
         found = await self.tx.rebuilt.relations()
+        for one, kept in self.stated.items():
+            if self.known.issuperset(one[:2]) and found.get(one) != kept:
+                self.derived.add("relation", one)
+                self.differences.relations[one] = kept
+        found = {one: row for one, row in found.items() if one not in self.stated}
+        stated = await self.tx.rebuilt.stated()
+        known = found.keys() | self.stated.keys()
         ends: dict[tuple[str, str], list[str]] = {}
         for memory_id, change_id, reason in stated:
             ends.setdefault((change_id, reason), []).append(memory_id)
         for from_id, change_id, kind in stated:
             to_ids = ends.get((change_id, f"inbound {kind}"), ())
-            if to_ids and not any((from_id, to_id, kind) in found for to_id in to_ids):
+            if to_ids and not any((from_id, to_id, kind) in known for to_id in to_ids):
                 self.derived.add("relation", from_id, kind)
                 self.relations.append((from_id, to_ids[0], kind))
         by_event = {(memory_id, reason) for memory_id, _, reason in stated}
@@ -405,7 +423,7 @@ class _Sides:
         for some in _parts(others):
             added = await self.tx.rebuilt.added_at({end for one in some for end in one[:2]})
             for one in some:
-                if not {None, found[one]} & {added.get(end, _NEVER) for end in one[:2]}:
+                if not {None, found[one].made_at} & {added.get(end, _NEVER) for end in one[:2]}:
                     self.live.add("relation", one)
                     self.relations.append(one)
 
@@ -468,6 +486,7 @@ class _Sides:
             altered=tuple(differ.altered)[:NAMED_MAX],
             untold=self.untold,
             relations=tuple(self.relations)[:NAMED_MAX],
+            restated=len(differ.relations),
             disputes=len(differ.disputes),
             labels=tuple(differ.labels)[:NAMED_MAX],
             broken=len(differ.broken),
@@ -486,43 +505,22 @@ async def still(tx: Transaction, differences: Differences) -> bool:
 
 async def mend(tx: Transaction, differences: Differences) -> None:
     """Replace the rows that differ."""
-    for memory_id, state in differences.states.items():
-        await tx.memories.mend(memory_id, state)
+    await tx.memories.mend(differences.states)
     for memory_id, row in differences.keys.items():
         await tx.rebuilt.write_keys(memory_id, row)
     await tx.rebuilt.correct_counts(differences.counts)
     await tx.rebuilt.give_digests(differences.digests)
     await tx.rebuilt.write_disputes(differences.disputes)
+    await tx.rebuilt.write_relations(differences.relations)
     await tx.rebuilt.write_labels(differences.labels)
     if differences.labels:
         await tx.words.relabelled(list(differences.labels))
     if differences.broken:
         await tx.vectors.remove_found(differences.broken)
-        await tx.erasures.next_epoch()
     await tx.words.hide_entries(differences.extra)
     for ids in _parts(sorted(differences.wrong)):
         await indexing.replace(tx, ids)
     await tx.words.correct(differences.terms, differences.documents, differences.words)
-
-
-def as_recorded(kept: Kept, made: Memory | None) -> tuple[dict[str, Any], Citations] | None:
-    """Return the fields and citations of an altered memory as they were recorded, if they follow
-    from what is kept of an answer, or from what the rules `made` of its text: as it was added, some
-    fields may have been others.
-    """
-    tried = [answer for one in kept.events if (answer := one.answered())]
-    if made is not None:
-        fact = vars(made.fact) if made.fact else dict.fromkeys(record.FACT) | {"negated": False}
-        new = {**vars(made), **fact}
-        tried += [
-            ({name: new[name] for name in fields}, {0: record.cited(made.citation)})
-            for fields in (record.STATED, (*record.STATED, "type"), record.FIELDS)
-        ]
-    for fields, citations in tried:
-        values = {**dict(kept.row), **fields}
-        if record.check(values, kept.citations | citations, kept.events).intact:
-            return values, citations
-    return None
 
 
 def _moment(now: Statistics) -> Moment:

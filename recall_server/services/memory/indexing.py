@@ -1,7 +1,8 @@
 """The index of items: adds items, takes them out, and rebuilds it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.episode import Citation, Episode, episode_of
@@ -105,12 +106,16 @@ async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, 
     found: dict[str, Findable] = {}
     wanted = sorted(set(episode_ids))
     for first in range(0, len(wanted), TEXTS_AT_ONCE):
-        episodes = await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
-        if sum(len(one.text) for one in episodes) > INLINE_CHARS_MAX:
-            found |= await asyncio.to_thread(_passages, episodes)
-        else:
-            found |= _passages(episodes)
+        found |= await _passages_of(
+            await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
+        )
     return found
+
+
+async def _passages_of(episodes: Sequence[Episode]) -> dict[str, Findable]:
+    if sum(len(one.text) for one in episodes) > INLINE_CHARS_MAX:
+        return await asyncio.to_thread(_passages, episodes)
+    return _passages(episodes)
 
 
 def _passages(episodes: Iterable[Episode]) -> dict[str, Findable]:
@@ -135,14 +140,54 @@ async def reread(
     await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A change of the index, computed before the transaction that writes it. `memories`: those of
+    the shown items that have their earlier vectors again.
+    """
+
+    hidden: Postings
+    shown: Postings
+    memories: Sequence[str]
+
+    async def write(self, tx: Transaction) -> None:
+        await tx.words.hide(self.hidden)
+        await tx.words.add(self.shown)
+        await tx.vectors.copy(self.memories)
+
+
+async def prepared(
+    tx: Transaction,
+    hidden: Collection[str],
+    shown: Collection[str],
+    episode_ids: Collection[str],
+    change: Callable[[Episode], Episode],
+) -> Prepared:
+    """Compute what hides and shows these memories, and what of the index differs after a `change`
+    of what can be read of these texts.
+    """
+    gone, come = await tx.findables.memories(hidden), await tx.findables.memories(shown)
+    wanted = sorted(episode_ids)
+    for first in range(0, len(wanted), TEXTS_AT_ONCE):
+        episodes = await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
+        before = await _passages_of(episodes)
+        after = await _passages_of([change(one) for one in episodes])
+        others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
+        gone |= {i: before[i] for i in sorted(await tx.findables.found(others))}
+        come |= {i: after[i] for i in sorted(others & after.keys())}
+    return Prepared(await _postings(gone), await _postings(come), sorted(shown))
+
+
 async def replace(tx: Transaction, ids: Collection[str]) -> None:
     """Make the entries of these items anew, with the moments since which they were found. The
     counts of entries stay as they are.
     """
     found = await read(tx, ids)
-    kept = len(await tx.findables.found(ids))
-    await tx.words.replace(ids, kept, await _postings(found))
+    kept = await tx.findables.found(ids)
+    await tx.words.replace(ids, len(kept), await _postings(found))
     await tx.words.take_places(found)
+    # Those of memories whose entries are lost.
+    await tx.words.backdate(await tx.rebuilt.found_since(found.keys() - kept))
     await tx.vectors.move(list(found))
 
 

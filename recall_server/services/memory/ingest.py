@@ -322,7 +322,9 @@ class Ingest:
         if job is None:
             raise NotFound("No job has this id. Take the job_id that a store has answered with.")
         context.entry.ids.append(job.id)
-        text = visible_text(episode) if episode else ""
+        text = ""
+        if episode and not passed(episode.expires_at, self.runtime.now()):
+            text = visible_text(episode)
         return Extracted(
             job,
             tuple(one.id for one in memories),

@@ -522,7 +522,7 @@ def _no_match(unclear: Sequence[str]) -> MatchAmbiguous | MatchNotFound:
         return MatchNotFound()
     return MatchAmbiguous(
         f"These memories match as well as each other: {', '.join(unclear)}. Send the memory_id of "
-        "the one that is meant, or more of its words."
+        "the one that is meant, or more of its words; dry_run shows theirs."
     )
 
 

@@ -2,11 +2,10 @@
 with what search reads. No model is called.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import FINDABLE, Memory, Status
 from recall_server.domain.moments import passed
@@ -17,12 +16,8 @@ from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, derivation, indexing, reconcile
 from recall_server.services.memory.derivation import Compared, Progress
 from recall_server.services.memory.embedding import promise_lacking, promise_vectors
-from recall_server.services.memory.passages import (
-    VERBATIM,
-    passages,
-    validate_candidates,
-    without_forgotten,
-)
+from recall_server.services.memory.passages import VERBATIM, without_forgotten
+from recall_server.services.memory.records import Records, extracted, remade
 from recall_server.storage.store import Store
 
 REEXTRACTED = "reextracted"
@@ -56,10 +51,12 @@ class Rebuild:
         """Compare all of a namespace, as of one moment, with what it is derived to."""
         resumed = await derivation.derive(self.store, context.namespace, on_progress)
         async with self.store.snapshot(context.namespace) as tx:
-            compared, _ = await derivation.compare(tx, self.model)
+            compared, differences = await derivation.compare(tx, self.model)
+        made = await self._records.find(context.namespace, differences.altered)
         async with self.store.transaction(context.namespace) as tx:
+            unmade = (await remade(tx, made)).why if made else {}
             await tx.rebuilt.discard()
-        return replace(compared, resumed=resumed)
+        return replace(compared, unmade=unmade, resumed=resumed)
 
     async def mend(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
         """Replace what differs, in one transaction that only writes: it compares again if what
@@ -70,7 +67,7 @@ class Rebuild:
         async with self.store.snapshot(context.namespace) as tx:
             before, differences = await derivation.compare(tx, self.model)
         compared = before
-        repaired = await self._repaired(context.namespace, differences.altered)
+        repaired, unmade = await self._remade(context.namespace, differences.altered)
         many = not repaired and len(differences.wrong) > ENTRIES_AT_ONCE
         if many:
             await self._replaced(context.namespace, sorted(differences.wrong))
@@ -86,13 +83,18 @@ class Rebuild:
                 if not await derivation.still(tx, differences):
                     compared, differences = await derivation.compare(tx, self.model)
                 await derivation.mend(tx, differences)
+            if not before.same or before.vectors:
+                # Caches drop what they hold: new entries and vectors may take the slots of lost
+                # ones.
+                await tx.erasures.next_epoch()
             await tx.rebuilt.discard()
             context.entry.counts["mended"] = len(differences.states)
             context.entry.counts["repaired"] = len(repaired)
         if before.vectors or differences.wrong or differences.broken:
             await promise_lacking(self.store, self.runtime, context.namespace, self.model)
             self.runtime.wake()
-        return replace(before, repaired=tuple(repaired), resumed=resumed)
+        result = replace(before, relations=compared.relations, unmade=unmade, resumed=resumed)
+        return replace(result, repaired=tuple(repaired))
 
     async def _replaced(self, namespace: Namespace, wrong: Sequence[str]) -> None:
         """Make entries anew, some at a time: of most of an index one transaction takes long."""
@@ -105,31 +107,25 @@ class Rebuild:
                 gone = {i for i, one in found.items() if one.status not in FINDABLE}
                 await indexing.replace(tx, [one for one in ids if one not in gone])
 
-    async def _repaired(self, namespace: Namespace, altered: Sequence[str]) -> list[str]:
-        """Write those of these memories again whose answer is kept, or that the rules make of their
-        texts, exactly as they were recorded. Return their ids.
+    async def _remade(
+        self, namespace: Namespace, altered: Sequence[str]
+    ) -> tuple[list[str], Mapping[str, str]]:
+        """Write those of these memories again that are kept or that the rules make of their texts,
+        exactly as they were recorded. Return their ids, and why the others are not.
         """
-        if not altered:
-            return []
-        async with self.store.transaction(namespace, write=False) as tx:
-            found = await tx.memories.get(altered)
-            texts = await tx.episodes.several(
-                sorted({one.citation.episode_id for one in found.values()})
-            )
-        made: dict[str, Memory] = {}
-        for episode in texts:
-            made |= reconcile.memories_of(episode, (await self._extracted(episode))[0])
-        repaired = []
+        made = await self._records.find(namespace, altered)
+        if not made:
+            return [], {}
         async with self.store.transaction(namespace, erasing=True) as tx:
             await tx.lock()
-            for memory_id, one in (await tx.rebuilt.kept(altered)).items():
-                recorded = derivation.as_recorded(one, made.get(memory_id))
-                if recorded is not None:
-                    await tx.rebuilt.write(memory_id, *recorded)
-                    repaired.append(memory_id)
-            if repaired:
+            again = await self._records.write(tx, made)
+            if again.found:
                 await tx.rebuilt.discard()
-        return repaired
+        return [one for one in again.found if one not in again.why], again.why
+
+    @property
+    def _records(self) -> Records:
+        return Records(self.store, self.rules)
 
     async def reextract(
         self, namespace: Namespace, begin: Callable[[], Context], on_progress: Progress
@@ -162,7 +158,7 @@ class Rebuild:
         now = self.runtime.now()
         if episode is None or episode.kept_as is not None or passed(episode.expires_at, now):
             return
-        candidates, extractor = await self._extracted(episode)
+        candidates, extractor = await extracted(self.rules, episode)
         async with self.store.change(context) as tx:
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
@@ -195,16 +191,6 @@ class Rebuild:
         done.added += counts.get("added", 0)
         done.superseded += counts.get("superseded", 0)
         done.deprecated += len(ended)
-
-    async def _extracted(self, episode: Episode) -> tuple[list[Candidate], str]:
-        found: list[Candidate] = []
-        extractor = ""
-        for _, passage in passages(episode, self.rules.passage_chars):
-            if passage is not None:
-                one = validate_candidates(await self.rules.extract(passage), passage)
-                found += one.candidates
-                extractor = one.extractor
-        return found, extractor
 
 
 def _without_replaced(

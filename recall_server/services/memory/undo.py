@@ -3,16 +3,17 @@ later change rests on it. No memory is deleted: one that the change added is for
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from itertools import chain
+from typing import TypeVar
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Citation, Span
-from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable, Stale
+from recall_server.domain.episode import Citation, Episode, Span, Turn, episode_of, turn_id
+from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable
 from recall_server.domain.fairness import Pace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import (
@@ -27,7 +28,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory import ahead, commit, indexing, reconcile
 from recall_server.services.memory.beliefs import Beliefs, FactKey, fact_keys
 from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import promise_expiry
@@ -51,12 +52,7 @@ _FINAL = {
     EventKind.RELABELLED: "This change gave a text other labels. Change them again.",
 }
 
-# How often an undo is planned without a lock, if others change memories meanwhile; then it is
-# planned under the lock.
-PLANS_MAX = 3
-
 _T = TypeVar("_T")
-_Plan = Callable[[Transaction], Awaitable["_Planned"]]
 
 
 @dataclass(frozen=True)
@@ -88,32 +84,57 @@ class Page:
     answers: Mapping[str, Sequence[Resolution]] = field(default_factory=dict)
 
 
-class _Moment(NamedTuple):
-    """The last event and the number of erasures at a moment: while both stay, nothing that a plan
-    rests on changes.
+@dataclass(frozen=True)
+class _Words:
+    """The words and index entries that an undo changes, made before it holds the lock.
+
+    `hidden`: the words that items hide then; `shown`: items that hide none any more; `decided`: by
+    turn, what was decided about it in quarantine; `relabelled`: memories that expire otherwise.
     """
 
-    last_event: int
-    erase_epoch: int
+    hidden: Mapping[str, Sequence[Citation]]
+    shown: Sequence[str]
+    decided: Mapping[str, MemoryEvent | None]
+    relabelled: Collection[str]
+    index: indexing.Prepared
+
+    async def write(self, tx: Transaction, now: datetime) -> None:
+        # What two changes have hidden may have other words then.
+        await tx.episodes.show_words([*self.shown, *self.hidden])
+        await tx.episodes.hide_words(self.hidden, now)
+        for one, before in self.decided.items():
+            await tx.quarantine.undo(one, before)
+        # Filters that searches hold in memory go by the expiry.
+        if self.relabelled:
+            await tx.words.relabelled(self.relabelled)
+        await self.index.write(tx)
 
 
 @dataclass
 class _Planned:
-    """The plan of an undo, as far as it is made, as of a moment.
+    """The plan of an undo, as far as it is made.
 
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.
     `states`: the states that memories get; None: forgotten.
+    `reversals`: what becomes of each memory, change by change.
+    `differ`: the items whose words are then hidden (True) or shown (False).
+    `places`: the words of those of them that are no memories.
+    `expire_otherwise`: memories that expired, or will, at another time.
     `expired`: the texts whose expiry is taken back.
     `screens`: True if it changes what an administrator decided about a turn or a memory in
     quarantine.
     """
 
     events_max: int
-    moment: _Moment
-    changes: list[str] = field(default_factory=list)
+    changes: dict[str, None] = field(default_factory=dict)
     steps: list["_Step"] = field(default_factory=list)
     states: dict[str, MemoryState | None] = field(default_factory=dict)
+    reversals: dict[str, list[Reversal]] = field(default_factory=dict)
+    differ: dict[str, bool] = field(default_factory=dict)
+    places: dict[str, Citation] = field(default_factory=dict)
+    decided: dict[str, MemoryEvent | None] = field(default_factory=dict)
+    expire_otherwise: set[str] = field(default_factory=set)
     events: int = 0
     last_seq: int = 0
     expired: set[str] = field(default_factory=set)
@@ -123,6 +144,7 @@ class _Planned:
     texts: dict[str, None] = field(default_factory=dict)
     # Memories of which only relations are taken back.
     related: dict[str, None] = field(default_factory=dict)
+    words: _Words | None = None
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
         """Count the events of one more change. Raises `NotUndoable` if there are too many."""
@@ -209,49 +231,30 @@ class Changes:
         """
         storable(change_id)
         plan = partial(self._plan, rights, change_id, with_dependents=with_dependents)
-        planned = await self._planned(context.namespace, plan)
+        made = await ahead.planned(self.store, context.namespace, plan)
         if dry_run:
-            return planned.report(None)
+            return made.plan.report(None)
         if context.entry.bearer is not None:
-            await self._pass(context.namespace, planned.events)
-        for _ in range(PLANS_MAX):
-            with suppress(Stale):
-                return await self._write(context, planned)
-            planned = await self._planned(context.namespace, plan)
-        return await self._write(context, planned, plan)
-
-    async def _planned(self, namespace: Namespace, plan: _Plan) -> _Planned:
-        """Plan without a lock, so that nobody waits for it."""
-        async with self.store.transaction(namespace, write=False) as tx:
-            return await plan(tx)
-
-    async def _write(
-        self, context: Context, planned: _Planned, plan: _Plan | None = None
-    ) -> Undone:
-        """Make the changes of a plan. If something has changed since it was made, make another one
-        with `plan`, under the lock; without, raise `Stale`.
-        """
-        now = self.runtime.now()
-        # `erasing`: citations that a change added are deleted.
-        async with self.store.transaction(
-            context.namespace, entry=context.entry, erasing=True, locked=True
-        ) as tx:
-            if planned.moment != await _moment(tx):
-                if plan is None:
-                    raise Stale
-                planned = await plan(tx)
-            texts = [one for step in planned.steps for one in await step.write(tx, now)]
-            planned.texts = dict.fromkeys(texts)
-            await commit.settle_ended(tx, now)
-            await self._promise_expiries(tx, planned)
-            if self.embeds:
-                await promise_vectors(tx, self.runtime, planned.texts)
-            context.entry.ids += planned.changes
-            context.entry.counts["undone"] = len(planned.memories | planned.related) + len(
-                planned.texts
-            )
+            await self._pass(context.namespace, made.plan.events)
+        write = partial(self._write, context)
+        planned = await ahead.written(self.store, context, made, plan, write)
         self.runtime.wake()
         return planned.report(context.entry.change)
+
+    async def _write(self, context: Context, tx: Transaction, planned: "_Planned") -> "_Planned":
+        now = self.runtime.now()
+        for step in planned.steps:
+            await step.write(tx, now)
+        assert planned.words is not None
+        await planned.words.write(tx, now)
+        await commit.settle_ended(tx, now)
+        await self._promise_expiries(tx, planned)
+        if self.embeds:
+            await promise_vectors(tx, self.runtime, planned.texts)
+        context.entry.ids += planned.changes
+        changed = len(planned.memories | planned.related) + len(planned.texts)
+        context.entry.counts["undone"] = changed
+        return planned
 
     async def _pass(self, namespace: Namespace, events: int) -> None:
         """Wait until a token may take back so many events. Raises `Busy`."""
@@ -265,7 +268,7 @@ class Changes:
     async def _plan(
         self, rights: Rights, change_id: str, tx: Transaction, *, with_dependents: bool
     ) -> _Planned:
-        planned = _Planned(self.events_max, await _moment(tx))
+        planned = _Planned(self.events_max)
         counts = await tx.events.counts(change_id) if change_id else {}
         if not counts:
             raise ChangeNotFound
@@ -277,6 +280,7 @@ class Changes:
             # Else the token that forgets could release what an administrator holds back.
             rights.require(Scope.ADMIN, whole_namespace=True)
         await _refuse_second_values(tx, planned)
+        planned.words = await _words(tx, planned)
         return planned
 
     async def _promise_expiries(self, tx: Transaction, planned: _Planned) -> None:
@@ -287,14 +291,36 @@ class Changes:
                 await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
 
 
-async def _moment(tx: Transaction) -> _Moment:
-    now = await tx.words.statistics()
-    return _Moment(now.last_event, now.erase_epoch)
-
-
 async def _take_back(
     tx: Transaction, change_id: str, planned: _Planned, *, with_dependents: bool
 ) -> None:
+    """Plan the undo of a change, and before it, of each change that rests on it. A chain of them
+    may be longer than what Python lets functions call themselves.
+    """
+    under_way = {change_id: await _rests(tx, change_id, with_dependents=with_dependents)}
+    while under_way:
+        one, (items, resting) = next(reversed(under_way.items()))
+        later = next((other for other in resting if other not in planned.changes), None)
+        if later is None:
+            del under_way[one]
+            planned.changes[one] = None
+            for batch in _batches(items):
+                histories = Histories(await tx.events.of_items(batch))
+                planned.steps.append(await _step(tx, one, batch, histories, planned))
+        elif later in under_way:
+            raise NotUndoable(
+                f"{one} and {later} changed the same memories in turn, so neither can be taken "
+                "back. Correct or forget these memories."
+            )
+        else:
+            planned.count(await tx.events.counts(later))
+            under_way[later] = await _rests(tx, later, with_dependents=True)
+
+
+async def _rests(
+    tx: Transaction, change_id: str, *, with_dependents: bool
+) -> tuple[Sequence[str], Iterator[str]]:
+    """Return the items of a change, and the changes that rest on it, newest first."""
     items = await tx.events.items(change_id)
     taken_back = Histories(await tx.events.undone_of(items[:1])).taken_back
     if change_id in taken_back:
@@ -308,14 +334,7 @@ async def _take_back(
         raise NotUndoable(
             f"Later changes rest on it: {named}{more}. Undo these first, or send with_dependents."
         )
-    for later in resting:
-        if later not in planned.changes:
-            planned.count(await tx.events.counts(later))
-            await _take_back(tx, later, planned, with_dependents=True)
-    planned.changes.append(change_id)
-    for batch in _batches(items):
-        histories = Histories(await tx.events.of_items(batch))
-        planned.steps.append(await _step(tx, change_id, batch, histories, planned))
+    return items, iter(resting)
 
 
 def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
@@ -359,7 +378,7 @@ async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str,
 async def _places(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, Citation]:
     """Return where each of these texts, turns and passages stands."""
     parts = [one for one, event in items.items() if one != event.episode_id]
-    of_parts = {one.id: one.citation.span for one in await tx.memories.items(parts)}
+    of_parts = await tx.findables.places(parts)
     released = {one for one, event in items.items() if event.kind is EventKind.RELEASED}
     # The first passage of a turn has the id of the turn.
     for row in await tx.sources.turns({str(items[one].episode_id) for one in released}):
@@ -379,88 +398,37 @@ class _Step:
     """Gives some items of a change the state that they had before it.
 
     `related`: the memories of which only relations are taken back.
-    `memories`, `texts`: the other items, with their events in the change.
+    `texts`: the texts, turns and passages, each with its event in the change.
     `reversals`: what becomes of the memories.
     `disputes`: those that the change opened (True) or ended (False).
     `brought`: the memories that the change added.
+    `again`: memories of which the change, an undo, reopened proposals; `closed`: those of which it
+    closed proposals, with the moment.
     `differ`: the items whose words are then hidden (True) or shown (False).
-    `places`: the words of those of them that are no memories.
-    `decided`: by turn, what was decided about it in quarantine.
     """
 
     change_id: str
     related: Sequence[str]
-    memories: Mapping[str, Sequence[MemoryEvent]]
     texts: Mapping[str, MemoryEvent]
     reversals: Sequence[Reversal]
     disputes: Mapping[str, bool]
     brought: Sequence[str]
+    again: Sequence[str]
+    closed: Sequence[tuple[str, datetime]]
     differ: Mapping[str, bool]
-    places: Mapping[str, Citation]
-    decided: Mapping[str, MemoryEvent | None]
 
-    async def write(self, tx: Transaction, now: datetime) -> list[str]:
-        """Return the texts of which other words can be read then."""
+    async def write(self, tx: Transaction, now: datetime) -> None:
         tx.relations.undone(self.related, self.change_id, now)
-        await self._restore(tx, now)
-        touched = await self._words(tx, now)
+        await tx.memories.undo(self.change_id, self.reversals, now)
+        await tx.disputes.undo(self.disputes, now)
+        await tx.proposals.close_reopened(self.again, now)
+        for memory_id, closed_at in self.closed:
+            await tx.proposals.reopen(memory_id, closed_at)
+        await tx.proposals.withdraw(self.brought, now)
         for item_id, event in self.texts.items():
             assert event.episode_id is not None
             hides = self.differ.get(item_id)
             await tx.episodes.undone(item_id, self.change_id, event.episode_id, now, hides=hides)
-        return touched
-
-    async def words(self, tx: Transaction) -> dict[str, list[Citation]]:
-        """Return the words that are hidden or shown, by item."""
-        words = await _cited(tx, [one for one in self.memories if one in self.differ])
-        return words | {one: [place] for one, place in self.places.items()}
-
-    def touched(self, words: Mapping[str, Sequence[Citation]]) -> list[str]:
-        """Return the texts of which other words can then be read."""
-        of_words = {one.episode_id for some in words.values() for one in some}
-        return sorted(of_words | {str(self.texts[one].episode_id) for one in self.decided})
-
-    async def _restore(self, tx: Transaction, now: datetime) -> None:
-        states = {one.memory_id: one.state for one in self.reversals}
-        await tx.memories.undo(self.change_id, self.reversals, now)
-        await tx.disputes.undo(self.disputes, now)
-        # An undo that reopened proposals is undone.
-        again = [i for i, events in self.memories.items() if events[-1].kind is EventKind.UNDONE]
-        await tx.proposals.close_reopened(again, now)
-        standing = [one for one, state in states.items() if state]
-        for memory_id, closed_at in await tx.proposals.closed_about(standing):
-            if closed_at in {one.at for one in self.memories[memory_id]}:
-                await tx.proposals.reopen(memory_id, closed_at)
-        await tx.proposals.withdraw(self.brought, now)
-        findable = {i for i, state in states.items() if state and state.status in FINDABLE}
-        found = await tx.findables.found(self.memories)
-        await indexing.hide(tx, found - findable)
-        await indexing.show(tx, findable - found)
-        # Filters that searches hold in memory go by the expiry.
-        expire_otherwise = [
-            one
-            for one in findable & found
-            if (before := states[one])
-            and (after := self.memories[one][-1].state)
-            and before.expires_at != after.expires_at
-        ]
-        if expire_otherwise:
-            await tx.words.relabelled(expire_otherwise)
-
-    async def _words(self, tx: Transaction, now: datetime) -> list[str]:
-        """Show or hide words, and restore the decisions about turns in quarantine."""
-        words = await self.words(tx)
-
-        async def change() -> None:
-            hidden = {one: words.get(one, ()) for one, hide in self.differ.items() if hide}
-            await tx.episodes.hide_words(hidden, now)
-            await tx.episodes.show_words([one for one in self.differ if one not in hidden])
-            for turn_id, before in self.decided.items():
-                await tx.quarantine.undo(turn_id, before)
-
-        if touched := self.touched(words):
-            await indexing.reread(tx, touched, change)
-        return touched
 
 
 async def _step(
@@ -484,45 +452,94 @@ async def _step(
     disputes: dict[str, bool] = {}
     for one in memories:
         disputes |= histories.disputes(one, change_id)
-    step = _Step(
-        change_id,
-        related,
-        memories,
-        texts,
-        reversals=[
-            Reversal(
-                one,
-                histories.state_before(one, change_id),
-                histories.dropped(one, change_id),
-                histories.returned(one, change_id),
-            )
-            for one in memories
-        ],
-        disputes=disputes,
-        brought=[one for one in memories if histories.takes_out(one, change_id)],
-        differ=differ,
-        places=await _places(tx, {i: texts[i] for i in differ if i in texts}),
-        decided={i: before for i, (before, after) in in_quarantine.items() if before != after},
-    )
-    for memory_id, state, *_ in step.reversals:
+    reversals = [histories.reversal(one, change_id) for one in memories]
+    standing = [one.memory_id for one in reversals if one.state]
+    for reversal in reversals:
+        memory_id, state, *_ = reversal
+        planned.reversals.setdefault(memory_id, []).append(reversal)
+        after = memories[memory_id][-1].state
         planned.states[memory_id] = state
-        planned.screens |= _screens(state, memories[memory_id][-1].state)
+        planned.screens |= _screens(state, after)
         planned.memories[memory_id] = None
         if state is None or state.status is Status.FORGOTTEN:
             planned.forgotten[memory_id] = None
-    planned.screens |= bool(step.decided)
+        if state and after and state.expires_at != after.expires_at:
+            planned.expire_otherwise.add(memory_id)
+    planned.differ |= differ
+    planned.places |= await _places(tx, {i: texts[i] for i in differ if i in texts})
+    decided = {i: before for i, (before, after) in in_quarantine.items() if before != after}
+    planned.decided |= decided
+    planned.screens |= bool(decided)
     planned.related.update(dict.fromkeys(related))
-    planned.texts.update(dict.fromkeys(step.touched(await step.words(tx))))
     planned.expired.update(i for i, event in texts.items() if event.kind is EventKind.EXPIRED)
-    return step
+    return _Step(
+        change_id,
+        related,
+        texts,
+        reversals,
+        disputes,
+        brought=[one for one in memories if histories.takes_out(one, change_id)],
+        again=[i for i, events in memories.items() if events[-1].kind is EventKind.UNDONE],
+        closed=[
+            (memory_id, closed_at)
+            for memory_id, closed_at in await tx.proposals.closed_about(standing)
+            if closed_at in {one.at for one in memories[memory_id]}
+        ],
+        differ=differ,
+    )
 
 
-async def _cited(tx: Transaction, memories: Sequence[str]) -> dict[str, list[Citation]]:
-    found: dict[str, list[Citation]] = {}
-    for row in await tx.erasures.citations(memories) if memories else ():
+async def _words(tx: Transaction, planned: _Planned) -> _Words:
+    """Plan which words are hidden and shown, and what becomes of the index."""
+    words = await _cited(tx, planned)
+    words |= {one: [place] for one, place in planned.places.items()}
+    hidden = {one: words.get(one, ()) for one, hide in planned.differ.items() if hide}
+    shown = [one for one in planned.differ if one not in hidden]
+    hid: dict[str, Counter[Span]] = {}
+    for row in await tx.erasures.hidden_by(planned.differ):
+        hid.setdefault(row["episode_id"], Counter())[span(row)] += 1
+    hides: dict[str, list[Span]] = {}
+    for one in chain.from_iterable(hidden.values()):
+        hides.setdefault(one.episode_id, []).append(one.span)
+    of_words = {one.episode_id for some in words.values() for one in some}
+    touched = of_words | hid.keys() | set(map(episode_of, planned.decided))
+    planned.texts = dict.fromkeys(sorted(touched))
+
+    def then(episode: Episode) -> Episode:
+        left = Counter(episode.forgotten) - hid.get(episode.id, Counter())
+        forgotten = (*left.elements(), *hides.get(episode.id, ()))
+        turns = (_decided(episode.id, turn, planned.decided) for turn in episode.turns)
+        return replace(episode, turns=tuple(turns), forgotten=forgotten)
+
+    findable = {i for i, state in planned.states.items() if state and state.status in FINDABLE}
+    found = await tx.findables.found(planned.states)
+    index = await indexing.prepared(tx, found - findable, findable - found, planned.texts, then)
+    relabelled = planned.expire_otherwise & findable & found
+    return _Words(hidden, shown, planned.decided, relabelled, index)
+
+
+def _decided(episode_id: str, turn: Turn, decided: Mapping[str, MemoryEvent | None]) -> Turn:
+    """Return the turn as it is after what was decided about it in quarantine."""
+    if (one := turn_id(episode_id, turn.index)) not in decided:
+        return turn
+    before = decided[one]
+    return replace(turn, hidden=before is not None and before.kind is not EventKind.RELEASED)
+
+
+async def _cited(tx: Transaction, planned: _Planned) -> dict[str, list[Citation]]:
+    """Return the words that memories whose words are hidden or shown then cite."""
+    found: dict[str, dict[int, Citation]] = {}
+    for row in await tx.erasures.citations(planned.differ.keys() & planned.states.keys()):
         cited = Citation(row["episode_id"], span(row))
-        found.setdefault(row["memory_id"], []).append(cited)
-    return found
+        found.setdefault(row["memory_id"], {})[row["position"]] = cited
+    for memory_id, cited_by in found.items():
+        for one in planned.reversals[memory_id]:
+            if one.state is not None:
+                gone = [i for i in cited_by if i >= one.state.citations or i in one.returned]
+                for position in gone:
+                    del cited_by[position]
+            cited_by.update(one.dropped)
+    return {one: list(cited_by.values()) for one, cited_by in found.items()}
 
 
 def _screens(before: MemoryState | None, after: MemoryState | None) -> bool:

@@ -22,8 +22,7 @@ async def matching(tx: Transaction, query: Query) -> list[Hit]:
     score is 0, as none of them is an answer now.
     """
     asked = terms(query.text)
-    shared = await tx.words.shared(asked)
-    slots = sorted(shared, key=lambda slot: (-shared[slot], -slot))[:SLOTS_MAX]
+    slots = list(await tx.words.shared(asked, SLOTS_MAX))
     newest = [_item(one) for one in await tx.memories.expired(READ_MAX)]
     newest += await tx.episodes.expired(slots, READ_MAX)
     # Finding the terms of 1,000 long memories takes a third of a second.

@@ -13,7 +13,15 @@ from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryT
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
-from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, said_once
+from recall_server.domain.query import (
+    NEXT_CHARS_MAX,
+    Hit,
+    ItemKind,
+    Query,
+    Step,
+    falling,
+    said_once,
+)
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
@@ -36,8 +44,6 @@ RELATIONS_MAX = 200
 # How many events of a memory and its history are shown: a repeated statement may have many.
 EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
-# How much of the turn after a question is shown.
-ANSWER_CHARS_MAX = 120
 
 
 @dataclass(frozen=True)
@@ -452,15 +458,15 @@ async def _with_turns(
 ) -> list[Hit]:
     """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
     rests on. If not, a passage that ends with a question gets the start of the next turn, which
-    often answers it. Each turn appears once. The best hits come first, as far as the token budget
-    goes.
+    often answers it, and a short message the next one of its speaker, who goes on. Each turn
+    appears once. The best hits come first, as far as the token budget goes.
     """
 
     def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
         slot = found.slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
-    asking = [] if query.neighbours else [hit for hit in hits if _asks(hit)]
+    asking = [] if query.neighbours else [hit for hit in hits if hit.asks or hit.is_short]
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
     shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
@@ -468,13 +474,12 @@ async def _with_turns(
     ids = [turn for of_hit in wanted.values() for turn in of_hit]
     said = await tx.episodes.said(ids) if ids else {}
     if asking:
-        said = {
-            one: turn._replace(text=started(turn.text, ANSWER_CHARS_MAX))
-            for one, turn in said.items()
-        }
-    left = None
-    if query.max_tokens is not None:
-        left = query.max_tokens - sum(map(ranking.tokens, hits))
+        said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
+        for hit in asking:
+            may_follow = (i for i in wanted[hit.item.id] if i in said)
+            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
+    most = query.max_tokens
+    left = None if most is None else most - sum(map(ranking.tokens, hits))
     with_turns = []
     for hit in hits:
         around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]
@@ -487,11 +492,6 @@ async def _with_turns(
             del said[one.turn_id]
         with_turns.append(hit._replace(around=tuple(around)) if around else hit)
     return with_turns
-
-
-def _asks(hit: Hit) -> bool:
-    """True if a hit is a passage that ends with a question."""
-    return hit.item.kind is ItemKind.PASSAGE and hit.text.rstrip().endswith(("?", "？"))
 
 
 def _disputed_ids(memories: Sequence[Memory]) -> list[str]:

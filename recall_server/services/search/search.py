@@ -27,7 +27,7 @@ from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
-from recall_server.domain.search.signals import WORDING, Evidence, Fused, Values, fuse
+from recall_server.domain.search.signals import BROAD, WORDING, Evidence, Fused, Values, fuse
 from recall_server.domain.search.wording import SAID_MIN, alike
 from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
@@ -55,6 +55,7 @@ COMPARED_MAX = 20
 # How many texts more than are shown are read to compare them: the order then changes. With these,
 # 97 % of LoCoMo's searches read no further ones.
 LIKELY_MORE = 4
+COMPARED_INLINE_CHARS_MAX = 4_000
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -163,7 +164,7 @@ async def prepare(
 
     If there is no embedder, or it does not answer, the words alone decide, and `degraded` says so.
     """
-    question = Question.parse(query.text)
+    question = Question.parse(query.text, may_be_broad=query.mode in DEFAULT_ORDER)
     statistics = await tx.words.statistics(question.terms)
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
@@ -178,7 +179,7 @@ async def prepare(
     if embedder is not None:
         try:
             (vector,) = await embedder.embed([text])
-            # The zero vector is near to nothing: the words alone decide.
+            # The zero vector is near to nothing.
             return replace(prepared, vector=vector if vector.any() else None)
         except EmbedderUnavailable as error:
             degraded = f"{error.message} The words alone decided."
@@ -228,6 +229,7 @@ async def retrieve(
         periods(query.text, now),
         prepared.values,
         calibration.known(prepared.asked, prepared.idf),
+        broad=prepared.question.broad,
     )
     fused = fuse(evidence)
     count = max(least, DIVERSE_PER_HIT * query.limit)
@@ -251,11 +253,11 @@ async def retrieve(
 
 def _compares_words(prepared: PreparedQuery) -> bool:
     """True if the words of the best hits are compared with those of the question."""
-    query = prepared.query
+    query, question = prepared.query, prepared.question
     if query.mode is not SearchMode.HYBRID or prepared.vector is None or WORDING in query.without:
         return False
-    unknown = prepared.asked.keys() - prepared.idf.keys()
-    return bool(unknown) or not prepared.question.people.isdisjoint(prepared.asked)
+    named = question.broad is None and not question.people.isdisjoint(prepared.asked)
+    return named or bool(prepared.asked.keys() - prepared.idf.keys())
 
 
 async def compare(tx: Transaction, found: Candidates) -> Candidates:
@@ -275,7 +277,14 @@ async def compare(tx: Transaction, found: Candidates) -> Candidates:
         items = [found.items.get(slot) for slot in firsts]
         said = ["" if item is None else item.searchable for item in items]
         question = prepared.question
-        near = alike(question.text, prepared.asked, question.people, said, by_word)
+        given = (question.text, prepared.asked, question.people, said, by_word)
+        if sum(map(len, said)) <= COMPARED_INLINE_CHARS_MAX:
+            near = alike(*given)
+        else:
+            # The vectors of 200 new words in each of 20 texts take a tenth of a second; meanwhile
+            # these may be erased.
+            near = await asyncio.to_thread(alike, *given)
+            found = replace(found, items={})
         if near is not None:
             # Items that are not compared must not overtake any that is.
             whole = np.full(len(numbers), near.whole.min(initial=1.0))
@@ -335,8 +344,10 @@ async def _pool(
     documents: Documents,
     postings: Mapping[str, TermPostings],
 ) -> Slots:
-    """Return the slots worth ranking: the best by words and the best by vectors."""
-    query = prepared.query
+    """Return the slots worth ranking: the best by words (the newest if all is asked for) and by
+    vectors.
+    """
+    query, broad = prepared.query, prepared.question.broad
     size = max(POOL_MIN, POOL_PER_HIT * query.limit)
     ranked = max(RANKED_MIN, RANKED_PER_HIT * query.limit)
     if query.mode is SearchMode.RECALL:
@@ -346,9 +357,11 @@ async def _pool(
         true = await tx.words.true_then(documents, prepared.statistics)
         allowed = allowed & true[: len(allowed)]
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
-    average_length = prepared.statistics.average_length
-    choose = partial(ranking.by_words, postings, idf, average_length, allowed, size)
-    by_words = choose() if len(allowed) <= INLINE_UP_TO else await asyncio.to_thread(choose)
+    by_words = np.flatnonzero(allowed)[: -size - 1 : -1]
+    if broad is None or broad.topic:
+        average_length = prepared.statistics.average_length
+        choose = partial(ranking.by_words, postings, idf, average_length, allowed, size)
+        by_words = choose() if len(allowed) <= INLINE_UP_TO else await asyncio.to_thread(choose)
     if vectors is None or prepared.vector is None:
         return ranking.joined([by_words], size)
     nearest = await vectors.nearest(prepared.vector, allowed, size)
@@ -376,6 +389,8 @@ def _candidates(
     coverage = calibration.coverage(prepared.asked, evidence.words, prepared.named)
     if beside_names is not None:
         coverage = np.where(beside_names < SAID_MIN, 0.0, coverage)
+    if (about := fused.signals.get(BROAD)) is not None:
+        coverage = np.maximum(coverage, about)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
     cosines = [None if math.isnan(one) else one for one in evidence.cosines.tolist()]
     found = []
@@ -466,11 +481,7 @@ def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
     best = found.best
     if not _is_diverse(query):
         return best
-    words = {
-        slot: terms(item.searchable)
-        for slot, item in found.items.items()
-        if slot not in found.vectors
-    }
+    words = {s: terms(one.searchable) for s, one in found.items.items() if s not in found.vectors}
     alike = ranking.likeness(best, found.vectors, words)
     if query.mode is not SearchMode.RECALL:
         slots = [slot for one in best for slot in (one.slot, *one.others)]

@@ -37,7 +37,7 @@ from recall_server.storage.store import Store, Transaction
 
 OPERATION = "import_namespace"
 # One transaction imports at most this many lines, or bytes of them.
-BATCH_LINES = 200
+BATCH_LINES = 100
 BATCH_BYTES = 2_000_000
 NAMED_MAX = 100
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope
+from recall_server.domain.search.broad import TYPES
 from recall_server.domain.search.index_entry import TermPostings
 from recall_server.domain.search.signals import COLUMNS
 from recall_server.storage.driver import Row, moment
@@ -42,6 +43,8 @@ DTYPES: Mapping[str, type[np.generic]] = {
     "episode": np.int64,
     # The position of the turn in its episode.
     "position": np.int64,
+    # The place of its type in `TYPES`; negative for what is no memory.
+    "type": np.int8,
     # Whether it is a memory; and the span of the episode that it cites, or that a passage has.
     "memory": np.bool_,
     "span_start": np.int64,
@@ -50,6 +53,8 @@ DTYPES: Mapping[str, type[np.generic]] = {
     "loaded": np.bool_,
     "findable": np.bool_,
 }
+
+_TYPES: Mapping[str, int] = {one: number for number, one in enumerate(TYPES)}
 
 NONE = TermPostings(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint32))
 
@@ -260,6 +265,7 @@ class Documents:
             self._columns[column.name][slots] = values
         for name in ("memory", "span_start", "span_end"):
             self._columns[name][slots] = [row[name] or 0 for row in rows]
+        self._columns["type"][slots] = [_TYPES.get(row["type"], -1) for row in rows]
         self._columns["loaded"][slots] = True
         places = [self._place(row) for row in rows]
         for name, numbers in zip(

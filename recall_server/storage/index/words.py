@@ -14,13 +14,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_server.domain.episode import Span
 from recall_server.domain.memory import searchable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, moment
+from recall_server.storage.driver import Document, Row, moment, span
 from recall_server.storage.index.documents import Documents, Slots, numbers_of
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.access import ITEM_BYTES
@@ -497,12 +498,22 @@ class WordIndex(BoundTable):
             found_ids += [ids[slot] for slot in page if slot in ids]
         return found_ids[:limit]
 
-    async def shared(self, terms: Iterable[str]) -> dict[int, int]:
-        """Return, by slot, how many of these terms each entry has, if any."""
-        counts: Counter[int] = Counter()
-        for found in (await self._lists(terms)).values():
-            counts.update(numbers_of(found)[:, 0].tolist())
-        return counts
+    async def shared(self, terms: Iterable[str], limit: int = LAST) -> dict[int, int]:
+        """Return, by slot, how many of these terms each entry has, if any: of the `limit` entries
+        with the most, later ones first.
+        """
+        lists = (await self._lists(terms)).values()
+        # A namespace may have a million entries with a common word.
+        return await asyncio.to_thread(_shared, lists, limit)
+
+
+def _shared(lists: Iterable[str], limit: int) -> dict[int, int]:
+    slots = [numbers_of(one)[:, 0] for one in lists]
+    if not slots:
+        return {}
+    found, counts = np.unique(np.concatenate(slots), return_counts=True)
+    best = np.lexsort((-found, -counts))[:limit]
+    return dict(zip(found[best].tolist(), counts[best].tolist(), strict=True))
 
 
 @lru_cache(maxsize=PAGE)
@@ -552,6 +563,10 @@ class Findables(BoundTable):
     async def found(self, ids: Collection[str]) -> set[str]:
         """Return those of `ids` that search finds."""
         return {row["id"] for row in await self._by_ids("found_among", ids)}
+
+    async def places(self, ids: Collection[str]) -> dict[str, Span]:
+        """Return where these passages stand in their texts, whether search finds them or not."""
+        return {row["item_id"]: span(row) for row in await self._by_ids("places_of_items", ids)}
 
     async def memories_of_episode(self, episode_id: str) -> list[str]:
         """Return the memories whose first citation is in an episode, in any state."""

@@ -40,6 +40,9 @@ log = structlog.get_logger()
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
+# The connection of a call that was cancelled is closed, and a busy server may take longer to make
+# another than a call waits: so there is one to spare.
+POOL_MIN = 2
 POOL_WAIT_S = 5.0
 # Connections that one namespace may use; the rest is for others, and for work for all.
 EACH_MAX = 6
@@ -84,7 +87,7 @@ class PostgresDriver:
         self._query_ms = max(1, round(1_000 * limits.query_s))
         self._pool: AsyncConnectionPool[Raw] = AsyncConnectionPool(
             url,
-            min_size=1,
+            min_size=POOL_MIN,
             max_size=POOL_SIZE,
             timeout=POOL_WAIT_S,
             open=False,

@@ -159,15 +159,37 @@ WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND (d.findable OR :pa
 
 -- query: expired_passages
 -- The passages at these slots whose text has expired, in the form of passage_items. A text that was
--- forgotten or taken back besides is left out.
+-- forgotten or taken back besides is left out. Which texts have expired is read once: to look at
+-- the text of each passage takes long, as SQLite reads all of it. For the last slot by the key it
+-- would go through all entries: hence the sign.
+-- in: sqlite
 {{passage}}
 FROM documents d
-JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
-JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+CROSS JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
+CROSS JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE d.namespace = :namespace AND d.slot IN (:slots...)
+  AND t.episode_id IN (
+    SELECT id FROM episodes WHERE namespace = :namespace AND expired_at <= :as_of)
+  AND d.slot = (SELECT max(+l.slot) FROM documents l
+    WHERE l.namespace = :namespace AND l.item_id = d.item_id)
+  AND t.state <> 'hidden'
+  AND NOT EXISTS (SELECT 1 FROM memory_events x
+    WHERE x.namespace = :namespace AND x.item_id = e.id AND x.kind IN ('forgotten', 'undone'))
+  AND {{turn_scope:e}}
+LIMIT :limit
+-- in: postgres
+{{passage}}
+FROM documents d
+CROSS JOIN LATERAL (
+  SELECT * FROM turns WHERE namespace = :namespace AND id = d.turn_id OFFSET 0) t
+CROSS JOIN LATERAL (
+  SELECT * FROM episodes WHERE namespace = :namespace AND id = t.episode_id OFFSET 0) e
+WHERE d.namespace = :namespace AND d.slot IN (:slots...)
+  AND t.episode_id IN (
+    SELECT id FROM episodes WHERE namespace = :namespace AND expired_at <= :as_of)
   AND d.slot = (SELECT max(l.slot) FROM documents l
     WHERE l.namespace = :namespace AND l.item_id = d.item_id)
-  AND e.expired_at <= :as_of AND t.state <> 'hidden'
+  AND t.state <> 'hidden'
   AND NOT EXISTS (SELECT 1 FROM memory_events x
     WHERE x.namespace = :namespace AND x.item_id = e.id AND x.kind IN ('forgotten', 'undone'))
   AND {{turn_scope:e}}

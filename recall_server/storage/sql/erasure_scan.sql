@@ -15,6 +15,15 @@ SELECT id FROM episodes WHERE namespace = :namespace ORDER BY id
 -- query: erase_epoch
 SELECT erase_epoch, last_event FROM namespaces WHERE namespace = :namespace
 
+-- query: kept_of_lost
+-- The events of this memory, or those of all memories that keep words, if its row is lost: if
+-- somebody has deleted it behind the server.
+SELECT e.item_id AS id, e.answer FROM memory_events e
+WHERE e.namespace = :namespace AND e.status IS NOT NULL
+  AND CASE WHEN :id = '' THEN e.answer IS NOT NULL ELSE e.item_id = :id END
+  AND NOT EXISTS (
+    SELECT 1 FROM memories m WHERE m.namespace = :namespace AND m.id = e.item_id)
+
 -- query: relabelled_after
 SELECT DISTINCT item_id FROM memory_events
 WHERE namespace = :namespace AND seq > :seq AND kind = 'relabelled'

@@ -26,6 +26,12 @@ SELECT id FROM episodes WHERE namespace = :namespace AND id > :after ORDER BY id
 SELECT item_id AS id FROM documents
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 
+-- query: places_of_items
+-- any scope: an undo hides what a change has shown
+-- Of the last entry of each passage, hidden ones too.
+SELECT item_id, span_start, span_end FROM documents INDEXED BY documents_by_item
+WHERE namespace = :namespace AND item_id IN (:ids...) AND turn_id IS NOT NULL ORDER BY +slot
+
 -- query: page_of_items
 SELECT slot, item_id FROM documents
 WHERE namespace = :namespace AND slot > :after AND findable
@@ -94,8 +100,8 @@ WITH wanted AS MATERIALIZED (
   SELECT slot, item_id, turn_id, span_start, span_end FROM documents
   WHERE namespace = :namespace AND slot IN (:slots...)
 ), cited AS MATERIALIZED (
-  SELECT w.slot, m.id, m.said_at, m.recorded_at, m.valid_from, m.importance, m.access_count,
-    c.episode_id, c.span_start, c.span_end, (
+  SELECT w.slot, m.id, m.type, m.said_at, m.recorded_at, m.valid_from, m.importance,
+    m.access_count, c.episode_id, c.span_start, c.span_end, (
       SELECT s.id FROM turns s
       WHERE s.namespace = :namespace AND s.episode_id = c.episode_id
         AND s.span_start <= c.span_start
@@ -106,15 +112,15 @@ WITH wanted AS MATERIALIZED (
   WHERE w.turn_id IS NULL
     AND {{scope:m}}
 )
-SELECT cited.slot, cited.id, TRUE AS memory, cited.said_at, cited.recorded_at, cited.valid_from,
-  cited.importance, cited.access_count, cited.episode_id, cited.span_start, cited.span_end,
+SELECT cited.slot, cited.id, TRUE AS memory, cited.type, cited.said_at, cited.recorded_at,
+  cited.valid_from, cited.importance, cited.access_count, cited.episode_id, cited.span_start, cited.span_end,
   e.session_id, t.session, t.position
 FROM cited
 LEFT JOIN episodes e ON e.namespace = :namespace AND e.id = cited.episode_id
 LEFT JOIN turns t
   ON t.namespace = :namespace AND t.id = cited.turn_id AND cited.span_start < t.span_end
 UNION ALL
-SELECT w.slot, w.item_id, FALSE, COALESCE(t.said_at, e.occurred_at), e.recorded_at,
+SELECT w.slot, w.item_id, FALSE, NULL, COALESCE(t.said_at, e.occurred_at), e.recorded_at,
   COALESCE(t.said_at, e.occurred_at), t.importance, t.access_count, t.episode_id, w.span_start,
   w.span_end, e.session_id, t.session, t.position
 FROM wanted w

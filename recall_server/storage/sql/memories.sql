@@ -71,12 +71,25 @@ UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = 
 WHERE namespace = :namespace AND id = :id AND status IN ('forgotten', 'quarantined')
 RETURNING id
 
--- query: undo_memory
--- Sets a memory to an earlier state, whatever its state is now.
-UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
-  valid_until = :valid_until, expires_at = :expires_at, confidence = :confidence,
-  reinforcements = :reinforcements
-WHERE namespace = :namespace AND id = :id
+-- query: undo_memories
+-- Sets memories to earlier states, whatever their states are now. In one statement, as it takes a
+-- third of the time of one for each.
+-- in: sqlite
+-- The namespace comes from the states, so that SQLite looks each memory up by its key.
+WITH states AS MATERIALIZED (
+  SELECT :namespace AS of_namespace, value ->> 0 AS of_id, value AS state
+  FROM json_each(:states)
+)
+UPDATE memories SET status = state ->> 1, retired_at = state ->> 2, superseded_by = state ->> 3,
+  valid_until = state ->> 4, expires_at = state ->> 5, confidence = state ->> 6,
+  reinforcements = state ->> 7
+FROM states WHERE namespace = of_namespace AND id = of_id
+-- in: postgres
+UPDATE memories SET status = s ->> 1, retired_at = CAST(s ->> 2 AS timestamptz),
+  superseded_by = s ->> 3, valid_until = CAST(s ->> 4 AS timestamptz),
+  expires_at = CAST(s ->> 5 AS timestamptz), confidence = CAST(s ->> 6 AS double precision),
+  reinforcements = CAST(s ->> 7 AS bigint)
+FROM jsonb_array_elements(:states) s WHERE namespace = :namespace AND id = s ->> 0
 
 -- query: undo_added_memories
 UPDATE memories SET status = 'forgotten', retired_at = :now

@@ -138,14 +138,24 @@ SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before
 ORDER BY seq DESC LIMIT :limit
 
 -- query: count_events_of_memory
-SELECT count(*) AS events FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...)
+-- And the bytes of the answers that they keep.
+-- in: sqlite
+SELECT count(*) AS events, COALESCE(sum(length(CAST(answer AS BLOB))), 0) AS bytes
+FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...)
+-- in: postgres
+SELECT count(*) AS events, COALESCE(sum(octet_length(answer)), 0) AS bytes
+FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...)
 
 -- query: count_events_of_passage
-SELECT count(*) AS events FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...)
+SELECT count(*) AS events, 0 AS bytes FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...)
 
 -- query: count_events_of_episode
-SELECT count(*) AS events FROM memory_events
+SELECT count(*) AS events, 0 AS bytes FROM memory_events
 WHERE namespace = :namespace AND episode_id IN (:ids...)
+
+-- query: drop_answers
+UPDATE memory_events SET answer = NULL
+WHERE namespace = :namespace AND item_id IN (:ids...) AND answer IS NOT NULL
 
 -- query: unlink_events
 UPDATE memory_events SET superseded_by = NULL

@@ -41,6 +41,16 @@ FROM memory_events e
 WHERE e.namespace = :namespace AND e.item_id IN (:ids...) AND e.status IS NOT NULL AND e.seq = (
   SELECT max(l.seq) FROM memory_events l WHERE l.namespace = :namespace AND l.item_id = e.item_id)
 
+-- query: found_since
+-- Since when each of these memories has been in states that search finds.
+SELECT e.item_id, min(e.at) AS at FROM memory_events e
+WHERE e.namespace = :namespace AND e.item_id IN (:ids...) AND e.status IN (:statuses...)
+  AND e.seq > COALESCE((
+    SELECT max(l.seq) FROM memory_events l
+    WHERE l.namespace = :namespace AND l.item_id = e.item_id
+      AND NOT (l.status IN (:statuses...))), 0)
+GROUP BY e.item_id
+
 -- query: records_now
 -- any scope: a rebuild is of the whole namespace
 SELECT id, text, type, topic, container, layer, entity, attribute, value, negated, said_at,
@@ -48,11 +58,21 @@ SELECT id, text, type, topic, container, layer, entity, attribute, value, negate
 FROM memories WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: recorded_of
--- The events of these memories that recorded words or citations, or dropped some.
-SELECT item_id, seq, kind, digest, citations, dropped, answer FROM memory_events
+-- The events of these memories that recorded words, citations or relations, or dropped citations
+-- or gave them back.
+SELECT item_id, seq, at, change_id, kind, reason, digest, citations, dropped, answer
+FROM memory_events
 WHERE namespace = :namespace AND item_id IN (:ids...) AND status IS NOT NULL
-  AND (digest IS NOT NULL OR dropped IS NOT NULL OR kind IN ('added', 'imported'))
+  AND (digest IS NOT NULL OR dropped IS NOT NULL OR answer IS NOT NULL
+    OR kind IN ('added', 'imported', 'undone'))
 ORDER BY +seq
+
+-- query: texts_of_changes
+-- any scope: a rebuild is of the whole namespace
+SELECT id FROM episodes WHERE namespace = :namespace AND job_id IN (:changes...)
+UNION
+SELECT episode_id FROM memory_events
+WHERE namespace = :namespace AND change_id IN (:changes...) AND episode_id IS NOT NULL
 
 -- query: give_digest
 UPDATE memory_events SET digest = :digest
@@ -68,7 +88,7 @@ SELECT item_id, change_id, reason FROM memory_events
 WHERE namespace = :namespace AND kind = 'related' ORDER BY seq
 
 -- query: all_relations
-SELECT from_id, to_id, kind, made_at FROM relations
+SELECT from_id, to_id, kind, reason, confidence, made_by, made_at FROM relations
 WHERE namespace = :namespace ORDER BY from_id, to_id, kind
 
 -- query: added_at
@@ -137,8 +157,12 @@ WHERE namespace = :namespace AND id = :id
 UPDATE memories SET entity_key = :entity_key, attribute_key = :attribute_key, value_key = :value_key
 WHERE namespace = :namespace AND id = :id
 
--- query: remove_citation
-DELETE FROM citations WHERE namespace = :namespace AND memory_id = :id AND position = :position
+-- query: remove_citations
+DELETE FROM citations WHERE namespace = :namespace AND memory_id = :id
+
+-- query: remove_relation
+DELETE FROM relations
+WHERE namespace = :namespace AND from_id = :from_id AND to_id = :to_id AND kind = :kind
 
 -- query: changed_by_events
 -- Each item with an event behind this number, its text if it is not a memory, and the last number.

@@ -166,6 +166,11 @@ class Relations(BoundTable):
         stand = {_key(one) for one in await self._between(between)} if between else set()
         stated = [one for one in relations if _key(one) not in stand]
         for one in stated:
+            # With the event of the memory that it depends on, or of the one that it is from.
+            event = one.from_id if one in between or one.from_id in new else one.to_id
+            self._bound.record(event).relations.append(
+                [*_key(one), one.reason, one.confidence, one.made_by, one.made_at.isoformat()]
+            )
             if one in between:
                 self._bound.note(one.from_id, EventKind.RELATED, one.made_at, reason=one.kind)
                 self._bound.note(one.to_id, EventKind.RELATED, one.made_at, reason=one.inbound)

@@ -243,7 +243,7 @@ class Episodes(BoundTable):
         forgotten: dict[str, list[Span]] = {}
         for row in await self._by_ids("forgotten_besides", (row["episode_id"] for row in rows)):
             forgotten.setdefault(row["episode_id"], []).append(span(row))
-        found = [passage(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
+        found = [_item(row, forgotten.get(row["episode_id"], ()), None) for row in rows]
         return [one._replace(expired=True) for one in found if one.quote]
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
@@ -379,7 +379,7 @@ _turn = reader(
 )
 
 
-def last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
+def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
     """Return the last of the superseded words that overlap a passage. What was said again after the
     end holds again: another memory cites it.
     """
@@ -394,8 +394,17 @@ def last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
     return touching[-1] if touching else None
 
 
-def passage(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
-    """Return the passage of a row, without the words in `spans`; `superseded`: see `last_at`."""
+def passages_of(
+    rows: Sequence[Row], forgotten: Mapping[str, Sequence[Span]], superseded: Sequence[Row]
+) -> dict[str, Item]:
+    """Return the passages of rows by id, without the forgotten words of their episodes."""
+    return {
+        row["id"]: _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
+        for row in rows
+    }
+
+
+def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
     said_at = moment_or_none(row["said_at"])
     words = visible(row["text"], row["span_start"], spans)
     if row["heading"]:

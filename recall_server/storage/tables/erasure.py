@@ -3,11 +3,13 @@ deleting and redacting rows of the tables that the table registry names; and the
 to purge them.
 """
 
+import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
+from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind
@@ -242,8 +244,9 @@ class Erasures(BoundTable):
         if wanted:
             tables = registry.with_part(part)
             if "memory_events" in tables:
-                events = await self._int("events", f"count_events_of_{part}", ids=wanted)
-                await return_quota(self._bound, events * EVENT_BYTES)
+                (kept,) = await self._bound.fetch(f"count_events_of_{part}", ids=wanted)
+                size = int(kept["events"]) * EVENT_BYTES + int(kept["bytes"])
+                await return_quota(self._bound, size)
             for table in tables:
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 
@@ -291,9 +294,9 @@ class Erasures(BoundTable):
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations", ids)
 
-    async def hidden_by(self, memory_ids: Iterable[str]) -> Sequence[Row]:
-        """Return the words that these memories hide, as they were forgotten."""
-        return await self._by_ids("words_hidden_by", memory_ids)
+    async def hidden_by(self, ids: Iterable[str]) -> Sequence[Row]:
+        """Return the words that these items hide, as they were forgotten."""
+        return await self._by_ids("words_hidden_by", ids)
 
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations_of_episodes", episode_ids)
@@ -320,6 +323,13 @@ class Erasures(BoundTable):
         await self.remove(Part.PASSAGE, passage_ids)
         await self.remove(Part.EPISODE, [row["id"] for row in episodes])
         await return_quota(self._bound, sum(map(_counted_bytes, episodes)))
+
+    async def drop_answers(self, memory_ids: Collection[str]) -> None:
+        """Delete the copies of what models and persons worded of these memories."""
+        if wanted := sorted(memory_ids):
+            (kept,) = await self._bound.fetch("count_events_of_memory", ids=wanted)
+            await return_quota(self._bound, int(kept["bytes"]))
+            await self._bound.send("drop_answers", ids=wanted)
 
     async def redact(self, table: registry.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Overwrite rows: each has new values of the redacted columns and labels, and its `id`."""
@@ -354,6 +364,13 @@ class TaskDocuments(NamedTuple):
     documents: list[Any]
 
 
+# The columns of a memory that an erasure reads, if nothing is kept of them.
+_LOST: dict[str, Any] = dict.fromkeys(("text", "topic", "container"), "") | dict.fromkeys(
+    (*record.FACT, "session_id", "agent_id", "tags", "metadata", "extractor")
+)
+_LOST["erase_epoch"] = 0
+
+
 class ErasureScan(BoundTable):
     """Reads what an erasure looks at. It works without a shared transaction too."""
 
@@ -369,6 +386,18 @@ class ErasureScan(BoundTable):
     async def relabelled(self, after: int) -> set[str]:
         """Return the texts and memories that were relabelled after the event of this number."""
         return set(await self._column("item_id", "relabelled_after", seq=after))
+
+    async def lost(self, memory_id: str = "") -> dict[str, dict[str, Any]]:
+        """Return this memory if its row is lost, or all such memories of which words are kept: each
+        as a row with the words that are kept, and the places that it `cited`.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for row in await self._bound.fetch("kept_of_lost", id=memory_id):
+            words, cited, *rest = json.loads(row["answer"] or "[[], []]")
+            one = found.setdefault(row["id"], {**_LOST, "id": row["id"], "cited": []})
+            one |= dict(zip(record.FIELDS, words, strict=False)) | (rest[0] if rest else {})
+            one["cited"] += cited
+        return found
 
     async def count(self, table: Table) -> int:
         return await self._int("rows", f"count_{table}")

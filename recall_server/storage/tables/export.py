@@ -145,8 +145,15 @@ class ExportTable(BoundTable):
         keys = keys_of(memory.entity, memory.attribute, memory.value)
         await self._add("memories", [{**vars(memory), **keys}])
         recorded = self._bound.record(memory.id)
-        recorded.add(vars(memory))
+        recorded.add(vars(memory), imported=True)
         recorded.citations += [(one.episode_id, one.start, one.end) for one in memory.citations]
+        recorded.relations += [
+            [
+                *(memory.id, one.to_id, one.relation, one.reason, one.confidence, one.made_by),
+                one.made_at.isoformat(),
+            ]
+            for one in memory.relations
+        ]
         # An undo of what shows these words has to know that they were hidden.
         hidden = memory.status == Status.FORGOTTEN and await self._bound.touched(
             "hides_words", id=memory.id

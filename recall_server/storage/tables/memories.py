@@ -40,14 +40,7 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.episodes import (
-    Episodes,
-    last_at,
-    metadata,
-    passage,
-    tags,
-    true_at,
-)
+from recall_server.storage.tables.episodes import Episodes, metadata, passages_of, tags, true_at
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
@@ -216,7 +209,7 @@ class Memories(BoundTable):
         states = {one.memory_id: one.state for one in reversals if one.state is not None}
         if added := [one.memory_id for one in reversals if one.state is None]:
             await self._bound.send("undo_added_memories", ids=added, now=now)
-        await self._bound.many("undo_memory", [{"id": i, **_stored(s)} for i, s in states.items()])
+        await self.mend(states)
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
         if states:
             taken = {
@@ -249,9 +242,11 @@ class Memories(BoundTable):
         """Return the states of those of these memories that existed at the requested moment."""
         return {row["item_id"]: state_of(row) for row in await self._by_ids("states_at", ids)}
 
-    async def mend(self, memory_id: str, state: MemoryState) -> None:
-        """Set a memory to the state that its last event left."""
-        await self._bound.send("undo_memory", id=memory_id, **_stored(state))
+    async def mend(self, states: Mapping[str, MemoryState]) -> None:
+        """Set memories to these states, whatever their states are."""
+        if states:
+            rows = [_row(one, state) for one, state in states.items()]
+            await self._bound.send("undo_memories", states=Document(rows))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """Return the newest active memories of one attribute of one entity, at most
@@ -353,17 +348,11 @@ class Memories(BoundTable):
         if past.known_at:
             states = await self.states_then(list(found))
             found = {
-                one: item._replace(
-                    superseded_by=states[one].superseded_by,
-                    valid_until=states[one].valid_until,
-                    expires_at=states[one].expires_at,
-                )
+                one: item._replace(**{name: getattr(states[one], name) for name in _ENDS})
                 for one, item in found.items()
                 if _findable(states.get(one), past.known_at)
             }
-        for row in of_passages:
-            spans = forgotten.get(row["episode_id"], ())
-            found[row["id"]] = passage(row, spans, last_at(row, rows[superseded]))
+        found |= passages_of(of_passages, forgotten, rows.get(superseded, ()))
         return true_at([found[one] for one in ids if one in found], past.as_of)
 
     async def page(
@@ -472,6 +461,7 @@ class Memories(BoundTable):
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
 
 
+_ENDS = ("superseded_by", "valid_until", "expires_at")
 _NO_FACT = {"entity": None, "attribute": None, "value": None, "negated": False}
 
 
@@ -485,8 +475,18 @@ def keys_of(entity: str | None, attribute: str | None, value: str | None) -> dic
 
 
 def _stored(state: MemoryState) -> dict[str, Any]:
-    """Return a state as query parameters, without its citations, which are rows of their own."""
+    """Return a state as fields of a memory, without its citations, which are rows of their own."""
     return {name: value for name, value in vars(state).items() if name != "citations"}
+
+
+def _row(memory_id: str, state: MemoryState) -> list[Any]:
+    """Return a state as a part of a query parameter."""
+    moments = (state.retired_at, state.valid_until, state.expires_at)
+    retired_at, valid_until, expires_at = (
+        at and at.isoformat(timespec="microseconds") for at in moments
+    )
+    ended = (state.status, retired_at, state.superseded_by, valid_until, expires_at)
+    return [memory_id, *ended, state.confidence, state.reinforcements]
 
 
 def _findable(state: MemoryState | None, at: datetime) -> bool:

@@ -5,14 +5,14 @@ that a rebuild has derived of them so far, with the rows that they are compared 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from recall_server.domain import record
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Citation, Span, episode_of
-from recall_server.domain.memory import Status
+from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryState
 from recall_server.domain.record import Recorded
 from recall_server.domain.webhook import (
@@ -24,7 +24,7 @@ from recall_server.domain.webhook import (
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
 from recall_server.storage.index.words import Statistics
-from recall_server.storage.tables.access import EVENT_BYTES, take_quota
+from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, take_quota
 from recall_server.storage.tables.memories import keys_of, state_of
 from recall_server.storage.tables.webhooks import WebhookEvent, Webhooks
 
@@ -44,7 +44,9 @@ class MemoryEvents(BoundTable):
         if not noted and not announced:
             return
         count = len(noted) + len(announced)
-        size = len(noted) * EVENT_BYTES
+        kept = ((item_id, one.answer) for item_id, one in self._bound.recorded.items())
+        answers = {item_id: answer for item_id, answer in kept if answer is not None}
+        size = len(noted) * EVENT_BYTES + bytes_of(answers.values())
         bounded = not AGAIN.isdisjoint(kind for _, kind, _ in noted)
         last = await self._number(count, 0 if bounded else size)
         if bounded:
@@ -59,13 +61,13 @@ class MemoryEvents(BoundTable):
                 change_id=entry.change if entry else "",
                 operation=entry.operation if entry else "",
                 accessor=entry.made_by if entry else None,
-                events=await asyncio.to_thread(_document, noted, self._bound.recorded)
+                events=await asyncio.to_thread(_document, noted, self._bound.recorded, answers)
                 if len(noted) > INLINE_MAX
-                else _document(noted, self._bound.recorded),
+                else _document(noted, self._bound.recorded, answers),
             )
         if last is not None:
-            kept = await self._for_webhooks(last - count)
-            await Webhooks(self._bound).keep(kept, self._bound.now())
+            of_webhooks = await self._for_webhooks(last - count)
+            await Webhooks(self._bound).keep(of_webhooks, self._bound.now())
 
     async def _number(self, count: int, size: int) -> int | None:
         """Number the events of this transaction: the last number, where a webhook may be told of
@@ -163,12 +165,14 @@ class MemoryEvents(BoundTable):
 
 
 def _document(
-    noted: Mapping[tuple[str, EventKind, str], Noted], recorded: Mapping[str, Recorded]
+    noted: Mapping[tuple[str, EventKind, str], Noted],
+    recorded: Mapping[str, Recorded],
+    answers: Mapping[str, str],
 ) -> Document:
     """Return the events as a query parameter, with its JSON text made. The first event of a memory
     has the digest of what was recorded of it, and what is kept of that.
     """
-    kept = {item_id: [one.digest(), one.answer] for item_id, one in recorded.items()}
+    kept = {item_id: [one.digest(), answers.get(item_id)] for item_id, one in recorded.items()}
     found = Document(
         [
             [
@@ -217,12 +221,23 @@ InGroup = tuple[str, str]
 
 Ends = tuple[str, str, str]
 """The memories of a relation, from and to, and its kind."""
+_ENDS = ("from_id", "to_id", "kind")
+
+
+class Stated(NamedTuple):
+    """The rest of a relation: its reason and confidence, and who stated it, when."""
+
+    reason: str
+    confidence: float
+    made_by: str | None
+    made_at: datetime
 
 
 class Kept(NamedTuple):
     """The fields of a memory that no update changes, as its rows and its events have them.
 
-    `row`: the recorded fields and the keys by which facts are found. `citations`: by position.
+    `row`: the recorded fields and the keys by which facts are found; empty if it has no row any
+    more. `citations`: by position.
     """
 
     row: Row
@@ -279,17 +294,27 @@ class Rebuilt(BoundTable):
         """
         return {row["id"]: state_of(row) for row in await self._by_ids("last_states", ids)}
 
+    async def found_since(self, ids: Collection[str]) -> dict[str, datetime]:
+        """Return since when each of these memories has been in states that search finds."""
+        rows = await self._by_ids("found_since", ids, statuses=sorted(FINDABLE))
+        return {row["item_id"]: moment(row["at"]) for row in rows}
+
     async def kept(self, ids: Collection[str]) -> dict[str, Kept]:
         """Return what is kept of these memories."""
         found = {row["id"]: Kept(row, {}, []) for row in await self._by_ids("records_now", ids)}
+        for row in await self._by_ids("recorded_of", ids):
+            one = found.setdefault(row["item_id"], Kept({}, {}, []))
+            one.events.append(_written(row))
         for row in await self._by_ids("citations", ids):
             memory_id, position, *cited = dict(row).values()
             if memory_id in found:
                 found[memory_id].citations.update(record.dropped([(position, *cited)]))
-        for row in await self._by_ids("recorded_of", ids):
-            if row["item_id"] in found:
-                found[row["item_id"]].events.append(_written(row))
         return found
+
+    async def texts_of(self, change_ids: Collection[str]) -> list[str]:
+        """Return the texts that these changes stored or read."""
+        rows = await self._bound.fetch("texts_of_changes", changes=sorted(change_ids))
+        return [row["id"] for row in rows]
 
     async def give_digests(self, digests: Mapping[int, str]) -> None:
         """Write the digests that events of an older release lack, by the number of the event."""
@@ -300,22 +325,35 @@ class Rebuilt(BoundTable):
     async def write(
         self, memory_id: str, values: Mapping[str, Any], citations: Mapping[int, record.Cited]
     ) -> None:
-        """Set the recorded fields of a memory, and these of its citations. Needs an erasing
-        transaction.
-        """
+        """Set the recorded fields of a memory, and its citations. Needs an erasing transaction."""
         fields = {name: values[name] for name in record.FIELDS}
         await self._bound.send("write_record", id=memory_id, **fields)
         await self.write_keys(memory_id, values)
-        for position, (episode_id, start, end) in citations.items():
-            place = {"id": memory_id, "position": position}
-            await self._bound.send("remove_citation", **place)
-            await self._bound.send(
-                "undo_dropped_citation",
-                **place,
-                episode_id=episode_id,
-                span_start=start,
-                span_end=end,
-            )
+        await self._bound.send("remove_citations", id=memory_id)
+        await self._cite(memory_id, citations)
+
+    async def add(
+        self, memory_id: str, values: Mapping[str, Any], citations: Mapping[int, record.Cited]
+    ) -> None:
+        """Add the row of a memory that has none, with its citations."""
+        labels = {
+            name: Document(values[name]) if values[name] else None for name in ("tags", "metadata")
+        }
+        await self._bound.send(
+            "add_memories", **{**values, "id": memory_id, **keys_in(values), **labels}
+        )
+        await self._bound.send("remove_citations", id=memory_id)
+        await self._cite(memory_id, citations)
+
+    async def _cite(self, memory_id: str, citations: Mapping[int, record.Cited]) -> None:
+        names = ("episode_id", "span_start", "span_end")
+        await self._bound.many(
+            "undo_dropped_citation",
+            [
+                {"id": memory_id, "position": position, **dict(zip(names, cited, strict=True))}
+                for position, cited in sorted(citations.items())
+            ],
+        )
 
     async def write_keys(self, memory_id: str, values: Mapping[str, Any]) -> None:
         """Set the keys by which the fact of a memory is found."""
@@ -325,10 +363,25 @@ class Rebuilt(BoundTable):
         """Return the next memories that have events, in the order of their ids."""
         return await self._column("id", "memories_with_events", after=after, limit=limit)
 
-    async def relations(self) -> dict[Ends, datetime]:
-        """Return all relations, each with the moment at which it was made."""
+    async def relations(self) -> dict[Ends, Stated]:
+        """Return all relations."""
         rows = await self._bound.fetch("all_relations")
-        return {(row["from_id"], row["to_id"], row["kind"]): moment(row["made_at"]) for row in rows}
+        return {
+            (row["from_id"], row["to_id"], row["kind"]): Stated(
+                row["reason"], row["confidence"], row["made_by"], moment(row["made_at"])
+            )
+            for row in rows
+        }
+
+    async def write_relations(self, relations: Mapping[Ends, Stated]) -> None:
+        """Give relations these rows. Needs an erasing transaction."""
+        rows = [
+            dict(zip(_ENDS, ends, strict=True)) | stated._asdict()
+            for ends, stated in relations.items()
+        ]
+        for row in rows:
+            await self._bound.send("remove_relation", **{name: row[name] for name in _ENDS})
+        await self._bound.many("relate", rows)
 
     async def stated(self) -> list[tuple[str, str, str]]:
         """Return the events that state relations: the memory, the change and the reason."""
@@ -429,7 +482,24 @@ def _written(row: Row) -> record.Written:
         citations=row["citations"] or 0,
         dropped=record.dropped(document(row["dropped"]) or ()),
         answer=row["answer"] and json.loads(row["answer"]),
+        at=moment(row["at"]),
+        change_id=row["change_id"],
+        undoes=row["reason"] if row["kind"] == EventKind.UNDONE else "",
     )
+
+
+def kept_relations(events: Iterable[record.Written]) -> dict[Ends, Stated]:
+    """Return the relations that these events of a memory, the oldest first, keep: each as it was
+    stated first, with the reason and confidence of the last time.
+    """
+    found: dict[Ends, Stated] = {}
+    for event in events:
+        for *ends, reason, confidence, made_by, made_at in event.rest.get("relations", ()):
+            from_id, to_id, kind = ends
+            new = Stated(reason, confidence, made_by, datetime.fromisoformat(made_at))
+            old = found.setdefault((from_id, to_id, kind), new)
+            found[from_id, to_id, kind] = old._replace(reason=reason, confidence=confidence)
+    return found
 
 
 _ADDS = (EventKind.ADDED, EventKind.IMPORTED)

@@ -130,6 +130,37 @@ async def test_a_memory_cites_the_exact_words_it_came_from(open_app: Open) -> No
     assert memory.citation.speaker == "Alice"
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later", "ended"),
+    [
+        ("I drive a Volvo.", "I drive a Saab now, not a Volvo any more.", "Volvo"),
+        ("I own a boat. I own a car.", "I own a bike now, no longer a boat.", "boat"),
+        ("I live in Oslo.", "I live in Rome now, no longer in Oslo.", "Oslo"),
+        ("Ich wohne in Köln.", "Ich wohne jetzt in Berlin, nicht mehr in Köln.", "Köln"),
+        ("Vivo en Madrid.", "Vivo en Sevilla y ya no en Madrid.", "Madrid"),
+        ("J'habite à Paris avec ma sœur.", "J'habite à Lyon, plus à Paris.", "Paris"),
+        ("我喝咖啡。", "我现在喝茶，不再喝咖啡。", "我喝咖啡"),
+    ],
+)
+async def test_a_value_that_is_said_to_hold_no_more_is_superseded(
+    open_app: Open, clock: Clock, earlier: str, later: str, ended: str
+) -> None:
+    """Also one of several that an attribute may have."""
+    async with open_app() as application:
+        await enter(application)
+        for text in (earlier, later):
+            await remember(application, f"User: {text}")
+            await drained(application)
+            clock.pass_(timedelta(days=1))
+        async with application.store.transaction(ALICE, write=False) as tx:
+            ids = await tx.rebuilt.memories("", 10)
+            every = (await tx.memories.get(ids)).values()
+
+    (old,) = [one for one in every if one.status is Status.SUPERSEDED]
+    assert ended in old.text
+    assert old.superseded_by in {one.id for one in every if one.status is Status.ACTIVE}
+
+
 async def test_the_newer_of_two_values_supersedes_the_older(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
         await enter(application)

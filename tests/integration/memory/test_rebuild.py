@@ -16,12 +16,14 @@ from recall_server.domain.extraction import Candidate
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.permissions import OPERATOR
+from recall_server.domain.query import Query
 from recall_server.services.memory import derivation, indexing
 from recall_server.services.memory import rebuild as rebuild_module
 from recall_server.services.memory.derivation import Compared, Differences
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.rebuild import Reextracted
+from recall_server.services.memory.records import NOT_KEPT
 from recall_server.storage.store import Transaction
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
@@ -130,6 +132,51 @@ async def test_altered_words_of_a_model_are_written_again_without_it(
         assert model.asked == 1
 
 
+async def test_a_lost_memory_of_a_model_is_made_again_unless_the_name_of_the_model_was_erased(
+    open_app: Open, clock: Clock
+) -> None:
+    said = Candidate("Ann rows at dawn.", MemoryType.FACT, Span(5, 11), importance=0.75)
+    model = Scripted(row=said)
+    model.name = "anthropic/claude/1"
+    async with open_app(extractor=model) as application:
+        await enter(application)
+        await remember(application, "Ann: I row.")
+        await drained(application)
+        rebuild, before = application.services.rebuild, await memories(application)
+        whole = await rebuild.compare(context(application))
+        for erased in (False, True):
+            if erased:
+                await application.services.erase.subject(context(application), "Claude")
+            for name in ("citations", "memories"):
+                await lose(application, name)
+            mended = await rebuild.mend(context(application))
+            assert mended.repaired == (() if erased else (before[0].id,))
+            if not erased:
+                assert await rebuild.compare(context(application)) == whole
+                assert await memories(application) == before
+        assert mended.unmade == {before[0].id: NOT_KEPT}
+        assert model.asked == 1
+
+
+@pytest.mark.parametrize(
+    "lost", [("embeddings",), ("citations", "embeddings", "documents", "memories")]
+)
+async def test_a_search_goes_by_the_new_vectors_of_what_was_made_again(
+    open_app: Open, clock: Clock, lost: Collection[str]
+) -> None:
+    """They may take the slots of the lost ones, which the cache of vectors still had."""
+    async with open_app(embedder=HashEmbedder()) as application:
+        await porto_and_figs(application)
+        await remember(application, "Ann: I own a boat. I live in Rome.")
+        await drained(application)
+        before = {asked: await found_by(application, asked) for asked in ("Rome boat", "figs")}
+        for name in lost:
+            await lose(application, name)
+        await application.services.rebuild.mend(context(application))
+        await drained(application)
+        assert {asked: await found_by(application, asked) for asked in before} == before
+
+
 async def test_an_erased_passage_of_which_words_were_forgotten_leaves_the_counts_right(
     open_app: Open, clock: Clock
 ) -> None:
@@ -204,9 +251,25 @@ def ends_at(number: int) -> Callable[[int], None]:
     return on_progress
 
 
+async def found_by(application: Application, words: str) -> list[tuple[str, float | None]]:
+    """Return the hits of a search with the cosines of their vectors."""
+    answer = await application.services.recall.search(context(application), Query(words))
+    return [(hit.text, hit.scores.cosine) for hit in answer.hits]
+
+
+async def lose(application: Application, table: str) -> None:
+    """Delete all rows behind the back of the server."""
+    async with application.store.driver.transaction(
+        namespace=ALICE, write=True, erasing=True
+    ) as raw:
+        await raw.fetch(f"DELETE FROM {table} WHERE namespace = '{ALICE}'", {})
+
+
 async def run(application: Application, sql: str) -> None:
     """Change rows behind the back of the server."""
-    async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
+    async with application.store.driver.transaction(
+        namespace=ALICE, write=True, erasing=True
+    ) as raw:
         await raw.fetch(sql, {})
 
 

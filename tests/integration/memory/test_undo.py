@@ -1,7 +1,9 @@
 """An undo restores the exact state before a change, unless a later change rests on it."""
 
 import asyncio
+import inspect
 import re
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -24,6 +26,7 @@ from recall_server.services.memory.undo import Undone
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.counted import counted
+from tests.support.engines import on_sqlite
 from tests.support.index_walk import Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
@@ -113,6 +116,66 @@ async def test_a_forgotten_memory_comes_back_as_it_was(open_app: Open, clock: Cl
         assert done.change_id is not None
         await undo(application, done.change_id)
         assert await present(application) == forgotten
+
+
+async def test_an_undo_reads_what_it_changes_before_others_wait_for_it(open_app: Open) -> None:
+    """On SQLite all writers wait for the transaction. It read every memory and passage in it."""
+    async with open_app() as application:
+        await enter(application)
+        figs = " ".join(f"I like fig{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(60))
+        stored = await remember(application, f"User: {figs}")
+        await drained(application)
+        with counted(application) as counts:
+            undone = await undo(application, stored.job_id)
+
+        changed = len(undone.forgotten)
+        assert changed > 20
+        assert counts.read[False] > changed
+        assert counts.read[True] < changed / 2
+
+
+@on_sqlite
+async def test_a_long_chain_of_dependents_is_taken_back(open_app: Open, clock: Clock) -> None:
+    """A thousand were one call inside another, and failed. The limit of the test is lower."""
+    limit = sys.getrecursionlimit()
+    async with open_app() as application:
+        await enter(application)
+        first = await remember(application, "User: I live in Townaa.")
+        for n in range(1, 160):
+            clock.pass_(HOUR)
+            await remember(
+                application, f"User: I live in Town{chr(97 + n % 26)}{chr(97 + n // 26)}."
+            )
+            await drained(application)
+        sys.setrecursionlimit(len(inspect.stack(0)) + 150)
+        try:
+            done = await undo(application, first.job_id, with_dependents=True)
+        finally:
+            sys.setrecursionlimit(limit)
+
+        assert len(done.changes) == 160
+        assert await memories(application) == []
+
+
+async def test_a_restored_passage_that_is_not_found_is_undone_alone(
+    open_app: Open, clock: Clock
+) -> None:
+    """All of its words are forgotten with a memory too. The whole text was hidden."""
+    async with open_app() as application:
+        await enter(application)
+        stored = await remember(application, "Ann: I own a piano.\n\nBob: I own a boat.")
+        await drained(application)
+        passage = f"{stored.episode_id}.0"
+        (piano,) = [one.id for one in await memories(application) if "piano" in one.text]
+        for one in (passage, piano):
+            await application.services.recall.forget(context(application), one)
+        before = await present(application)
+        restore = context(application)
+        await application.services.recall.restore(restore, passage)
+        clock.pass_(HOUR)
+        await undo(application, restore.entry.id)
+
+        assert await present(application) == before
 
 
 async def test_a_forgotten_passage_and_a_restored_one_are_undone(

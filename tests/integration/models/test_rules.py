@@ -37,6 +37,23 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
+# What is said in a chat; keys below a blank line; a pronoun in a list; an order below a key; what is no fact.
+Ana Kim  9:03 AM\\nWe have signed with Brightwater.\\nBob  9:05 AM\\nWho is their contact?\\nAna Kim  9:06 AM\\nMonique Roy, head of operations.
+  fact | Ana Kim: We have signed with Brightwater.
+  fact | Who is their contact? – Ana Kim: Monique Roy, head of operations.
+Our cottage\\n\\nHeating\\nThe range runs on oil since 2019.\\n\\nWifi: SealCottage_5G\\n\\nThings to do\\n- The nearest doctor is in Ullapool, 25 miles.
+  fact | Our cottage, Heating: The range runs on oil since 2019.
+  fact | Our cottage: Wifi: SealCottage_5G.
+  fact | Our cottage, Things to do: The nearest doctor is in Ullapool, 25 miles.
+Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder: she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
+  fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays.
+  fact | Stand-up, team Heron, Priya: she works Mon-Wed only from December.
+  fact | Headlines: give the user three, none longer than 60 characters.
+Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
+  fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
+Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
+  fact | Twice a week, Tuesday and Saturday.
+  fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
 # Rows have the names of their columns, and sentences of a log the cells or the time before them.
 To do:\\n\\n| # | What | Owner |\\n|---|---|---|\\n| 1 | Keep ten images | Rahim |\\n| 2 | Test the rollback | |
   fact | To do: What: Keep ten images, Owner: Rahim.
@@ -300,6 +317,10 @@ My flight is on Thursday, not Friday.
   fact | The user's flight is on Thursday, not Friday. | user's flight, schedule, Thursday | CORRECTS Friday
 My manager is Helena Ortiz.
   fact | The user's manager is Helena Ortiz. | user, reports_to, Helena Ortiz
+I am now reporting to Piotr Wolski instead of Leila.
+  fact | The user is now reporting to Piotr Wolski instead of Leila. | user, reports_to, Piotr Wolski | CORRECTS Leila
+Ana Brandt is my new manager.
+  fact | Ana Brandt is the user's new manager. | user, reports_to, Ana Brandt
 My email is dana@example.org.
   fact | The user's email is dana@example.org. | user, email, dana@example.org
 The deadline for Atlas is 5 June.
@@ -605,6 +626,12 @@ We use Postgres for billing, not MySQL.
   fact | The team uses Postgres for billing, not MySQL. | team, uses_for_billing, Postgres | CORRECTS MySQL
 My boss, Renske, is fine with home office but wants me back on 2 December.
   fact | The user's boss, Renske, is fine with home office but wants them back on 2 December. | user, reports_to, Renske
+Ana: Backoff starts at 500 ms. I moved here with Ms. Roe.
+  fact | Backoff starts at 500 ms.
+  fact | Ana moved here with Ms. Roe.
+Call with Priyanka\\n\\n- accountant is Graham Pell\\n- works as a potter
+  fact | Call with Priyanka: accountant is Graham Pell.
+  fact | Call with Priyanka: works as a potter. | Call with Priyanka, job_title, potter
 # An article is no pronoun, a unit no abbreviation, and in minutes the name before the colon speaks.
 Hausordnung\\n- Müll: donnerstags\\nDer Schlüssel liegt bei Familie Otto. Das WLAN-Passwort ist Kirsch88.
   fact | Hausordnung: Müll: donnerstags.
@@ -735,7 +762,35 @@ Tom: I used to live in Rome and now I live in Oslo.
 I moved to Rome and no longer drive.
   fact | The user moved to Rome and no longer drive. | user, lives_in, Rome
 I work at Acme, no longer at Siemens.
-  fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme
+  fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme | CORRECTS Siemens
+I drive a Saab now, not a Volvo any more.
+  fact | The user drives a Saab now, not a Volvo any more. | user, owns, a Saab | CORRECTS a Volvo
+I am not driving a Saab any more.
+  fact | The user is not driving a Saab any more. | user, owns, a Saab | NOT CORRECTS None
+I speak French, not German any more.
+  fact | The user speaks French, not German any more. | user, speaks, French | CORRECTS German
+Ich wohne jetzt in Berlin, nicht mehr in Köln.
+  fact | Nutzer: Ich wohne jetzt in Berlin, nicht mehr in Köln. | user, lives_in, Berlin | CORRECTS Köln
+Vivo en Sevilla y ya no en Madrid.
+  fact | Usuario: Vivo en Sevilla y ya no en Madrid. | user, lives_in, Sevilla | CORRECTS Madrid
+J'habite à Lyon maintenant, plus à Paris.
+  fact | Utilisateur: J'habite à Lyon maintenant, plus à Paris. | user, lives_in, Lyon | CORRECTS Paris
+I no longer live in Lisbon but in Porto.
+  fact | The user no longer lives in Lisbon but in Porto. | user, lives_in, Porto | CORRECTS Lisbon
+I no longer drive a Volvo but a Saab.
+  fact | The user no longer drives a Volvo but a Saab. | user, owns, a Saab | CORRECTS a Volvo
+I no longer live in Oslo, but Ann does.
+  fact | The user no longer lives in Oslo, but Ann does. | user, lives_in, Oslo | NOT CORRECTS None
+Ich wohne nicht mehr in Lissabon, sondern in Porto.
+  fact | Nutzer: Ich wohne nicht mehr in Lissabon, sondern in Porto. | user, lives_in, Porto | CORRECTS Lissabon
+Ya no vivo en Madrid, sino en Sevilla.
+  fact | Usuario: Ya no vivo en Madrid, sino en Sevilla. | user, lives_in, Sevilla | CORRECTS Madrid
+Je n'habite plus à Paris mais à Lyon.
+  fact | Utilisateur: Je n'habite plus à Paris mais à Lyon. | user, lives_in, Lyon | CORRECTS Paris
+我不再喝咖啡，而是喝茶。
+  fact | 用户：我不再喝咖啡，而是喝茶。 | user, drinks, 茶 | CORRECTS 咖啡
+我现在喝茶，不再喝咖啡。
+  fact | 用户：我现在喝茶，不再喝咖啡。 | user, drinks, 茶 | CORRECTS 咖啡
 Ich arbeite nicht bei Acme.
   fact | Nutzer: Ich arbeite nicht bei Acme. | user, works_at, Acme | NOT
 Anna wohnt nicht mehr in Bonn.
@@ -947,7 +1002,6 @@ Escríbeme un poema sobre Roma.
 Écris-moi un poème sur Rome.
 帮我写一首关于罗马的诗。
 引っ越しの準備を手伝ってください。
-9 kids, start at 3pm.
 If I won the lottery I'd buy an island.
 I'd move to Rome.
 Some people believe that the earth is flat.

@@ -141,6 +141,22 @@ async def test_a_question_that_was_asked_is_shown_with_what_was_answered(open_ap
         assert not hit.around
 
 
+async def test_a_short_message_is_shown_with_the_next_one_of_its_speaker(open_app: Open) -> None:
+    talk = (
+        "Ana: I bought the train tickets to Graz.\nAna: 64 euros each.\n"
+        "Ben: I bought the paint for the banner.\nAna: We leave at nine."
+    )
+    async with open_app(extractor=Scripted()) as application:
+        await enter(application)
+        await remember(application, talk)
+        await drained(application)
+
+        [hit] = await asked(application, "What did the train tickets cost?", limit=1)
+        assert [said.text for said in hit.around] == ["Ana: 64 euros each."]
+        [hit] = await asked(application, "What did the paint for the banner cost?", limit=1)
+        assert not hit.around, "somebody else goes on"
+
+
 async def test_every_memory_is_quoted_without_headings_that_it_has(open_app: Open) -> None:
     text = "# Harbour\n\nThe crane is green. It was painted in May.\n\nThe gate closes at nine."
     extractor = Scripted(

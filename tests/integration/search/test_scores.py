@@ -64,6 +64,26 @@ async def test_a_threshold_tells_an_answer_from_a_question_about_nothing_stored(
         assert (await answer(application, question, score_threshold=THRESHOLD)).hits == ()
 
 
+async def test_a_broad_question_is_answered_by_what_is_known_and_weak_without_it(
+    application: Application,
+) -> None:
+    about_marcus = await answer(application, "What do you know about Marcus?")
+    about_greta = await answer(application, "What do you know about Greta?")
+    without = await answer(application, "What are Marcus' preferences?")
+    await remember(application, "Marcus: I prefer the window seat on trains.")
+    await drained(application)
+    preferred = await answer(application, "What are Marcus' preferences?")
+    day = await answer(application, "What did we talk about in March 1999?")
+
+    assert not about_marcus.weak_evidence
+    assert all("Marcus" in hit.text for hit in about_marcus.hits)
+    assert about_greta.weak_evidence
+    assert without.weak_evidence
+    assert not preferred.weak_evidence
+    assert "window seat" in preferred.hits[0].text
+    assert day.weak_evidence
+
+
 async def test_what_is_noise_beside_the_first_hit_is_left_out_unless_all_is_asked_for(
     application: Application,
 ) -> None:

@@ -45,6 +45,8 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "memories_by_id": {"ids": IDS},
     "citations": {"ids": IDS},
     "passage_items": {"ids": TURN_IDS},
+    "expired_passages": {"slots": SLOTS, "limit": 1_000},
+    "places_of_items": {"ids": TURN_IDS},
     "turns_said": {"ids": TURN_IDS},
     "superseded_words": {"ids": [episode_of(i) for i in TURN_IDS]},
     "memories_to_index": {"after": "mem_3", "limit": 500},
@@ -65,7 +67,10 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "vectors_at": {"model": "hash/64", "slots": [1, 2, 3]},
 }
 # The reads among them whose tables are joined.
-YOUNG = ("placed", "memory_items", "passage_items", "turns_said", "superseded_words")
+YOUNG = (
+    *("placed", "memory_items", "passage_items", "expired_passages", "turns_said"),
+    "superseded_words",
+)
 # Steps of a plan that read no table: values that were passed in, and results of earlier steps.
 HANDED_IN = re.compile(
     r"VIRTUAL TABLE|^(?:SCAN|SEARCH) "

@@ -301,9 +301,9 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
     if last in counted or any(one[0] == "-" and last.endswith(one[1:]) for one in counted):
         return text[end : end + 2].strip().isdigit()
     unit = words[:-1] and words[-2].isdigit()
-    if last in table.data["abbreviations"].split() or (
-        len(last) == 1 and last.isalpha() and not unit
-    ):
+    # "5 m." and "500 ms." end with a unit, "J." and "Ms." do not.
+    may_be_unit = (len(last) == 1 and last.isalpha()) or last == "ms"
+    if (may_be_unit and not unit) or last in table.data["abbreviations"].split():
         return bool(text[end : end + 3].strip())
     clock = words[:-1] and words[-2] in ("um", "gegen")
     begins = any(table.starts(f"words.{cue}", text[end + 1 : end + 12]) for cue in _SUBJECTS)

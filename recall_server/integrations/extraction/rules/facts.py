@@ -190,7 +190,21 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
         # Many chats are in lower case: "plumber moved to friday".
         said = said[:1].upper() + said[1:]
         found = _denied(said, _find(said, speaker, language), speaker, language)
-    return found
+    return _instead(said, found, language)
+
+
+def _instead(said: str, found: Found | None, language: Table) -> Found | None:
+    """Return the value that holds of "I no longer live in Oslo but in Bari", in place of the one
+    that ended.
+    """
+    if found is None or not (found.ended and found.fact.negated):
+        return found
+    rest = said.partition(found.fact.value)[2]
+    match = re.match(language.data["rather"], rest)
+    if match is None:
+        return found
+    fact = replace(found.fact, value=match["v"].strip(), negated=False)
+    return replace(found, fact=fact, replaces=found.fact.value)
 
 
 def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -> Found | None:
@@ -209,6 +223,8 @@ def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -
             return replace(found, ended=ended)
         held = said[: cue.start()] + cue.expand(positive) + said[cue.end() :]
         other = _find(held, speaker, language)
+        if found and found == other and re.search(language.data["no_more"], said):
+            return found  # "Ich wohne in Berlin, nicht mehr in Köln" denies the other value.
         if other is None or other.fact.value not in part:
             return None if inside else found
         if found is None or inside:
@@ -257,7 +273,7 @@ def _found(
     attribute = row.attribute
     if "k" in parts:
         attribute = _key(parts["k"], "things", language) or attribute
-    value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
+    value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".,")
     if not (_is("timed", attribute) or attribute.endswith("_date")):
         amount, value = value, _time(language.name).sub("", value)
         if "k" in parts and _DIGIT.search(amount) and not _DIGIT.search(value):
@@ -318,12 +334,15 @@ def _key(word: str, names: str, language: Table) -> str | None:
 
 
 def corrected(found: Found, text: str, language: Table) -> Found:
-    """Add the value that "X, not Y" replaces."""
+    """Add the value that "X, not Y" or "X now, not Y any more" replaces."""
     text = plain(text, language)
-    match = re.search(language.data["instead"], text)
     fact = found.fact
-    if match is None or found.replaces or fact.negated:
+    if found.replaces or fact.negated:
+        return found
+    ended = re.search(language.data["no_more"], text)
+    match = ended or re.search(language.data["instead"], text)
+    if match is None:
         return found
     beside = text[: match.start()].endswith(fact.value) or fact.attribute.startswith("uses_for_")
     old = _time(language.name).sub("", match["o"]).strip()
-    return replace(found, replaces=old) if beside or not language.spaced else found
+    return replace(found, replaces=old) if ended or beside or not language.spaced else found

@@ -69,6 +69,11 @@ class Headings:
         title = "".join(self._named()[:1])
         return "" if has_date(title, language) else title
 
+    def day(self, language: Table) -> str:
+        """Return the nearest heading that names a day; "" without one."""
+        ranked = [title for _, title in sorted(self.by_level.items(), reverse=True)]
+        return next((one for one in ranked if has_date(one, language)), "")
+
     def _named(self) -> list[str]:
         ranked = [title for _, title in sorted(self.by_level.items())]
         return [one for one in ranked if not titles("generic").fullmatch(one)]
@@ -101,10 +106,12 @@ class Paragraph:
         named = list(map(self._part, found))
         titled = self._is_title(found[0])
         for at, piece in enumerate(found):
-            line = self.text[self.text.rfind("\n", 0, piece.start) + 1 : piece.end]
+            begun = self.text.rfind("\n", 0, piece.start)
+            line = self.text[begun + 1 : piece.end]
+            above = self.text[self.text.rfind("\n", 0, max(begun, 0)) + 1 : max(begun, 0)]
             below = self.text[piece.end : found[-1].end]
-            may_be = piece.kind is not Kind.HEADING and self._ends_line(piece)
-            if may_be and is_heading(line, below, first=at == 0 and not titled):
+            may_be = named[at].kind is not Kind.HEADING and self._ends_line(piece)
+            if may_be and is_heading(line, below, first=at == 0 and not titled, above=above):
                 named[at] = replace(piece, kind=Kind.HEADING, level=LEAD_IN)
         # The first of several parts is not the title of all.
         captioned = self._is_caption(found)

@@ -155,8 +155,6 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         points += _POINTS_AWAY
     if you and not (imperative or "rule" in cues or found or setting.document):
         points += _POINTS_AWAY * (1 if precise else 2)
-    if _counts(text, language) and not (setting.item or setting.heading or speaks or found):
-        points = 0.0
     own = bool(speaks or language.starts("keep.elided", text))
     type_ = _type(cues, found, imperative=imperative, first=own)
     return Verdict(points, type_, imperative, task=bool(due) and "state" not in cues)
@@ -172,12 +170,6 @@ def _type(cues: set[str], found: Found | None, *, imperative: bool, first: bool)
     if imperative or ("preference" in cues and (not found or found.is_habit)):
         return MemoryType.PREFERENCE
     return MemoryType.PROCEDURE if "must" in cues and not first else MemoryType.FACT
-
-
-def _counts(text: str, language: Table) -> bool:
-    """Return whether a clause begins with a number without its context ("9 kids, start at 3pm")."""
-    first = text.split(" ", 1)[0].lower()
-    return language.spaced and (first[:1].isdigit() or first in language.data["numbers"].split())
 
 
 def _is_definite(text: str, language: Table) -> bool:

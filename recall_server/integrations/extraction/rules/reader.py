@@ -131,7 +131,7 @@ class _Reader:
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.keyed = self._keyed(speakers)
         self.read_to = 0
-        self.opens, self.listed, self.tasked = True, False, False
+        self.opens, self.listed, self.headed, self.tasked = True, False, False, False
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
             self._headings_before(passage.turns[0].span.start)
@@ -184,11 +184,12 @@ class _Reader:
         found = list(pieces(text, span.start, span.end, self.language))
         if not found:
             return
-        if found[0].kind is Kind.SENTENCE:
+        if found[0].kind is Kind.SENTENCE or (found[0].kind is Kind.PAIR and not self.headed):
             self.headings.by_level.pop(LEAD_IN, None)
             if self.listed:
                 self.headings.by_level.pop(BOLD, None)
         self.listed = found[-1].kind in (Kind.ITEM, Kind.PAIR)
+        self.headed = found[-1].kind is Kind.HEADING
         spoken = turn.speaker or not self.labels.isdisjoint(one.key for one in found)
         if self.notes and not spoken:
             found = Paragraph(text, self.language, self.opens).named(found)
@@ -251,9 +252,12 @@ class _Reader:
             steps = Clause(piece.start, piece.end, text, piece.kind)
             sure = Verdict(5.0, MemoryType.PROCEDURE)
             self._keep(steps, sure, voice, heading=self.headings.text)
-        elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
-        elif piece.kind is Kind.PAIR:
+        if self._answers(piece, text, voice) or self._corrects(piece, text, voice):
+            return
+        if piece.kind is not Kind.SENTENCE and self.headings.text and self._begins_line(piece):
+            self.before = None  # "she" is the heading, not the item before
+        if piece.kind is Kind.PAIR:
             self._pair(piece, text, voice)
         else:
             start, opened = self._opened(piece.start, text)
@@ -267,6 +271,11 @@ class _Reader:
                 return
             for clause in self._clauses(start, opened, piece.kind, voice.speaker):
                 self._clause(clause, voice)
+
+    def _begins_line(self, piece: Piece) -> bool:
+        text = self.passage.text
+        line = text[text.rfind("\n", 0, piece.start) + 1 : piece.start]
+        return not any(map(str.isalpha, line))
 
     def _opened(self, start: int, text: str) -> tuple[int, str]:
         """Remove the opening of a sentence ("Yes, ", "By the way, ", "Hi Bob, "), and a name at its
@@ -370,7 +379,9 @@ class _Reader:
     def _of_heading(self, clause: Clause, heading: str) -> tuple[Found | None, str]:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
         about = titles("about").sub("", self.headings.nearest)
-        said = (clause.text, f"{self.language.data['be']}{clause.text}")
+        said = [clause.text]
+        if not self.language.starts("words.definite", clause.text):
+            said.append(f"{self.language.data['be']}{clause.text}")
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = self._of_document(clause.found or next(filter(None, facts), None))
@@ -424,10 +435,11 @@ class _Reader:
                 self._piece(replace(one, kind=Kind.SENTENCE), voice)
             return
         said = f"{key}: {value}"
-        if key.istitle() and " " not in key and speaks(value, language):
+        ordered = language.starts("keep.order", value)
+        if key.istitle() and " " not in key and speaks(value, language) and not ordered:
             # In minutes of a meeting the name before the colon is the speaker.
             voice, said = replace(voice, speaker=Speaker(key, key)), value
-        heading = self.headings.text
+        heading = "" if voice.turn.speaker else self.headings.text
         about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
         own = own or language.has("words.first", value)
@@ -436,7 +448,9 @@ class _Reader:
         found = of_pair(key, value, speaker, language) or find_fact(value, speaker, language)
         found = self._of_document(found)
         points = 3.0 + 2 * (found is not None) + bool(heading)
-        whose = heading or ("" if found is None else voice.speaker.shown)
+        whose = heading
+        if not whose and found and found.fact.entity != "team":
+            whose = voice.speaker.shown
         kept = self._keep(
             Clause(piece.start, piece.end, said, piece.kind),
             Verdict(points, MemoryType.DECISION if decides else MemoryType.FACT),
@@ -515,7 +529,8 @@ class _Reader:
         if turn.said_at is None and has_date(self.headings.text, language):
             # "Today" is the day of the heading; what is relative to it cannot be told.
             today = when is not None and when.at == start_of(base.astimezone(UTC), "day")
-            when = When(self.headings.nearest, base) if today else None
+            shown = heading and not language.has("words.first", clause.text)
+            when = When(self.headings.day(language), base) if today and not shown else None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
             speaker,

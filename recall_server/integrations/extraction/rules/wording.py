@@ -113,7 +113,6 @@ def _agreeing(short: str, after: str, *, many: bool) -> str:
     rest = after[match.end() :]
     if _form(word) == word:
         return after
-    rest = _second_verb().sub(lambda m: f"{m['and']} {_form(m['verb'])}", rest, count=1)
     return f"{after[: match.start('word')]}{_form(word)}{rest}"
 
 
@@ -146,12 +145,6 @@ def _verbs() -> dict[str, Any]:
 @cache
 def _forms(name: str) -> frozenset[str]:
     return frozenset(_verbs()[name].split())
-
-
-@cache
-def _second_verb() -> re.Pattern[str]:
-    verbs = _verbs()["second"].replace(" ", "|")
-    return re.compile(rf"(?<=[\w,] )(?P<and>and|but) (?P<verb>{verbs})(?= )")
 
 
 def _later(text: str) -> str:

@@ -1,0 +1,78 @@
+"""Large changes are planned ahead: the plan reads and computes without a lock, and the transaction,
+for which others wait, only writes.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from recall_server.domain.context import Context
+from recall_server.domain.errors import Stale
+from recall_server.domain.namespace import Namespace
+from recall_server.storage.store import Store, Transaction
+
+# How often a change is planned without a lock, if others change memories meanwhile; then it is
+# planned under the lock.
+PLANS_MAX = 3
+
+P = TypeVar("P")
+R = TypeVar("R")
+Plan = Callable[[Transaction], Awaitable[P]]
+Write = Callable[[Transaction, P], Awaitable[R]]
+
+
+class _Moment(NamedTuple):
+    """The last event, the number of erasures and the version of the index at a moment: while they
+    stay, no memory, text or entry changes.
+    """
+
+    last_event: int
+    erase_epoch: int
+    index_version: int
+
+
+@dataclass(frozen=True)
+class Planned(Generic[P]):
+    """A plan, as of a moment."""
+
+    moment: _Moment
+    plan: P
+
+
+async def planned(store: Store, namespace: Namespace, plan: Plan[P]) -> Planned[P]:
+    """Plan without a lock, so that nobody waits for it."""
+    async with store.transaction(namespace, write=False) as tx:
+        return Planned(await _moment(tx), await plan(tx))
+
+
+async def written(
+    store: Store, context: Context, made: Planned[P], plan: Plan[P], write: Write[P, R]
+) -> R:
+    """Write what was planned, in an erasing transaction with the lock of the namespace. If memories
+    have changed since, it is planned anew first.
+    """
+    for _ in range(PLANS_MAX):
+        with suppress(Stale):
+            return await _written(store, context, made, None, write)
+        made = await planned(store, context.namespace, plan)
+    return await _written(store, context, made, plan, write)
+
+
+async def _written(
+    store: Store, context: Context, made: Planned[P], plan: Plan[P] | None, write: Write[P, R]
+) -> R:
+    """With `plan`, plan under the lock if something has changed; without, raise `Stale`."""
+    async with store.transaction(
+        context.namespace, entry=context.entry, erasing=True, locked=True
+    ) as tx:
+        if made.moment == await _moment(tx):
+            return await write(tx, made.plan)
+        if plan is None:
+            raise Stale
+        return await write(tx, await plan(tx))
+
+
+async def _moment(tx: Transaction) -> _Moment:
+    now = await tx.words.statistics()
+    return _Moment(now.last_event, now.erase_epoch, now.version)
