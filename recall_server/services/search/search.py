@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -56,6 +56,7 @@ DIVERSE_PER_HIT = 2
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
 COMPARED_MAX = 20
 COMPARED_INLINE_CHARS_MAX = 4_000
+GOES_ON_MAX = 3  # how many of the best hits come with a next message of their speaker
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -520,13 +521,13 @@ async def with_turns(
         slot = found.slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
-    asking = [] if query.neighbours else [hit for hit in hits if hit.asks or hit.is_short]
+    may_go_on = [hit for hit in hits[:GOES_ON_MAX] if hit.is_short and not hit.asks]
+    asking = [] if query.neighbours else [*may_go_on, *(hit for hit in hits if hit.asks)]
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
     shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
     wanted |= {hit.item.id: [i for i in turns(hit, (1,)) if i not in shown] for hit in asking}
-    ids = [turn for of_hit in wanted.values() for turn in of_hit]
-    said = await tx.episodes.said(ids) if ids else {}
+    said = await tx.episodes.said(list(chain(*wanted.values()))) if any(wanted.values()) else {}
     if asking:
         said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
         for hit in asking:
