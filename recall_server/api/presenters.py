@@ -1,9 +1,10 @@
 """Domain values as JSON."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+from pydantic_core import to_json
 
 from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation, Episode
@@ -37,7 +38,7 @@ def compact(value: Json) -> str:
     """Return JSON as text that a model reads. Characters that act on a terminal or hide are
     escaped, and a client that parses the text has the exact data.
     """
-    return plain_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return plain_json(to_json(value).decode())
 
 
 def found(answer: Found, *, explain: bool) -> Json:
@@ -444,7 +445,7 @@ def moment(at: datetime | None) -> str | None:
     """Return a time to the second: fractions tell a reader nothing, and cost a model tokens."""
     if at is None:
         return None
-    return at.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
+    return f"{at.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def asked(status: Status) -> str:

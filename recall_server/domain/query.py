@@ -236,7 +236,8 @@ def said_once(hits: Sequence[Hit]) -> list[Hit]:
             quote = _with_new_headings(quote, text)
         else:
             text = _with_new_headings(text, "")
-        found.append(hit._replace(text=text, quote=quote))
+        same = text == hit.text and quote == hit.quote
+        found.append(hit if same else hit._replace(text=text, quote=quote))
     return found
 
 

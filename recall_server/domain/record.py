@@ -98,6 +98,11 @@ class Written:
         return range(self.citations - count, self.citations)
 
     @property
+    def lacks_places(self) -> bool:
+        """True if it recorded citations that are not kept, behind the first of a memory."""
+        return self.digest is not None and not self.cited and len(self.places) > self.adds
+
+    @property
     def rest(self) -> Mapping[str, Any]:
         return self.answer[2] if self.answer and len(self.answer) > 2 else {}
 

@@ -34,6 +34,7 @@ from recall_server.storage.driver import (
     Failure,
     Params,
     Row,
+    Statement,
 )
 from recall_server.storage.index.documents import Cache
 from recall_server.storage.tables import derived, registry
@@ -352,6 +353,13 @@ class BoundConnection:
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(*self.statement(query, params))
 
+    async def fetch_each(
+        self, queries: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Sequence[Row]]:
+        """Run queries with their parameters in one round trip. Return the rows of each."""
+        statements = [self.statement(*one) for one in queries.items()]
+        return dict(zip(queries, await self.connection.fetch_each(statements), strict=True))
+
     async def touched(self, query: str, **params: Any) -> bool:
         """Run a query. Return whether it returned any row."""
         return bool(await self.fetch(query, **params))
@@ -474,15 +482,19 @@ class BoundTable:
 
 @dataclass(frozen=True)
 class Autocommit:
-    """A `Connection` that runs each `fetch` in a read transaction of its own. Everything that needs
-    a shared transaction raises `LookupError`.
+    """A `Connection` that runs each `fetch` or `fetch_each` in a read transaction of its own.
+    Everything that needs a shared transaction raises `LookupError`.
     """
 
     driver: Driver
     namespace: str | None
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        return await self.driver.autocommit(sql, params, namespace=self.namespace)
+        (rows,) = await self.fetch_each([(sql, params)])
+        return rows
+
+    async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        return await self.driver.autocommit(statements, namespace=self.namespace)
 
     async def send(self, sql: str, params: Params) -> NoReturn:
         raise LookupError(_why(sql, params))

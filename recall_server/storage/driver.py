@@ -34,6 +34,7 @@ Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
 Params = Mapping[str, Any]
 Failure = Exception | type[Exception]
+Statement = tuple[str, Params]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ class Connection(Protocol):
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         """Run one statement. Return its rows, if any."""
+
+    async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        """`fetch` several statements in one round trip."""
 
     async def send(self, sql: str, params: Params) -> None:
         """Run one statement whose rows are not needed. It may still be waiting when this returns,
@@ -124,8 +128,12 @@ class Driver(Protocol):
         serve all tenants. Only an `erasing` transaction may destroy texts.
         """
 
-    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
-        """Run one statement in a read transaction of its own. Return its rows."""
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
+        """Run statements in a read transaction of their own, in one round trip. Return their rows.
+        Each sees what is committed when it begins.
+        """
 
     async def purge(self, tables: Sequence[str]) -> str:
         """Destroy what deleted and overwritten rows of `tables` have left behind in files: free

@@ -3,7 +3,7 @@
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from recall_server.domain.namespace import namespace
 from recall_server.domain.security.own_tokens import ALPHABET, checksum
 from recall_server.server import bound, listening
 from recall_server.services.auth.access import new_token
-from recall_server.storage.driver import Connection
+from recall_server.storage.driver import Connection, Statement
 from tests.support.application import Open
 from tests.support.engines import on_sqlite
 from tests.support.logs import real_logs
@@ -73,9 +73,9 @@ def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
         running.application.store.driver.autocommit,
     )
 
-    async def autocommit(sql: str, params: Any, **given: Any) -> Any:
-        asked.append(sql)
-        return await ask_(sql, params, **given)
+    async def autocommit(given: Sequence[Statement], **more: Any) -> Any:
+        asked.extend(sql for sql, _ in given)
+        return await ask_(given, **more)
 
     @asynccontextmanager
     async def counted(**given: Any) -> AsyncIterator[Connection]:

@@ -25,7 +25,7 @@ MANY = 8
 async def endless(application: Application, *, by_itself: bool) -> None:
     driver = application.store.driver
     if by_itself:
-        await driver.autocommit(ENDLESS, {}, namespace=ALICE)
+        await driver.autocommit([(ENDLESS, {})], namespace=ALICE)
         return
     async with driver.transaction(namespace=ALICE, write=False) as connection:
         await connection.fetch(ENDLESS, {})

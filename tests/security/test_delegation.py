@@ -1,7 +1,7 @@
 """A child token has no more rights than its parent, and the parent can revoke it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.auth.signed_tokens import TYP
-from recall_server.storage.driver import Connection
+from recall_server.storage.driver import Connection, Statement
 from tests.support.application import Open
 from tests.support.engines import on_sqlite
 from tests.support.identity_provider import compact, private
@@ -346,9 +346,9 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
 
     alone = running.application.store.driver.autocommit
 
-    async def counted_alone(sql: str, params: Any, *, namespace: str | None) -> Any:
-        asked.extend(("read", sql))
-        return await alone(sql, params, namespace=namespace)
+    async def counted_alone(statements: Sequence[Statement], *, namespace: str | None) -> Any:
+        asked.extend(("read", *(sql for sql, _ in statements)))
+        return await alone(statements, namespace=namespace)
 
     monkeypatch.setattr(running.application.store.driver, "transaction", counted)
     monkeypatch.setattr(running.application.store.driver, "autocommit", counted_alone)

@@ -226,7 +226,7 @@ UNASKED = {
     "run": "it goes on with what was begun before the hold",
     "mend": "it makes rows of disputes and vectors as the events say that they were",
     "_written": "purge_source asks as it writes; what an undo takes away stands in its event",
-    "_repaired": "it writes memories again as they were recorded",
+    "_remade": "it writes memories again as they were recorded",
 }
 
 

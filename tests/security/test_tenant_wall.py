@@ -63,7 +63,7 @@ async def test_anothers_words_take_no_place_in_a_search(open_app: Open) -> None:
                 statistics = await tx.words.statistics(["heron"])
                 average = statistics.average_length
                 found = await tx.words.similar({"heron": 1.0}, average, limit=5)
-                pools[tenant] = [item.citation for item in await tx.episodes.items(found)]
+                pools[tenant] = [item.citation for item in await tx.memories.items(found)]
 
     assert [one.quote for one in pools[ALICE]] == [HERON]
     assert [one.speaker for one in pools[BOB]] == ["Ben"] * 5

@@ -19,7 +19,7 @@ from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.services.auth.access import TokenRequest, new_token
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage.driver import Connection
+from recall_server.storage.driver import Connection, Statement
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.runtime import Clock
@@ -37,9 +37,9 @@ class Asked:
         driver = application.store.driver
         transaction, autocommit = driver.transaction, driver.autocommit
 
-        async def noted_autocommit(sql: str, params: Any, **given: Any) -> Any:
-            self.statements.append(sql)
-            return await autocommit(sql, params, **given)
+        async def noted_autocommit(statements: Sequence[Statement], **given: Any) -> Any:
+            self.statements += [sql for sql, _ in statements]
+            return await autocommit(statements, **given)
 
         @asynccontextmanager
         async def noted(**given: Any) -> AsyncIterator[Connection]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from recall_server.application import Application
 from recall_server.storage.bound_connection import Autocommit
-from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.driver import Connection, Params, Row, Statement
 
 
 class Counts:
@@ -40,6 +40,9 @@ class _Counting:
         self._counts.most = max(self._counts.most, len(rows))
         return rows
 
+    async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        return [await self.fetch(*one) for one in statements]
+
     async def send(self, sql: str, params: Params) -> None:
         self._counts.written.append(sql)
         await self._connection.send(sql, params)
@@ -59,9 +62,11 @@ class _Counted:
         async with self._driver.transaction(write=write, **given) as connection:
             yield _Counting(connection, self._counts, write=write)
 
-    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
         connection = Autocommit(self._driver, namespace)
-        return await _Counting(connection, self._counts, write=False).fetch(sql, params)
+        return await _Counting(connection, self._counts, write=False).fetch_each(statements)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)

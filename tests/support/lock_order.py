@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from recall_server.storage.driver import Connection, Driver, Failure, Params, Row
+from recall_server.storage.driver import Connection, Driver, Failure, Params, Row, Statement
 
 NAMESPACE, AUDIT, JOBS, QUEUES = "namespaces", "audit_heads", "operations", "queues"
 _COMMENT = re.compile(r"--[^\n]*")
@@ -88,6 +88,9 @@ class _Recorded:
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         self._note(sql)
         return await self.connection.fetch(sql, params)
+
+    async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        return [await self.fetch(*one) for one in statements]
 
     async def send(self, sql: str, params: Params) -> None:
         self._note(sql)

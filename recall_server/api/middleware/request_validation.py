@@ -401,8 +401,6 @@ class _Answer:
 
 def escaped(body: bytes) -> bytes:
     """Return JSON with characters that act on a terminal, or hide, escaped."""
-    if body.isascii() and b"\x7f" not in body:
-        return body
     try:
         return plain_json(body.decode()).encode()
     except UnicodeDecodeError:

@@ -174,8 +174,8 @@ def _unit_rows(vectors: Sequence[NDArray[np.float32] | None]) -> tuple[Matrix, N
     size = next((vector.size for vector in vectors if vector is not None), 0)
     none = np.zeros(size, dtype=np.float32)
     rows = [none if v is None or v.size != size else v for v in vectors]
-    matrix = np.array(rows, dtype=np.float64).reshape(len(rows), size)
-    norms = np.linalg.norm(matrix, axis=1)
+    matrix = np.array(rows).astype(np.float64).reshape(len(rows), size)
+    norms = np.sqrt(np.vecdot(matrix, matrix))
     have = np.isfinite(norms) & (norms > 0.0)
     matrix[~have] = 0.0
     return matrix / np.where(have, norms, 1.0)[:, None], have
@@ -206,13 +206,16 @@ def repetition(alike: Matrix) -> Matrix:
     return np.clip((alike - REPETITION) / (1.0 - REPETITION), 0.0, 1.0)
 
 
+# The columns that say where the words of an item are.
+PLACED = ("episode", "position", "span_start", "span_end", "memory")
+
+
 def quoted(best: Sequence[Candidate], columns: Mapping[str, NDArray[Any]]) -> Matrix:
     """Return, by the place of a hit and of another one, 1 if the first one's passages, which it
-    quotes, contain the words that the other cites, else 0. `columns` are those of the slots of all
-    hits, each hit with its others, in this order.
+    quotes, contain the words that the other cites, else 0. `columns` are `PLACED` of the slots of
+    all hits, each hit with its others, in this order.
     """
-    names = ("episode", "position", "span_start", "span_end", "memory")
-    rows = iter(zip(*(columns[name].tolist() for name in names), strict=True))
+    rows = iter(zip(*(columns[name].tolist() for name in PLACED), strict=True))
     of_hits = [[next(rows) for _ in (one.slot, *one.others)] for one in best]
     matrix = np.zeros((len(best), len(best)))
     of_message: dict[Hashable, list[int]] = {}
@@ -374,6 +377,12 @@ def by_message(
     for rank, place in enumerate(order):
         if rank == near:
             yield from hits
+        if episode[place] < 0:  # of no message
+            if rank < near:
+                hits.append([place])
+            else:
+                yield [place]
+            continue
         message = of_message.setdefault(
             (episode[place], position[place]), {True: [], False: [], None: []}
         )
@@ -387,7 +396,7 @@ def by_message(
             homes = [hit for hit in homes if not any(memory[one] for one in hit)]
         else:
             homes = homes or message[None]
-        if not homes or episode[place] < 0:
+        if not homes:
             hit = [place]
             message[memory[place]].append(hit)
             message[None].append(hit)
@@ -460,7 +469,11 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     if len(alike) == sum(map(len, alike.values())):
         return order, {}
     # Without the headings, which are the same above all items of a list.
-    said = [frozenset(terms(item.citation.quote)) for item in items]
+    said = {
+        place: frozenset(terms(items[place].citation.quote))
+        for places in alike.values()
+        for place in (places if len(places) > 1 else ())
+    }
     when = [_when(item) for item in items]
     trust = [_trust(item) for item in items]
 
@@ -476,6 +489,8 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
         [other for other in alike.get(of_one, ()) if is_later(other, one)]
         for one, of_one in enumerate(about)
     ]
+    if not any(above):
+        return order, {}
 
     def later(one: int, others: Sequence[int]) -> int | None:
         """Return the latest of the others that may rank above this one."""

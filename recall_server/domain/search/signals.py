@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -380,8 +381,8 @@ class Fused(NamedTuple):
         return [dict(zip(columns, of_item, strict=True)) for of_item in rows]
 
 
-def fuse(evidence: Evidence) -> Fused:
-    """Rank the items of a pool by their final scores.
+def fuse(evidence: Evidence, known: Mapping[str, Values] = MappingProxyType({})) -> Fused:
+    """Rank the items of a pool by their final scores. `known`: signals that are computed already.
 
     The final score is the weighted mean of the signals that the question gives reason for: the
     speaker counts only if it names one, the time only if it names one. Ties are in the order of the
@@ -397,7 +398,9 @@ def fuse(evidence: Evidence) -> Fused:
         weight = signal.weights.get(query.mode)
         if weight is None or signal.name in query.without or (signal.of_words and not in_words):
             continue
-        values = signal.values(evidence)
+        values = known.get(signal.name)
+        if values is None:
+            values = signal.values(evidence)
         if values is None:
             continue
         signals[signal.name] = values

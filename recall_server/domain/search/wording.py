@@ -5,7 +5,7 @@ The vector of a whole text tells what it is about, and says little of a single w
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -56,9 +56,9 @@ def alike(
     near = np.zeros((len(texts), len(asked)))
     if place and among is not None:
         likeness = among.dot(wanted.T).clip(0.0, 1.0)
-        for row, found in zip(near, said, strict=True):
-            if found:
-                row[:] = likeness[[place[word] for word in found]].max(axis=0)
+        here = [at for at, found in enumerate(said) if found]
+        begun = [0, *accumulate(len(said[at]) for at in here)][:-1]
+        near[here] = np.maximum.reduceat(likeness[[place[word] for word in chain(*said)]], begun)
     named = 0.0 < rest.sum() < whole.sum()
     beside = near.dot(rest) / rest.sum() if named else np.ones(len(texts))
     return Alike(near.dot(whole) / whole.sum(), beside)
@@ -66,5 +66,5 @@ def alike(
 
 def words(text: str) -> list[str]:
     """Return the distinct words of a text, folded, without function words."""
-    found = (word[0] for word in written(folded(text)))
-    return list(dict.fromkeys(word for word in found if word not in STOP))[:WORDS_MAX]
+    found = dict.fromkeys(word[0] for word in written(folded(text)))
+    return [word for word in found if word not in STOP][:WORDS_MAX]

@@ -85,6 +85,9 @@ def plain_json(document: str) -> str:
     """Return the same JSON document with acting or hidden characters as JSON escapes: a parser
     reads the exact text, and a terminal executes nothing.
     """
+    # Most documents are ASCII, where only U+007F acts: a search of each character takes longer.
+    if document.isascii() and "\x7f" not in document:
+        return document
     return _IN_JSON.sub(_escaped, document)
 
 

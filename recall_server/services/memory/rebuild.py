@@ -114,14 +114,17 @@ class Rebuild:
         exactly as they were recorded. Return their ids, and why the others are not.
         """
         made = await self._records.find(namespace, altered)
-        if not made:
-            return [], {}
-        async with self.store.transaction(namespace, erasing=True) as tx:
-            await tx.lock()
-            again = await self._records.write(tx, made)
-            if again.found:
+        repaired: list[str] = []
+        unmade: dict[str, str] = {}
+        for first in range(0, len(altered), ENTRIES_AT_ONCE):
+            some = {one: made[one] for one in altered[first : first + ENTRIES_AT_ONCE]}
+            async with self.store.transaction(namespace, erasing=True) as tx:
+                await tx.lock()
+                again = await self._records.write(tx, some)
                 await tx.rebuilt.discard()
-        return [one for one in again.found if one not in again.why], again.why
+            repaired += [one for one in again.found if one not in again.why]
+            unmade |= again.why
+        return repaired, unmade
 
     @property
     def _records(self) -> Records:

@@ -57,49 +57,53 @@ class Records:
             return made
         async with self.store.transaction(namespace, write=False) as tx:
             kept = await tx.rebuilt.kept(ids)
-            events = [event for one in kept.values() for event in one.events]
-            cited = [place for one in kept.values() for place in one.citations.values()]
-            cited += [place for event in events for place in event.cited]
-            near = {episode_id for episode_id, *_ in cited}
-            near |= {*await tx.rebuilt.texts_of({event.change_id for event in events})}
-            again = await remade(tx, made)
-        async for episodes, are_near in self._texts(namespace, near):
-            if not again.why:
+            events = [(i, event) for i, one in kept.items() for event in one.events]
+            brought = await tx.rebuilt.texts_of({event.change_id for _, event in events})
+            lacking = dict((await remade(tx, made)).why)
+        # By change, the memories whose citations in it only a text can tell.
+        seeking: dict[str, set[str]] = {}
+        for memory_id, event in events:
+            if event.lacks_places:
+                seeking.setdefault(event.change_id, set()).add(memory_id)
+        near = {*brought, *(text for one in kept.values() for text, *_ in one.citations.values())}
+        async for episodes in self._texts(namespace, near):
+            far = near.isdisjoint(one.id for one in episodes)
+            if not lacking or (far and NOT_KEPT not in lacking.values()):
                 break
-            new = are_near
+            touched: set[str] = set()
             for episode in episodes:
                 candidates = await self._readings(episode)
                 memories = reconcile.memories_of(episode, candidates)
-                new = new or not memories.keys().isdisjoint(again.why)
-                for one in again.why.keys() & memories.keys():
+                for one in lacking.keys() & memories.keys():
                     made[one].memory = memories[one]
-                if are_near:
-                    spans = {(one.span.start, one.span.end) for one in candidates}
-                    places = [(episode.id, *span) for span in sorted(spans)]
-                    for one in again.why:
-                        made[one].places.append(places)
-            if new:
-                async with self.store.transaction(namespace, write=False) as tx:
-                    again = await remade(tx, made)
+                    touched.add(one)
+                spans = {(one.span.start, one.span.end) for one in candidates}
+                for change_id in brought.get(episode.id, ()):
+                    for one in seeking.get(change_id, set()) & lacking.keys():
+                        made[one].places.append([(episode.id, *span) for span in sorted(spans)])
+                        touched.add(one)
+            async with self.store.transaction(namespace, write=False) as tx:
+                still = (await remade(tx, {one: made[one] for one in touched})).why
+            left = {one: why for one, why in lacking.items() if one not in touched}
+            lacking = {**left, **still}
         return made
 
     async def _texts(
-        self, namespace: Namespace, near: Collection[str]
-    ) -> AsyncIterator[tuple[list[Episode], bool]]:
-        after, left = "", sorted(near)
+        self, namespace: Namespace, first: Collection[str]
+    ) -> AsyncIterator[list[Episode]]:
+        """Yield all texts some at a time, these first."""
+        after, left = "", sorted(first)
         while True:
             async with self.store.transaction(namespace, write=False) as tx:
                 ids, left = left[:TEXTS_AT_ONCE], left[TEXTS_AT_ONCE:]
-                if are_near := bool(ids):
-                    episodes = await tx.episodes.several(ids)
-                else:
+                if not ids:
                     ids = await tx.rebuilt.texts(after, TEXTS_AT_ONCE)
-                    others = [one for one in ids if one not in near]
-                    episodes = await tx.episodes.several(others)
-            if not ids:
-                return
-            after = "" if are_near else ids[-1]
-            yield episodes, are_near
+                    if not ids:
+                        return
+                    after = ids[-1]
+                    ids = [one for one in ids if one not in first]
+                episodes = await tx.episodes.several(ids)
+            yield episodes
 
     async def _readings(self, episode: Episode) -> list[Candidate]:
         """Return what the rules make of a text, as it can be read now, and as it could be before

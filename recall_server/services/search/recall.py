@@ -7,16 +7,25 @@ from functools import partial
 from typing import Any
 
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import episode_of, turn_of
+from recall_server.domain.episode import episode_of, turn_id, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
-from recall_server.domain.query import Hit, ItemKind, Query, Step, falling, said_once
+from recall_server.domain.query import (
+    NEXT_CHARS_MAX,
+    Hit,
+    ItemKind,
+    Query,
+    Step,
+    falling,
+    said_once,
+)
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
+from recall_server.domain.text.passages import started
 from recall_server.domain.timeline import Timeline, without_taken_over
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
@@ -35,6 +44,8 @@ RELATIONS_MAX = 200
 # How many events of a memory and its history are shown: a repeated statement may have many.
 EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
+# How many of the best hits come with a next message of their speaker.
+GOES_ON_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -144,6 +155,7 @@ class Recall:
             found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
         if reranking is not None:
             # Only these can be shown: the scores of the others are on another scale.
+            found = await search.compare(tx, found)
             best = found.best[: max(RERANKED_MIN, query.limit)]
             found = await search.load_items(tx, replace(found, best=best), best)
             passages = await reranking.passages(tx, found)
@@ -357,7 +369,7 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            now, found = self.runtime.now(), await search.read_items(tx, [item_id])
+            now, found = self.runtime.now(), await tx.memories.items([item_id])
             if not found:
                 raise MemoryNotFound
             words = [found[0].citation]
@@ -438,9 +450,51 @@ async def _finalized(
     if query.counts:
         candidates.count_accesses(hits)
     evidence = calibration.evidence([hit.scores for hit in hits], candidates.weights.evidence)
-    hits = await search.with_turns(tx, candidates, hits, query)
+    hits = await _with_turns(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
+
+
+async def _with_turns(
+    tx: Transaction, found: search.Candidates, hits: Sequence[Hit], query: Query
+) -> list[Hit]:
+    """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
+    rests on. If not, a hit whose words end with a question gets the start of the next turn, which
+    often answers it, and a short message the next one of its speaker, who goes on. Each turn
+    appears once. The best hits come first, as far as the token budget goes.
+    """
+
+    def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
+        slot = found.slots.get(hit.item.id)
+        return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
+
+    may_go_on = [hit for hit in hits[:GOES_ON_MAX] if hit.is_short and not hit.asks]
+    asking = [] if query.neighbours else [*may_go_on, *(hit for hit in hits if hit.asks)]
+    steps = range(-query.neighbours, query.neighbours + 1)
+    wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
+    shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
+    wanted |= {hit.item.id: [i for i in turns(hit, (1,)) if i not in shown] for hit in asking}
+    ids = [turn for of_hit in wanted.values() for turn in of_hit]
+    said = await tx.episodes.said(ids) if ids else {}
+    if asking:
+        said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
+        for hit in asking:
+            may_follow = (i for i in wanted[hit.item.id] if i in said)
+            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
+    most = query.max_tokens
+    left = None if most is None else most - sum(map(ranking.tokens, hits))
+    with_turns = []
+    for hit in hits:
+        around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]
+        price = sum(ranking.text_tokens(one.text) for one in around)
+        if left is not None and price > left:
+            around = []
+        elif left is not None:
+            left -= price
+        for one in around:
+            del said[one.turn_id]
+        with_turns.append(hit._replace(around=tuple(around)) if around else hit)
+    return with_turns
 
 
 def _disputed_ids(memories: Sequence[Memory]) -> list[str]:

@@ -20,7 +20,13 @@ from recall_server.domain.search.broad import TYPES
 from recall_server.domain.search.index_entry import TermPostings
 from recall_server.domain.search.signals import COLUMNS
 from recall_server.storage.driver import Row, moment
-from recall_server.storage.index.vector_cache import Flags, VectorCache, bytes_of_arrays, grown
+from recall_server.storage.index.vector_cache import (
+    Flags,
+    VectorCache,
+    bytes_of_arrays,
+    grown,
+    padded,
+)
 
 Slots = NDArray[np.int64]
 
@@ -123,7 +129,7 @@ class Truths:
         found: Flags = (self._starts <= then) & (np.isnat(self._ends) | (self._ends > then))
         if known_at is not None:
             found |= (self._starts <= then) & (self._retired > _moment(known_at))
-        return np.pad(found, (0, max(0, size - len(found))))[:size]
+        return padded(found, size)[:size]
 
 
 def _moment(at: datetime) -> np.datetime64:
@@ -296,9 +302,9 @@ class Documents:
         ids = [(self.ids[slot], at) for at, slot in enumerate(slots.tolist()) if slot in self.ids]
         return [at for _, at in sorted(ids)]
 
-    def columns(self, slots: Slots) -> dict[str, NDArray[Any]]:
-        """Return the columns that ranking needs, for these slots."""
-        return {name: column[slots] for name, column in self._columns.items()}
+    def columns(self, slots: Slots, names: Iterable[str] = DTYPES) -> dict[str, NDArray[Any]]:
+        """Return these columns, for these slots."""
+        return {name: self._columns[name].take(slots) for name in names}
 
     def sources(self, slots: Sequence[int]) -> list[int]:
         """Return the source of each of these documents, its session or text, as a number."""
@@ -323,7 +329,7 @@ class Documents:
     def scope(self, scope: AccessScope) -> tuple[int, Flags]:
         """Return the slot up to which a scope was read, and for each slot whether it is inside."""
         upto, flags = self._scopes.get(scope, (0, np.zeros(0, np.bool_)))
-        return upto, np.pad(flags, (0, max(0, self.size - len(flags))))
+        return upto, padded(flags, self.size)
 
     def extend_scope(self, scope: AccessScope, upto: int, slots: Slots) -> Flags:
         """Add slots to a scope. Up to the slot `upto` no others are inside."""

@@ -25,7 +25,7 @@ from recall_server.domain.errors import (
     RecallError,
     StorageFull,
 )
-from recall_server.storage.driver import Document, Failure, Params, Row
+from recall_server.storage.driver import Document, Failure, Params, Row, Statement
 
 # A reachable server has answered by now, at least with a statement timeout.
 ANSWER_S = 12.0
@@ -109,7 +109,6 @@ class Connected:
         self._waiting: list[_Waiting] = []
         # Concurrent reads take turns: a connection sends one batch at a time.
         self._turn = asyncio.Lock()
-        self.committed = False
         # After a failed pipeline psycopg takes statements for prepared that the server has not run:
         # the next user of this connection would get "does not exist".
         self.confused = False
@@ -121,21 +120,21 @@ class Connected:
         _hang_up(self._raw)
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        if self._waiting:
+            return (await self.fetch_each([(sql, params)]))[0]
         async with self._turn:
-            if self._waiting:
-                await self.send(sql, params)
-                return await _rows((await self._flush())[-1])
             with translated(), _answered_within(self._raw, self._answer_s):
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
 
-    async def last(self, sql: str, params: Params) -> Sequence[Row]:
-        """Fetch, and commit in the same round trip."""
+    async def fetch_each(
+        self, statements: Sequence[Statement], *then: Statement
+    ) -> list[Sequence[Row]]:
+        """`fetch` several statements in one round trip, and run others after them."""
         async with self._turn:
-            await self.send(sql, params)
-            await self.send("COMMIT", {})
+            before = len(self._waiting)
+            self._waiting += [_Waiting(*one) for one in (*statements, *then)]
             cursors = await self._flush()
-            self.committed = True
-            return await _rows(cursors[-2])
+            return [await _rows(one) for one in cursors[before : before + len(statements)]]
 
     async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
         """Run the waiting statements in one round trip. Return their cursors."""

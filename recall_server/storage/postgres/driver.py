@@ -20,8 +20,8 @@ from recall_server.storage.driver import (
     Connection,
     Engine,
     Holder,
-    Params,
     Row,
+    Statement,
     TimeLimits,
     cancelled_as_such,
     run_uncancelled,
@@ -66,6 +66,12 @@ _ENTER = (
     "SELECT set_config('role', %(role)s, true), set_config('recall.namespace', %(namespace)s, true)"
 )
 _ENTER_READING = f"{_ENTER}, set_config('statement_timeout', %(query_ms)s::text, true)"
+# Statements that are sent together without BEGIN are one transaction: a read takes half of them.
+_READ_ALONE = f"{_ENTER_READING}, set_config('transaction_read_only', 'on', true)"
+_GONE = (
+    "SELECT holder FROM unnest(CAST(%(holders)s AS bigint[])) holder"
+    " WHERE pg_try_advisory_xact_lock_shared(holder)"
+)
 # Of several hosts libpq finds the one that takes writes. A standby would give old answers, such as
 # tokens that have been revoked.
 _WRITABLE: dict[str, Any] = {"target_session_attrs": "read-write", "connect_timeout": 5}
@@ -78,6 +84,7 @@ class PostgresDriver:
 
     def __init__(self, url: str, limits: TimeLimits = TimeLimits()) -> None:
         self._limits = limits
+        self._query_ms = max(1, round(1_000 * limits.query_s))
         self._pool: AsyncConnectionPool[Raw] = AsyncConnectionPool(
             url,
             min_size=POOL_MIN,
@@ -138,13 +145,14 @@ class PostgresDriver:
         erasing: bool = False,
     ) -> AsyncIterator[Connection]:
         role = "recall_eraser" if erasing and namespace is not None else _role(namespace)
-        async with self._transaction(namespace, write=write, role=role) as connection:
+        begin = "BEGIN READ WRITE" if write else "BEGIN READ ONLY"
+        query_ms = None if write else self._query_ms
+        async with self._in_turn(namespace, begin) as connection:
+            await self._enter(connection, role, namespace or "", query_ms)
             yield connection
 
     @asynccontextmanager
-    async def _transaction(
-        self, namespace: str | None, *, write: bool, role: str
-    ) -> AsyncIterator["Connected"]:
+    async def _in_turn(self, namespace: str | None, begin: str) -> AsyncIterator["Connected"]:
         try:
             async with asyncio.timeout(POOL_WAIT_S):
                 await self._turns.acquire(namespace)
@@ -153,10 +161,7 @@ class PostgresDriver:
                 "All connections to Postgres that one namespace may use are in use. Try again."
             ) from None
         try:
-            begin = "BEGIN READ WRITE" if write else "BEGIN READ ONLY"
             async with self._begun(begin) as connection:
-                query_ms = None if write else max(1, round(1_000 * self._limits.query_s))
-                await self._enter(connection, role, namespace or "", query_ms)
                 yield connection
         finally:
             self._turns.release(namespace)
@@ -171,10 +176,18 @@ class PostgresDriver:
         entered = {"role": role, "namespace": namespace, "query_ms": query_ms}
         await connection.send(_ENTER if query_ms is None else _ENTER_READING, entered)
 
-    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
-        role = _role(namespace)
-        async with self._transaction(namespace, write=False, role=role) as connection:
-            return await connection.last(sql, params)
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
+        role, owner, query_ms = _role(namespace), namespace or "", self._query_ms
+        async with self._in_turn(namespace, "") as connection:
+            if self._is_distributed:
+                await connection.send("BEGIN READ ONLY", {})
+                connection.enter(role, owner, query_ms)
+                return await connection.fetch_each(statements, ("COMMIT", {}))
+            entered = {"role": role, "namespace": owner, "query_ms": query_ms}
+            await connection.send(_READ_ALONE, entered)
+            return await connection.fetch_each(statements)
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
@@ -246,12 +259,7 @@ class PostgresDriver:
 
     async def gone(self, holders: Sequence[int]) -> Sequence[int]:
         # Shared, so that concurrent checks do not block each other; held until the statement ends.
-        rows = await self.autocommit(
-            "SELECT holder FROM unnest(CAST(%(holders)s AS bigint[])) holder"
-            " WHERE pg_try_advisory_xact_lock_shared(holder)",
-            {"holders": list(holders)},
-            namespace=None,
-        )
+        (rows,) = await self.autocommit([(_GONE, {"holders": list(holders)})], namespace=None)
         return [row["holder"] for row in rows]
 
     async def files(self) -> Sequence[Path]:
@@ -272,15 +280,18 @@ class PostgresDriver:
 
     @asynccontextmanager
     async def _begun(self, begin: str, *, unlimited: bool = False) -> AsyncIterator["Connected"]:
+        """A transaction; without `begin` it is that of the one batch of statements in the block."""
         with cancelled_as_such(), translated():
             async with self._pool.connection() as raw:
                 connection = Connected(raw, unlimited=unlimited)
                 try:
+                    if not begin:
+                        yield connection
+                        return
                     # BEGIN is sent with the first statement: each round trip counts.
                     await connection.send(begin, {})
                     yield connection
-                    if not connection.committed:
-                        await run_uncancelled(connection.commit())
+                    await run_uncancelled(connection.commit())
                 except BaseException:  # a cancelled caller must leave nothing behind
                     await run_uncancelled(rolled_back(raw, connection))
                     raise

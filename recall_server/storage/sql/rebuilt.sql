@@ -69,9 +69,10 @@ ORDER BY +seq
 
 -- query: texts_of_changes
 -- any scope: a rebuild is of the whole namespace
-SELECT id FROM episodes WHERE namespace = :namespace AND job_id IN (:changes...)
+SELECT id, job_id AS change_id FROM episodes
+WHERE namespace = :namespace AND job_id IN (:changes...)
 UNION
-SELECT episode_id FROM memory_events
+SELECT episode_id, change_id FROM memory_events
 WHERE namespace = :namespace AND change_id IN (:changes...) AND episode_id IS NOT NULL
 
 -- query: give_digest

@@ -23,7 +23,7 @@ from recall_server.domain.errors import (
     RecallError,
     StorageFull,
 )
-from recall_server.storage.driver import Document, Failure, Params, Row
+from recall_server.storage.driver import Document, Failure, Params, Row, Statement
 
 # How long a write waits for another program that writes.
 BUSY_TIMEOUT_MS = 5_000
@@ -58,18 +58,18 @@ class _Batch:
     steps: Sequence[Step]
     within_s: float | None
     ends: float = 0.0
-    rows: Sequence[Any] = ()
+    rows: list[Sequence[Any]] = field(default_factory=list)
     unwanted: bool = False
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
 
     def run(self, raw: sqlite3.Connection) -> None:
-        """Run the steps up to the first that fails; `rows` are those of the last."""
+        """Run the steps up to the first that fails; `rows` has those of each."""
         for step in self.steps:
             if self.within_s is not None:
                 self.ends = time.monotonic() + self.within_s
-            self.rows = step(raw)
+            self.rows.append(step(raw))
 
     @property
     def over(self) -> bool:
@@ -111,9 +111,13 @@ class SqliteConnection:
         self._ended: RecallError | None = None
         self._rolling_back: asyncio.Task[None] | None = None
 
-    async def run(self, *steps: Step, within_s: float | None = None) -> Sequence[Any]:
+    async def run(self, *steps: Step) -> Sequence[Any]:
+        """Run the steps, up to the first that fails. Return the rows of the last."""
+        return (await self.run_each(*steps))[-1]
+
+    async def run_each(self, *steps: Step, within_s: float | None = None) -> list[Sequence[Any]]:
         """Run the steps, up to the first that fails or takes longer than `within_s`. Return the
-        rows of the last. If the caller is cancelled, the thread stops reading.
+        rows of each. If the caller is cancelled, the thread stops reading.
         """
         if self._ended is not None:
             raise self._ended
@@ -176,7 +180,11 @@ class Transaction:
     begun: bool = False
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        return await self._run(step_of(sql, params))
+        return (await self._run(step_of(sql, params)))[-1]
+
+    async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        rows = await self._run(*(step_of(*one) for one in statements))
+        return rows[len(rows) - len(statements) :]
 
     async def send(self, sql: str, params: Params) -> None:
         self.waiting.append(step_of(sql, params))
@@ -210,11 +218,11 @@ class Transaction:
         await self._run(*steps)
         return True
 
-    async def _run(self, *steps: Step) -> Sequence[Row]:
-        """Run the waiting steps and `steps`. Return the rows of the last."""
+    async def _run(self, *steps: Step) -> list[Sequence[Row]]:
+        """Run the waiting steps and `steps`. Return the rows of each."""
         begin = () if self.begun else self.begin
         waiting, self.waiting, self.begun = self.waiting, [], True
-        return await self.connection.run(*begin, *waiting, *steps, within_s=self.within_s)
+        return await self.connection.run_each(*begin, *waiting, *steps, within_s=self.within_s)
 
 
 # The types of parameters that SQLite takes unchanged.

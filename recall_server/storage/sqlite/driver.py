@@ -27,8 +27,8 @@ from recall_server.storage.driver import (
     Connection,
     Engine,
     Holder,
-    Params,
     Row,
+    Statement,
     TimeLimits,
     run_uncancelled,
 )
@@ -239,11 +239,14 @@ class SqliteDriver:
             await run_uncancelled(reader.rollback())
             raise
 
-    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
-        steps = [self._check_file, step_of(sql, params)]
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
+        steps = [self._check_file, *(step_of(*one) for one in statements)]
         try:
             async with self._reader(namespace) as reader:
-                return await reader.run(*steps, within_s=self._limits.query_s)
+                rows = await reader.run_each(*steps, within_s=self._limits.query_s)
+                return rows[1:]
         except RecallError as error:
             self._doubt(error)
             raise

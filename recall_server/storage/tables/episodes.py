@@ -235,18 +235,6 @@ class Episodes(BoundTable):
         await self._bound.send("open_turn", id=item_id)
         self._bound.note(item_id, EventKind.RELEASED, now, episode_id=episode_of(item_id))
 
-    async def items(self, ids: Sequence[str]) -> list[Item]:
-        """Return the passages among `ids` that search finds."""
-        rows = await self._bound.fetch("passage_items", ids=list(ids))
-        forgotten = await self.forgotten_in(rows)
-        episode_ids = (row["episode_id"] for row in rows)
-        superseded = await self._by_ids(f"superseded_words{self._then}", episode_ids)
-        found = [
-            _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
-            for row in rows
-        ]
-        return true_at(found, self._bound.past.as_of)
-
     async def expired(self, slots: Sequence[int], limit: int) -> list[Item]:
         """Return passages with entries at these slots whose text has expired, at most `limit`, with
         the words that could be read before.
@@ -404,6 +392,16 @@ def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
         and said_at <= moment(one["until"])
     ]
     return touching[-1] if touching else None
+
+
+def passages_of(
+    rows: Sequence[Row], forgotten: Mapping[str, Sequence[Span]], superseded: Sequence[Row]
+) -> dict[str, Item]:
+    """Return the passages of rows by id, without the forgotten words of their episodes."""
+    return {
+        row["id"]: _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
+        for row in rows
+    }
 
 
 def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:

@@ -10,7 +10,7 @@ from typing import Any
 from recall_server.domain import record
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import Citation, Source, Span
+from recall_server.domain.episode import Citation, Source, Span, episode_of
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import (
     BELIEVED,
@@ -40,7 +40,7 @@ from recall_server.storage.driver import (
     reader,
     span,
 )
-from recall_server.storage.tables.episodes import Episodes, metadata, tags, true_at
+from recall_server.storage.tables.episodes import Episodes, metadata, passages_of, tags, true_at
 
 # How many active memories one claim is compared with, of its value or of its attribute.
 RELATED_MAX = 200
@@ -329,23 +329,31 @@ class Memories(BoundTable):
         return {row["id"]: row["text"] for row in rows}
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
-        """Return the memories among `ids` that search finds and that have not expired."""
-        rows = await self._bound.fetch("memory_items", ids=list(ids))
+        """Return the memories and passages among `ids` that search finds, in this order."""
         past = self._bound.past
-        forgotten = await Episodes(self._bound).forgotten_in(rows)
-        found = [_item(row, forgotten.get(row["episode_id"], ())) for row in rows]
+        superseded = "superseded_words_at" if past.known_at else "superseded_words"
+        passages = [one for one in ids if not one.startswith("mem_")]
+        asked: dict[str, Collection[str]] = {
+            "memory_items": [one for one in ids if one.startswith("mem_")],
+            "passage_items": passages,
+            superseded: set(map(episode_of, passages)),
+        }
+        asked = {query: some for query, some in asked.items() if some}
+        if not asked:
+            return []
+        rows = await self._bound.fetch_each({q: {"ids": sorted(some)} for q, some in asked.items()})
+        of_memories, of_passages = rows.get("memory_items", ()), rows.get("passage_items", ())
+        forgotten = await Episodes(self._bound).forgotten_in([*of_memories, *of_passages])
+        found = {row["id"]: _item(row, forgotten.get(row["episode_id"], ())) for row in of_memories}
         if past.known_at:
-            states = await self.states_then([one.id for one in found])
-            found = [
-                one._replace(
-                    superseded_by=states[one.id].superseded_by,
-                    valid_until=states[one.id].valid_until,
-                    expires_at=states[one.id].expires_at,
-                )
-                for one in found
-                if _findable(states.get(one.id), past.known_at)
-            ]
-        return true_at(found, past.as_of)
+            states = await self.states_then(list(found))
+            found = {
+                one: item._replace(**{name: getattr(states[one], name) for name in _ENDS})
+                for one, item in found.items()
+                if _findable(states.get(one), past.known_at)
+            }
+        found |= passages_of(of_passages, forgotten, rows.get(superseded, ()))
+        return true_at([found[one] for one in ids if one in found], past.as_of)
 
     async def page(
         self, *, limit: int, offset: int, type_: str, topic: str, after: Place | None = None
@@ -453,6 +461,7 @@ class Memories(BoundTable):
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
 
 
+_ENDS = ("superseded_by", "valid_until", "expires_at")
 _NO_FACT = {"entity": None, "attribute": None, "value": None, "negated": False}
 
 

@@ -311,10 +311,12 @@ class Rebuilt(BoundTable):
                 found[memory_id].citations.update(record.dropped([(position, *cited)]))
         return found
 
-    async def texts_of(self, change_ids: Collection[str]) -> list[str]:
-        """Return the texts that these changes stored or read."""
-        rows = await self._bound.fetch("texts_of_changes", changes=sorted(change_ids))
-        return [row["id"] for row in rows]
+    async def texts_of(self, change_ids: Collection[str]) -> dict[str, list[str]]:
+        """Return the texts that these changes stored or read, each with these changes."""
+        found: dict[str, list[str]] = {}
+        for row in await self._bound.fetch("texts_of_changes", changes=sorted(change_ids)):
+            found.setdefault(row["id"], []).append(row["change_id"])
+        return found
 
     async def give_digests(self, digests: Mapping[int, str]) -> None:
         """Write the digests that events of an older release lack, by the number of the event."""

@@ -24,11 +24,12 @@ from recall_server.domain.query import ItemKind, Query, SearchMode
 from recall_server.domain.search.index_entry import words_in
 from recall_server.domain.search.signals import PARTS
 from recall_server.integrations.embeddings import Vectors
+from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
 from recall_server.services.memory import indexing
 from recall_server.services.search import search
 from recall_server.services.search.recall import Found
 from recall_server.storage.bound_connection import Autocommit
-from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.driver import Connection, Params, Row, Statement
 from recall_server.storage.index import vector_cache
 from recall_server.storage.index.words import postings
 from recall_server.storage.store import Store
@@ -646,6 +647,9 @@ class _Counting:
         self._read += [row["id"] for row in map(dict, rows) if "text" in row]
         return rows
 
+    async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        return [await self.fetch(*one) for one in statements]
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
@@ -657,6 +661,7 @@ class Counted:
         self._driver = driver
         self.statements: list[str] = []
         self.read: list[str] = []
+        self.trips = 0
         self.writing = 0
 
     @asynccontextmanager
@@ -665,9 +670,12 @@ class Counted:
             yield _Counting(connection, self.statements, self.read)
         self.writing += write
 
-    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
+        self.trips += 1
         connection = Autocommit(self._driver, namespace)
-        return await _Counting(connection, self.statements, self.read).fetch(sql, params)
+        return await _Counting(connection, self.statements, self.read).fetch_each(statements)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
@@ -775,13 +783,31 @@ async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_noth
         recall = replace(application.services.recall, store=store)
 
         await recall.search(context(application), Query("quokka jam", limit=10))
-        first = len(counted.statements)
+        first, trips = len(counted.statements), counted.trips
         await recall.search(context(application), Query("quokka jam", limit=10))
 
-        # These read the statistics, the memories, the passages, later statements about them, and
-        # the turns after those that ask.
-        assert first > len(counted.statements) - first == 5
+        # These read the statistics, the passages with later statements about them, and the turns
+        # after those that ask. No memory is shown.
+        assert first > len(counted.statements) - first == 4
+        assert counted.trips - trips == 3
         assert not counted.writing
+
+
+async def test_a_search_that_compares_the_words_of_texts_reads_them_once(open_app: Open) -> None:
+    query = Query("Does a quokka nibble marmalade?", limit=10, mmr_lambda=1.0)
+    async with open_app(embedder=StaticEmbedder()) as application:
+        await _told_much(application)
+        counted = Counted(application.store.driver)
+        store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
+        recall = replace(application.services.recall, store=store)
+
+        await recall.search(context(application), query)
+        trips = counted.trips
+        found = await recall.search(context(application), query, cite=True)
+
+        assert found.hits[0].scores.signals["wording"] is not None
+        # The statistics, the passages, and the turns after those that ask.
+        assert counted.trips - trips == 3
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -16,7 +16,8 @@ from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Hit, Query, SearchMode
 from recall_server.integrations.rerankers import Passage, RerankQuery
 from recall_server.services.search import search
-from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.bound_connection import Autocommit
+from recall_server.storage.driver import Connection, Params, Row, Statement
 from recall_server.storage.index import vector_cache
 from recall_server.storage.store import Store
 from tests.support.application import Open
@@ -122,6 +123,9 @@ class _Interrupted:
         await self._driver.happen(sql)
         return await self._connection.fetch(sql, params)
 
+    async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        return [await self.fetch(*one) for one in statements]
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
@@ -154,10 +158,11 @@ class Interrupted:
         async with self._driver.transaction(**given) as connection:
             yield _Interrupted(connection, self)
 
-    async def autocommit(self, sql: str, params: Params, **given: Any) -> Sequence[Row]:
-        await self.happen(sql)
-        rows: Sequence[Row] = await self._driver.autocommit(sql, params, **given)
-        return rows
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
+        connection = Autocommit(self._driver, namespace)
+        return await _Interrupted(connection, self).fetch_each(statements)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)

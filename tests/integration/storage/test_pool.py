@@ -19,7 +19,7 @@ async def test_a_cancelled_call_costs_the_next_no_new_connection(
         await driver.open()
         try:
             reading = asyncio.create_task(
-                driver.autocommit("SELECT pg_sleep(60)", {}, namespace=None)
+                driver.autocommit([("SELECT pg_sleep(60)", {})], namespace=None)
             )
             with psycopg.connect(postgres.url, autocommit=True) as raw:
                 name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
@@ -37,7 +37,7 @@ async def test_a_cancelled_call_costs_the_next_no_new_connection(
                 reading.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await reading
-                rows = await driver.autocommit("SELECT 1 AS one", {}, namespace=None)
+                (rows,) = await driver.autocommit([("SELECT 1 AS one", {})], namespace=None)
         finally:
             await driver.close()
 

@@ -65,11 +65,11 @@ async def test_what_takes_long_keeps_nobody_waiting_and_is_read_as_a_whole(
 
 
 async def test_a_query_by_itself_keeps_nobody_waiting(driver: SqliteDriver) -> None:
-    reading = asyncio.create_task(driver.autocommit(LONG, {}, namespace="alice"))
+    reading = asyncio.create_task(driver.autocommit([(LONG, {})], namespace="alice"))
     await asyncio.sleep(0)
 
     assert not reading.done()
-    (row,) = await reading
+    ((row,),) = await reading
     assert row["n"] == 1_000_001
 
 

@@ -243,7 +243,7 @@ async def test_after_a_sync_that_failed_nothing_more_is_taken(database: Path) ->
 
     ended = await asyncio.gather(*map(write, range(4)), return_exceptions=True)
     with pytest.raises(DatabaseUnusable, match="Check the disk"):
-        await driver.autocommit("SELECT 1", {}, namespace="alice")
+        await driver.autocommit([("SELECT 1", {})], namespace="alice")
     await driver.close()
 
     assert ended[0] is None
