@@ -44,6 +44,8 @@ RELATIONS_MAX = 200
 # How many events of a memory and its history are shown: a repeated statement may have many.
 EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
+# How many of the best hits come with a next message of their speaker.
+GOES_ON_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -466,7 +468,8 @@ async def _with_turns(
         slot = found.slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
-    asking = [] if query.neighbours else [hit for hit in hits if hit.asks or hit.is_short]
+    may_go_on = [hit for hit in hits[:GOES_ON_MAX] if hit.is_short and not hit.asks]
+    asking = [] if query.neighbours else [*may_go_on, *(hit for hit in hits if hit.asks)]
     steps = range(-query.neighbours, query.neighbours + 1)
     wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
     shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
