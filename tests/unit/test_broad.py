@@ -55,6 +55,7 @@ def test_a_name_may_be_all_that_is_asked_for(text: str) -> None:
         "What is the new wifi password?",
         "Where does Ana live?",
         "What did Ana tell Ben about the ferry to Porto?",
+        '"',
     ],
 )
 def test_a_question_for_one_thing_is_not_broad(text: str) -> None:

@@ -95,7 +95,7 @@ def broad_of(asked: Sequence[str]) -> Broad | None:
     types = frozenset(name for name, said in _TYPES.items() if said.intersection(asked))
     of_types = {term for name in types for term in _TYPES[name]}
     topic = tuple(term for term in asked if term not in _ASKING and term not in of_types)
-    if set(topic) <= _FILLING:
+    if asked and set(topic) <= _FILLING:
         return Broad(types)
     if len(topic) < len(asked) and len(topic) <= TOPIC_TERMS_MAX:
         return Broad(types, topic)

@@ -136,8 +136,10 @@ class Codes:
         """Return for each position whether its document is one of `allowed`."""
         # A copy: a search in a thread must not see what is added meanwhile.
         documents = self._documents[: self.count].copy()
+        if len(allowed) < len(self._position):
+            allowed = padded(allowed, len(self._position))
         # `take` needs half the time of `allowed[documents]`.
-        return padded(allowed, len(self._position)).take(documents)
+        return allowed.take(documents)
 
     def nearest(self, query: Floats, findable: Flags, wanted: int) -> Positions:
         """Return about `wanted` positions among `findable`: those whose codes differ from that of
