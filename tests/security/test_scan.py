@@ -22,7 +22,7 @@ from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.erasure import candidate, erase_all, select
 from tests.support.extractors import Scripted
 from tests.support.runtime import NOON
-from tests.support.stored import left_of, once_closed
+from tests.support.stored import left_of, without_removed_log
 from tests.support.vector_scan import scan_vectors
 
 
@@ -141,7 +141,7 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
         control = await scan_vectors(application.store, vectors)
         await erase_all(application)
         await drained(application)
-        after = await once_closed(lambda: scan_vectors(application.store, vectors))
+        after = without_removed_log(await scan_vectors(application.store, vectors))
 
     assert len(vectors) > 1
     assert {place.word for place in control.places} == set(range(len(vectors)))
