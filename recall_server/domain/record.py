@@ -54,8 +54,8 @@ class Recorded:
 
     @property
     def answer(self) -> str | None:
-        """What is kept a second time: the fields and citations if a model or a person worded them;
-        citations behind the first; relations. A text makes all else again.
+        """The copy that the event keeps: of the fields and citations if a model or a person worded
+        them, of citations behind the first, and of relations. A text makes all else again.
         """
         said = () if self.made_again else self.words
         cited = [] if self.made_again and len(self.citations) == 1 else self.citations
@@ -124,9 +124,7 @@ class Written:
 
 @dataclass
 class Made:
-    """What extractions of some texts give that may be lost: the memory of this id, and the places
-    that it may cite, by text.
-    """
+    """A memory as the rules make it of some texts, and the places that it may cite, by text."""
 
     memory: Memory | None = None
     places: list[list[Cited]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from recall_server.domain.text.terms import SPEAKER, terms
 # Two words may name a person; more ask for something.
 TOPIC_TERMS_MAX = 2
 
-# What one asks a memory to do; and further words of such a question, which alone name nothing.
+# `_ASKING` are verbs of a question to a memory. `_FILLING` are other words that name nothing.
 _ASKING = frozenset(
     terms(
         """

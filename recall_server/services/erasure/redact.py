@@ -270,7 +270,7 @@ async def _redact_texts(
         await tx.erasures.redact(
             MEMORIES, [{"id": row["id"], **_labels(MEMORIES, row, subject)} for row in memories]
         )
-        # What is kept of an answer names its model.
+        # The copy of an answer names its model.
         await tx.erasures.drop_answers(
             [row["id"] for row in memories if subject.named(row["extractor"])]
         )

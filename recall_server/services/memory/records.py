@@ -35,7 +35,7 @@ UNCITED = "It is there, without a later citation: no event keeps it and no text 
 
 @dataclass(frozen=True)
 class Again:
-    """What is made again: `found`, and by id `why` a memory is not, or not wholly."""
+    """The memories that are made again, and `why` others are not, or not wholly, by id."""
 
     found: Mapping[str, Remade]
     why: Mapping[str, str]

@@ -99,7 +99,7 @@ class _Words:
     index: indexing.Prepared
 
     async def write(self, tx: Transaction, now: datetime) -> None:
-        # What two changes have hidden may have other words then.
+        # An item that two changes have hidden may hide other words afterwards.
         await tx.episodes.show_words([*self.shown, *self.hidden])
         await tx.episodes.hide_words(self.hidden, now)
         for one, before in self.decided.items():

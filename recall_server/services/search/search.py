@@ -55,6 +55,7 @@ COMPARED_MAX = 20
 # How many texts more than are shown are read to compare them: the order then changes. With these,
 # 97 % of LoCoMo's searches read no further ones.
 LIKELY_MORE = 4
+# Longer texts are compared in a thread.
 COMPARED_INLINE_CHARS_MAX = 4_000
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100

@@ -37,7 +37,7 @@ def rows(table: str) -> list[str]:
 # The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
-# What is said in a chat; keys below a blank line; a pronoun in a list; an order below a key; what is no fact.
+# Chats, keys below a blank line, pronouns in lists, orders below a key, and statements of no fact.
 Ana Kim  9:03 AM\\nWe have signed with Brightwater.\\nBob  9:05 AM\\nWho is their contact?\\nAna Kim  9:06 AM\\nMonique Roy, head of operations.
   fact | Ana Kim: We have signed with Brightwater.
   fact | Who is their contact? – Ana Kim: Monique Roy, head of operations.
