@@ -444,7 +444,7 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     # All words of the question are known.
     total = sum(WEIGHTS.values()) - WEIGHTS["wording"] - WEIGHTS["broad"]
     score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * 30 / 31
-    score_b = 0.3 * NEIGHBOUR + 0.7 * WITHOUT_WORDS + 0.3 + 0.15 + 0.25 + 0.1 * 0.5 * 30 / 32
+    score_b = 0.3 * NEIGHBOUR + 0.7 * WITHOUT_WORDS + 0.3 + 0.3 + 0.25 + 0.1 * 0.5 * 30 / 32
     assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(score_b / total, abs=1e-9)
     of_a, of_b = a.scores.signals, b.scores.signals

@@ -109,6 +109,17 @@ def test_lines_of_a_log_are_passages_of_their_own() -> None:
     assert [words for _, words in cut(text)] == text.split("\n")
 
 
+def test_lines_that_are_each_a_sentence_are_joined_only_while_they_are_short() -> None:
+    notes = [
+        "The oil tank was filled in September, it holds nine hundred litres.",
+        "Hot water takes a minute upstairs, so let it run for a while first.",
+        "Ring Maud.",
+        "She has a key.",
+    ]
+
+    assert [words for _, words in cut("\n".join(notes))] == [*notes[:1], "\n".join(notes[1:])]
+
+
 def test_the_head_and_the_greeting_of_a_mail_go_with_its_first_words() -> None:
     head = "From: Ana Roe <ana@x.example>\nTo: Ben\nDate: Tue, 10 Nov 2026 16:42\nSubject: Desk"
     quoted = "> Which wood?"

@@ -82,8 +82,10 @@ def test_names_and_months_that_look_like_stop_words_stay() -> None:
     assert terms("Will is in the US in May") == ["will", "us", "may"]
 
 
-def test_scripts_without_spaces_give_overlapping_pairs() -> None:
-    assert terms("東京都2024猫") == ["東京", "京都", "2024", "猫"]
+def test_scripts_without_spaces_give_overlapping_pairs_and_their_ideographs() -> None:
+    assert terms("東京都2024猫") == ["東京", "京都", "東", "京", "都", "2024", "猫"]
+    assert terms("橘猫") == ["橘猫", "橘", "猫"]
+    assert terms("ひかり") == ["ひか", "かり"]
 
 
 def test_a_mark_inside_a_word_does_not_tear_it() -> None:

@@ -357,7 +357,7 @@ def joined(lists: Sequence[Slots], limit: int) -> Slots:
 
 
 # How many further passages of a message one hit shows.
-PASSAGES_MORE = 2
+PASSAGES_MORE = 3
 
 
 def by_message(

@@ -327,7 +327,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown, of_words=True),
     Signal(BROAD, {HYBRID: Weight(0.5), KEYWORD: Weight(0.5)}, _broad),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
-    Signal("value", {HYBRID: Weight(0.15), KEYWORD: Weight(0.15)}, _value),
+    Signal("value", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _value),
     Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session, of_words=True),
     Signal("time", {HYBRID: Weight(0.4), KEYWORD: Weight(0.4)}, _time, (VALID_FROM,)),
     # The four-part score of the mode `recall`: its weights always add up to 1.

@@ -96,6 +96,8 @@ def _tokens_of(word: str, other: str = "") -> re.Pattern[str]:
 _PLAIN = _tokens_of("[a-z0-9]++")
 _CASED = _tokens_of("[A-Za-z0-9]++")
 _RUN = re.compile(f"[{_UNSPACED}]")
+# One of these is often a word: "猫" is part of "橘猫".
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _SPLIT = re.compile(r"[._@+&:',#%-]+")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
 _CONTRACTED = re.compile(r"'(?:s|t|re|ve|ll|d|m)(?![a-z0-9'])")
@@ -204,7 +206,8 @@ def _expand(token: str, stops: frozenset[str]) -> tuple[str, ...]:
     if token in stops:
         return ()
     if _RUN.match(token):
-        return tuple(token[i : i + 2] for i in range(max(1, len(token) - 1)))
+        pairs = [token[i : i + 2] for i in range(max(1, len(token) - 1))]
+        return (*pairs, *(_HAN.findall(token) if len(token) > 1 else ()))
     if token.isalnum():
         return (_stem(token),)
     if "'" in token:
@@ -366,13 +369,25 @@ def language_of(text: str) -> str:
     there are few.
     """
     apart = _ELIDED.sub(lambda elided: f"{elided[0][:-1]} ", text)
-    words = [folded(word[0]) for word in written(apart)]
+    words = [word[0] for word in written(folded(apart))]
     most, name = max(_WORDS_MIN, 1 + sum(map(STOP.__contains__, words))), ""
     for language, known in _folded_words().items():
         count = sum(map(known.__contains__, words))
         if count >= most:
             most, name = count + 1, language
     return name
+
+
+def content_words(text: str) -> str:
+    """Return a text in German, Spanish or French without its function words and punctuation, if it
+    has other words; any other text unchanged.
+    """
+    language = language_of(text)
+    if not language:
+        return text
+    dropped = _folded_words()[language]
+    words = (word[0] for word in written(_ELIDED.sub("", text)))
+    return " ".join(word for word in words if folded(word) not in dropped) or text
 
 
 @cache

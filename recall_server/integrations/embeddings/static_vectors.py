@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import logging
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
@@ -15,6 +17,7 @@ from types import ModuleType
 import numpy as np
 
 from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.text.terms import content_words, unspaced
 from recall_server.integrations.embeddings import TEXT_CHARS_MAX, Vectors
 
 DIMENSIONS = 256
@@ -23,11 +26,21 @@ INLINE_CHARS_MAX = 500
 # How many words keep their vectors, of 1 KiB each. Most words of a search were in another one.
 WORDS_MAX = 8_192
 
+# Characters of Chinese, Japanese and Korean, of which most have no token of their own, and those
+# among them that say little: hiragana, and what asks, points or counts.
+_CHARACTER = re.compile("[\u30a1-\u30fa\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]")
+_NO_TOKEN = re.compile(f"[\u3041-\u3096]|{_CHARACTER.pattern}")
+_LITTLE = frozenset("的了吗呢吧是在有就不也和都要会我你您他她这那个什么怎哪谁几多少何誰")
+# About the length of the vector of a token that says something.
+_CHARACTER_LENGTH = 13.0
+
 Tokenize = Callable[[str], list[int]]
 
 
 class StaticEmbedder:
     """The port `Embedder`: the mean of a text's word vectors, each text computed by itself.
+    Function words of languages other than English, which the model does not know as such, are left
+    out; a character of Chinese, Japanese or Korean has a vector of its own, which is like no other.
 
     So the vector of a text has the same bits alone and in any batch, and no padding costs memory. A
     blank text is the zero vector. The model is loaded on first use, and runs in one thread of its
@@ -85,13 +98,31 @@ class StaticEmbedder:
             self._loaded = _load()
         tokenize, table = self._loaded
         for row, text in enumerate(texts):
-            vectors[row] = _mean(tokenize(text[:TEXT_CHARS_MAX].strip()), table)
+            said = content_words(text[:TEXT_CHARS_MAX].strip())
+            characters = None
+            if unspaced(said) and (found := _CHARACTER.findall(said)):
+                characters = np.sum([_of_character(one) for one in found if one not in _LITTLE], 0)
+                said = _NO_TOKEN.sub(" ", said).strip()
+            vectors[row] = _direction(tokenize(said), table, characters)
         return vectors
 
 
-def _mean(ids: list[int], table: Vectors) -> Vectors:
+@lru_cache(WORDS_MAX)
+def _of_character(character: str) -> Vectors:
+    """Return the vector of a character: from its hash, so nearly orthogonal to any other."""
+    bits = np.frombuffer(
+        hashlib.blake2b(character.encode(), digest_size=DIMENSIONS // 8).digest(), np.uint8
+    )
+    signs = np.unpackbits(bits).astype(np.float32) * 2 - 1
+    vector: Vectors = signs * np.float32(_CHARACTER_LENGTH / np.sqrt(DIMENSIONS))
+    return vector
+
+
+def _direction(ids: list[int], table: Vectors, more: Vectors | None) -> Vectors:
     """Return the normalised sum of the vectors; zero if it has no direction or is not finite."""
     total: Vectors = table[ids].sum(axis=0, dtype=np.float32)
+    if more is not None:
+        total = total + more
     length = np.linalg.norm(total)
     if not np.isfinite(length) or length < np.finfo(np.float32).tiny:
         return np.zeros(DIMENSIONS, dtype=np.float32)

@@ -54,10 +54,10 @@ async def test_a_text_has_the_same_bits_alone_in_any_batch_and_in_any_order() ->
     assert together.tobytes() == alone.tobytes() == backwards[::-1].tobytes()
 
 
-async def test_the_vectors_are_those_of_the_library() -> None:
+async def test_the_vectors_of_english_are_those_of_the_library() -> None:
     folder = Path(str(wordllama.__file__)).parent
     library = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-    texts = [text for text in TEXTS if text]
+    texts = [text for text in TEXTS if text and "漢字" not in text]
 
     vectors = await shared.embed(texts)
 
@@ -71,6 +71,34 @@ async def test_alike_texts_are_nearer_than_others() -> None:
 
     assert home @ alike > 0.6
     assert home @ other < 0.3
+
+
+async def test_function_words_of_other_languages_do_not_make_texts_alike() -> None:
+    """The model knows them as rare words, so any two texts in one language would be near."""
+    asked, answer, other = await shared.embed(
+        [
+            "¿Cuándo es la revisión de la perra?",
+            "La revisión es el viernes.",
+            "¿Qué es lo que tiene la casa de la que me hablaste?",
+        ]
+    )
+
+    assert asked @ answer > 2 * (asked @ other)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "other"),
+    [
+        ("猫叫什么名字？", "我养了一只橘猫，叫豆包", "妈妈下周三要做手术"),
+        ("会議は何時ですか？", "会議は木曜の午後です", "車の鍵は棚にあります"),
+    ],
+)
+async def test_characters_without_a_token_make_texts_alike(
+    asked: str, answer: str, other: str
+) -> None:
+    question, *said = await shared.embed([asked, answer, other])
+
+    assert question @ said[0] > 0.2 > question @ said[1]
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t  "])
