@@ -54,7 +54,7 @@ class Question:
     @staticmethod
     def parse(text: str, *, may_be_broad: bool = True) -> Question:
         asked = tuple(asked_terms(text))[:TERMS_MAX]
-        wanted = broad_of(asked) if may_be_broad else None
+        wanted = broad_of(text[:TEXT_CHARS_MAX], asked) if may_be_broad else None
         if wanted is not None:
             asked = wanted.topic or asked
         read = text[:TEXT_CHARS_MAX]  # as for dates

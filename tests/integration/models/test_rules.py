@@ -775,6 +775,14 @@ Vivo en Sevilla y ya no en Madrid.
   fact | Usuario: Vivo en Sevilla y ya no en Madrid. | user, lives_in, Sevilla | CORRECTS Madrid
 J'habite à Lyon maintenant, plus à Paris.
   fact | Utilisateur: J'habite à Lyon maintenant, plus à Paris. | user, lives_in, Lyon | CORRECTS Paris
+I drink tea, no longer coffee.
+  fact | The user drinks tea, no longer coffee. | user, drinks, tea | CORRECTS coffee
+We no longer use Jenkins but GitLab.
+  fact | The team no longer uses Jenkins but GitLab. | team, uses, GitLab | CORRECTS Jenkins
+Ya no uso MySQL sino Postgres.
+  fact | Usuario: Ya no uso MySQL sino Postgres. | user, uses, Postgres | CORRECTS MySQL
+Ich wohne nicht mehr in Berlin sondern in Köln.
+  fact | Nutzer: Ich wohne nicht mehr in Berlin sondern in Köln. | user, lives_in, Köln | CORRECTS Berlin
 I no longer live in Lisbon but in Porto.
   fact | The user no longer lives in Lisbon but in Porto. | user, lives_in, Porto | CORRECTS Lisbon
 I no longer drive a Volvo but a Saab.

@@ -268,7 +268,7 @@ def _found(
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
     whom = parts.get("x") or whom
-    if not (whom or "k" in parts or language.spaced) and _of_another(match, language):
+    if not (whom or "k" in parts) and _of_another(match, language):
         return None
     attribute = row.attribute
     if "k" in parts:
@@ -296,7 +296,14 @@ def _found(
 
 
 def _of_another(match: re.Match[str], language: Table) -> bool:
-    """Return whether somebody else is named before a value that has no subject of its own."""
+    """Return whether a value that has no subject of its own is of somebody else, who is named
+    before it, or meant by the verb: "Tiene nueve años."
+    """
+    third = language.data["facts"].get("third")
+    if third and re.match(third, match[0].lstrip(), re.IGNORECASE):
+        return True
+    if language.spaced:
+        return False
     before = match.string[: match.start("v")]
     return language.has("words.relation", before) or language.has("words.person", before)
 
