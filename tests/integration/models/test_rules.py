@@ -775,6 +775,15 @@ Vivo en Sevilla y ya no en Madrid.
   fact | Usuario: Vivo en Sevilla y ya no en Madrid. | user, lives_in, Sevilla | CORRECTS Madrid
 J'habite à Lyon maintenant, plus à Paris.
   fact | Utilisateur: J'habite à Lyon maintenant, plus à Paris. | user, lives_in, Lyon | CORRECTS Paris
+Students\\n\\nKofi, 9th grade, maths. Weak at fractions, good at sums. Test on 3 December.\\n\\nMr. Roe, retired, writes his memoirs. Likes to be called Henri. Deaf in one ear, so speak up.
+  fact | Students: Kofi, 9th grade, maths.
+  fact | Students, Kofi: Test on 3 December.
+  preference | Students, Mr. Roe: Likes to be called Henri. | Mr. Roe, likes, to be called Henri
+  fact | Students, Mr. Roe: Deaf in one ear, so speak up.
+Committee\\nTuesday 4 April 2023, 19:30, the hut\\n\\nMoney\\nSabine sends a reminder this week.\\nThe mower was sold to the cricket club yesterday.
+  fact | Committee: Tuesday 4 April 2023, 19:30, the hut.
+  fact | Committee, Money: Sabine sends a reminder this week (week of 3 April 2023).
+  fact | Committee, Money: The mower was sold to the cricket club yesterday (3 April 2023).
 I drink tea, no longer coffee.
   fact | The user drinks tea, no longer coffee. | user, drinks, tea | CORRECTS coffee
 We no longer use Jenkins but GitLab.

@@ -18,8 +18,9 @@ _WRAPPED_MIN = 50
 # Of fewer lines it cannot be told that they are wrapped: a capital begins a new one.
 _LINES_MIN = 3
 _STOPS = (".", "!", "?", ")", "。", "！", "？")
-# The heading levels of a line that names a day, of one in bold, and of one that ends with a colon.
-DAY, BOLD, LEAD_IN = 3, 4, 5
+# The heading levels of a line that names a day, of one in bold, of one that ends with a colon, and
+# of the name at the start of a paragraph.
+DAY, BOLD, LEAD_IN, NAME = 3, 4, 5, 6
 
 
 class Kind(StrEnum):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from recall_server.domain.text.passages import ASIDE, NUMBERED, is_heading, may_name
+from recall_server.domain.text.transcript import read_moment
 from recall_server.integrations.extraction.rules.cutting import (
     DAY,
     LEAD_IN,
@@ -27,6 +30,15 @@ _PARTS = re.compile(
 _DATE_CHARS_MAX = 24
 # A longer heading is shown without what stands in parentheses.
 _ASIDE_FROM = 45
+# Of so many sentences, the name that begins the first one is what the others are about.
+_NAMED_MIN = 3
+_NAME_FIRST = re.compile(
+    r"(?P<name>(?:(?:The|Mr|Mrs|Ms|Dr|Herr|Frau|Señora?|Mme|M)\.? )?[A-ZÀ-Þ][\w’'-]+"
+    r"(?: (?:(?:&|and|und|y|et) )?[A-ZÀ-Þ][\w’'-]+){0,3}), "
+)
+_NO_NAMES = ("drop.greeting", "words.pronoun", "words.first", "words.definite")
+# Where a text says its day: at the beginning of one of the first lines.
+_DAY_BY, _DAY_LINES = 300, 3
 _BREAK = re.compile(r"(?:^|\n[ \t]*\n)[ \t]{0,3}([-*_=~])(?:[ \t]?\1){2,}[ \t]*(?=\n|$)")
 
 
@@ -86,6 +98,27 @@ def has_date(heading: str, language: Table) -> bool:
     months = "|".join([*written, *short])
     day = rf"\d.*(?:{months}|月)|(?:{months}).*\d|\d-\d\d-\d|\d[./]\d{{1,2}}[./]\d"
     return re.search(day, heading, re.IGNORECASE) is not None
+
+
+def day_of(text: str, now: datetime, language: Table) -> datetime | None:
+    """Return the day that begins one of the first lines of a text: "this week" counts from it."""
+    lines = (line[:_DATE_CHARS_MAX] for line in text[:_DAY_BY].split("\n")[:_DAY_LINES])
+    dated = next((line for line in lines if has_date(line, language)), "")
+    at = read_moment(dated, now) if dated else None
+    return at if at and at <= now else None
+
+
+def name_first(text: str, part: Sequence[Piece], language: Table) -> str:
+    """Return the name that begins a paragraph in one line: "Kofi, 9th grade. Weak at sums. …"; ""
+    without one.
+    """
+    first, last = part[0], part[-1]
+    match = _NAME_FIRST.match(text, first.start, first.end)
+    if match is None or len(part) < _NAMED_MIN or "\n" in text[first.start : last.end]:
+        return ""
+    name = match["name"]
+    common = language.is_common(name) or any(language.starts(one, name) for one in _NO_NAMES)
+    return "" if common else name
 
 
 def breaks(text: str, start: int, end: int) -> bool:

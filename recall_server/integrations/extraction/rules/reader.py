@@ -15,6 +15,7 @@ from recall_server.integrations.extraction.extractor import Passage, candidates_
 from recall_server.integrations.extraction.rules.cutting import (
     BOLD,
     LEAD_IN,
+    NAME,
     Clause,
     Kind,
     Piece,
@@ -38,7 +39,9 @@ from recall_server.integrations.extraction.rules.headings import (
     Headings,
     Paragraph,
     breaks,
+    day_of,
     has_date,
+    name_first,
 )
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
@@ -130,6 +133,7 @@ class _Reader:
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})(?:[,!.] |[，！、])")
         self.keyed = self._keyed(speakers)
+        self.day = day_of(passage.text, passage.occurred_at, language) if self.document else None
         self.read_to = 0
         self.opens, self.listed, self.headed, self.tasked = True, False, False, False
         self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
@@ -223,12 +227,16 @@ class _Reader:
             piece = replace(part[0], end=part[-1].end, kind=Kind.PAIR)
             self._pair(piece, f"{label}: {said}", Voice(speaker, turn))
             return
+        name = name_first(text, part, self.language) if self.document else ""
         for piece in with_steps(text, part, self.headings.text, self.language):
+            if name and piece is not part[0]:
+                self.headings.by_level[NAME] = name
             if self._head(piece):
                 self.before, speaker = None, self._speaker(label, turn)
             elif speaker is not None:
                 self._piece(piece, Voice(speaker, turn))
             self._remember(speaker)
+        self.headings.by_level.pop(NAME, None)
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
         if last.rstrip().endswith(("?", "？")) and not self.document:
@@ -340,7 +348,8 @@ class _Reader:
         verdict = self._weighed(judge(text, language, found, setting), clause, voice)
         at = None
         if verdict.kept and (before or not leans or heading):
-            if listed and heading and not language.has("words.first", text):
+            of_name = NAME in self.headings.by_level
+            if (listed or of_name) and heading and not language.has("words.first", text):
                 found, heading = self._of_heading(clause, heading)
             elif not listed and voice.turn.speaker:
                 heading = ""
@@ -380,7 +389,8 @@ class _Reader:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
         about = titles("about").sub("", self.headings.nearest)
         said = [clause.text]
-        if not self.language.starts("words.definite", clause.text):
+        listed = clause.kind is Kind.ITEM
+        if listed and not self.language.starts("words.definite", clause.text):
             said.append(f"{self.language.data['be']}{clause.text}")
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
@@ -522,7 +532,7 @@ class _Reader:
             speaker = replace(speaker, shown=self.called)
         if found and found.names_user and clause.kind is not Kind.PAIR:
             self.called = found.fact.value
-        base = turn.said_at or self.passage.occurred_at
+        base = turn.said_at or self.day or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
