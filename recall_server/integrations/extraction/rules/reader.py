@@ -263,7 +263,7 @@ class _Reader:
             return
         if self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
-        if piece.kind is not Kind.SENTENCE and self.headings.text and self._begins_line(piece):
+        if piece.kind is not Kind.SENTENCE and self.headings.text:
             self.before = None  # "she" is the heading, not the item before
         if piece.kind is Kind.PAIR:
             self._pair(piece, text, voice)
@@ -279,11 +279,6 @@ class _Reader:
                 return
             for clause in self._clauses(start, opened, piece.kind, voice.speaker):
                 self._clause(clause, voice)
-
-    def _begins_line(self, piece: Piece) -> bool:
-        text = self.passage.text
-        line = text[text.rfind("\n", 0, piece.start) + 1 : piece.start]
-        return not any(map(str.isalpha, line))
 
     def _opened(self, start: int, text: str) -> tuple[int, str]:
         """Remove the opening of a sentence ("Yes, ", "By the way, ", "Hi Bob, "), and a name at its
