@@ -59,7 +59,7 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     clock = application.runtime.now
     clock.pass_(timedelta(hours=1))  # type: ignore[attr-defined]
     searched = line_of(application, namespace, "search_memories", read_only=True)
-    found = await services.recall.search(Context(searched), Query("Which colours?"))
+    found = await services.recall.search(Context(searched), Query("Which colours?", mmr_lambda=1.0))
     await services.audit.note(searched)
     await services.audit.reads.flush()
     turn = next(hit.item.id for hit in found.hits if hit.item.id.startswith("ep_"))
