@@ -287,7 +287,7 @@ class Intents:
         _, episode, words = await self.ingest.prepared(context, submission)
         said = await self._said(episode, wish)
         if corrected:
-            said = replace(said, candidates=_correcting(said.candidates, corrected))
+            said = replace(said, candidates=_correcting(said.candidates, corrected, wish.type))
         _refuse_types(context.scope, said.candidates)
         # The text can change only what its caller may access, in its container.
         scope = context.scope.inside({episode.container})
@@ -503,11 +503,17 @@ def _citing(plan: Plan, evidence: Citation) -> Plan:
     return replace(plan, changes=tuple(changes))
 
 
-def _correcting(said: Sequence[Candidate], corrected: Memory) -> tuple[Candidate, ...]:
-    """Return the candidates with the correction first: one about the fact of the memory, if any."""
-    first = [one for one in said if compare(one, corrected) is not Verdict.COMPATIBLE] or said[:1]
-    rest = [one for one in said if one not in first[:1]]
-    return (*first[:1], *rest)
+def _correcting(
+    said: Sequence[Candidate], corrected: Memory, type_: MemoryType | None
+) -> tuple[Candidate, ...]:
+    """Return the candidates with the correction first: one about the fact of the memory, if any.
+    Without a fact of its own it is of the type of the memory, unless the caller named one.
+    """
+    about = [one for one in said if compare(one, corrected) is not Verdict.COMPATIBLE] or said[:1]
+    first, rest = about[:1], [one for one in said if one not in about[:1]]
+    if type_ is None:
+        first = [one if one.fact else replace(one, type=corrected.type) for one in first]
+    return (*first, *rest)
 
 
 def _refuse_types(scope: AccessScope, said: Sequence[Candidate]) -> None:
