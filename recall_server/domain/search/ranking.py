@@ -533,6 +533,9 @@ def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
     nothing, as it may have been answered differently.
     """
     found: dict[int, int] = {}
+    begins = [{item.quote.lstrip(_MARKS)[:BEGINNING].casefold() for item in of} for of in hits]
+    if len(set().union(*begins)) == sum(map(len, begins)):
+        return found
     above: dict[Hashable, list[int]] = {}
     said = [frozenset(_WORDS.sub(" ", item.quote.casefold()).strip() for item in of) for of in hits]
     of_memory = {place for place, of in enumerate(hits) if has_memory(of)}
@@ -555,6 +558,10 @@ def has_memory(items: Iterable[Item]) -> bool:
     return any(one.kind is ItemKind.MEMORY for one in items)
 
 
+# So many characters tell most texts apart, in a tenth of the time that all their words take.
+BEGINNING = 8
+# What a list item or a quoted line begins with.
+_MARKS = "-*•> \t\"'"
 # All but letters and digits.
 _WORDS = re.compile(r"[\W_]+")
 
