@@ -19,12 +19,18 @@ from recall_server.integrations.audit_files import (
 )
 from recall_server.integrations.crypto.issuers import Issuer, check, load
 from recall_server.integrations.crypto.keys import ServerKey
-from recall_server.integrations.embeddings import Embedder
-from recall_server.integrations.embeddings.torch_models import MINILM
+from recall_server.integrations.embeddings import (
+    MINILM,
+    SENTENCE_MODEL,
+    Embedder,
+    HttpEmbedder,
+    SentenceEmbedder,
+    StaticEmbedder,
+)
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.llm import prompts
 from recall_server.integrations.llm.model_api import ModelApi
-from recall_server.integrations.rerankers import Reranker
+from recall_server.integrations.rerankers import CrossEncoderReranker, MaxSimReranker, Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
@@ -244,19 +250,10 @@ def embedder(settings: Settings) -> Embedder | None:
         case "none":
             return None
         case "wordllama":
-            from recall_server.integrations.embeddings.static_vectors import (  # noqa: PLC0415
-                StaticEmbedder,
-            )
-
             return StaticEmbedder()
         case "sentence-transformers":
-            from recall_server.integrations.embeddings.torch_models import (  # noqa: PLC0415
-                DEFAULT,
-                SentenceEmbedder,
-            )
-
             return SentenceEmbedder(
-                model or DEFAULT,
+                model or SENTENCE_MODEL,
                 threads=settings.torch_threads,
                 timeout_s=settings.embedder_timeout_s,
                 batch=settings.embedder_batch,
@@ -273,8 +270,6 @@ def embedder(settings: Settings) -> Embedder | None:
 def _http_embedder(model: str, settings: Settings) -> Embedder:
     if not model or settings.embedder_url is None:
         raise Invalid("The embedder http needs a model, http:MODEL, and RECALL_EMBEDDER_URL.")
-    from recall_server.integrations.embeddings.http_vectors import HttpEmbedder  # noqa: PLC0415
-
     key = settings.embedder_api_key
     return HttpEmbedder(
         model,
@@ -291,8 +286,6 @@ def reranker(settings: Settings) -> Reranker | None:
     if name == "none":
         return None
     if name == "maxsim":
-        from recall_server.integrations.rerankers.maxsim import MaxSimReranker  # noqa: PLC0415
-
         return MaxSimReranker(
             model or MINILM,
             threads=settings.torch_threads,
@@ -301,10 +294,6 @@ def reranker(settings: Settings) -> Reranker | None:
             download=settings.allow_downloads,
         )
     if name == "cross-encoder" and model:
-        from recall_server.integrations.rerankers.cross_encoder import (  # noqa: PLC0415
-            CrossEncoderReranker,
-        )
-
         return CrossEncoderReranker(
             model,
             threads=settings.torch_threads,

@@ -17,8 +17,7 @@ from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
 from recall_server.api.endpoint import Endpoint
 from recall_server.api.endpoint import routes as routes_of
-from recall_server.api.mcp import McpServer
-from recall_server.api.mcp_sse import SseServer
+from recall_server.api.mcp import McpServer, SseServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
 from recall_server.api.middleware.limits import CallLimits, Streams
 from recall_server.api.middleware.observation import Observation

@@ -144,7 +144,7 @@ BREAKAGES = (
     Breakage(
         "unread-without-end",
         "that few bytes wait for a client of SSE that does not read",
-        "recall_server.api.mcp_sse:UNREAD_BYTES_MAX",
+        "recall_server.api.mcp:UNREAD_BYTES_MAX",
         Value("2**40"),
         (
             "tests/api/test_mcp_sse.py::test_few_bytes_wait_for_a_client_that_does_not_read_however_long_its_answers_are[sqlite]",
