@@ -19,9 +19,9 @@ from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job
-from recall_server.integrations.crypto.keys import Sealer, ServerKey
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
+from recall_server.integrations.keys import Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services

@@ -11,14 +11,13 @@ from recall_server.config_models import ANTHROPIC_URL, RoleModel
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.extraction import Role
+from recall_server.integrations import llm
 from recall_server.integrations.audit_files import (
     ArchiveFolder,
     CheckpointFile,
     CheckpointStore,
     CheckpointUrl,
 )
-from recall_server.integrations.crypto.issuers import Issuer, check, load
-from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.embeddings import (
     MINILM,
     SENTENCE_MODEL,
@@ -28,8 +27,9 @@ from recall_server.integrations.embeddings import (
     StaticEmbedder,
 )
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
-from recall_server.integrations.llm import prompts
-from recall_server.integrations.llm.model_api import ModelApi
+from recall_server.integrations.issuers import Issuer, check_issuer, load_issuers
+from recall_server.integrations.keys import ServerKey
+from recall_server.integrations.llm import ModelApi
 from recall_server.integrations.rerankers import CrossEncoderReranker, MaxSimReranker, Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
@@ -112,9 +112,9 @@ def issuers(settings: Settings) -> tuple[Issuer, ...]:
     """Return the configured identity providers. Raises `Invalid`."""
     if settings.issuers_file is None:
         return ()
-    found = load(settings.issuers_file, settings.canonical_url)
+    found = load_issuers(settings.issuers_file, settings.canonical_url)
     for one in found:
-        check(one)
+        check_issuer(one)
     return found
 
 
@@ -136,7 +136,7 @@ def extractor(settings: Settings) -> Extractor | None:
         ModelExtractor,
     )
 
-    return ModelExtractor(api, prompt=prompts.load("extract"), attributes=vocabulary())
+    return ModelExtractor(api, prompt=llm.load_prompt("extract"), attributes=vocabulary())
 
 
 def rules_extractor(compute: Compute) -> Extractor:
@@ -152,7 +152,7 @@ def merger(settings: Settings, compute: Compute) -> Merger:
         return rules_merger(compute)
     from recall_server.integrations.extraction.model_merger import ModelMerger  # noqa: PLC0415
 
-    return ModelMerger(api, prompt=prompts.load("merge"), compute=compute)
+    return ModelMerger(api, prompt=llm.load_prompt("merge"), compute=compute)
 
 
 def rules_merger(compute: Compute) -> Merger:
@@ -170,7 +170,7 @@ def judge(settings: Settings) -> Judge | None:
         return None
     from recall_server.integrations.extraction.model_judge import ModelJudge  # noqa: PLC0415
 
-    return ModelJudge(api, prompt=prompts.load("judge"))
+    return ModelJudge(api, prompt=llm.load_prompt("judge"))
 
 
 def _model_api(settings: Settings, role: Role) -> ModelApi | None:

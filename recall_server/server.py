@@ -31,7 +31,7 @@ from recall_server.lifecycle import (
     showing_health,
     stop_signal,
 )
-from recall_server.local.presence import clients_of, published
+from recall_server.local.files import clients_of, published
 from recall_server.services.supervision import beside
 
 log = structlog.get_logger()

@@ -36,8 +36,8 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
-from recall_server.integrations.crypto.keys import Jwk
-from recall_server.local import folders
+from recall_server.integrations.keys import Jwk
+from recall_server.local import files
 
 T = TypeVar("T")
 STDOUT = Path("-")
@@ -144,7 +144,7 @@ def existing_settings(db: str | None) -> Settings:
     """Return the settings of an existing database; exits if there is none."""
     chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
-        local = folders.database()
+        local = files.database()
         of_clients = f" That of the clients on this machine is {local}." if local.exists() else ""
         fail(
             f"There is no database at {chosen.database}.{of_clients} Name it with --db, or make "
@@ -164,7 +164,7 @@ def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
         return chosen
     if create:
         try:
-            folders.private(path.parent)
+            files.private(path.parent)
         except RecallError as error:
             fail(error.message, error.code)
     elif db is not None:

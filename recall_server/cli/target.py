@@ -47,7 +47,7 @@ from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules
-from recall_server.local import folders
+from recall_server.local import files
 from recall_server.local.starting import Local
 
 TIMEOUT_S = 60.0
@@ -363,7 +363,7 @@ def _local(*, creates: bool) -> str | None:
     """Return the database of the local server, which the clients of this machine use, if no other
     is named or is in this folder. Make it if there is none and the command `creates`.
     """
-    chosen, path = settings(None), folders.database()
+    chosen, path = settings(None), files.database()
     if not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set) or chosen.db_path.exists():
         return None
     if not path.exists():

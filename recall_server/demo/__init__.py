@@ -37,7 +37,7 @@ from recall_server.domain.errors import EmptyText, Invalid, RecallError, TextToo
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.text.cleaning import storable
-from recall_server.integrations.crypto.keys import verified
+from recall_server.integrations.keys import verified
 from recall_server.lifecycle import only_server, stop_signal
 from recall_server.server import bound, listening
 from recall_server.services.auth.access import TokenRequest

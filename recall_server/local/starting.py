@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from recall_server.domain.errors import ServerUnreachable
-from recall_server.local import folders, presence
+from recall_server.local import files
 
 NAMESPACE = "local"
 START_S = 60.0
@@ -32,7 +32,7 @@ class Local:
         """Return its token. Raises `ServerUnreachable` if there is none yet, or others can read the
         file.
         """
-        path = folders.token_file(self.database)
+        path = files.token_file(self.database)
         token = read_token(path)
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ServerUnreachable(
@@ -58,11 +58,11 @@ class Local:
         """
         with self._locked_start():
             self._make_token()
-            return presence.address_of(self.database) or self._start()
+            return files.address_of(self.database) or self._start()
 
     def create(self) -> None:
         """Create the database, and its token, if there is none. Raises `ServerUnreachable`."""
-        folders.private(self.database.parent)
+        files.private(self.database.parent)
         with self._locked_start():
             self._make_token()
 
@@ -100,7 +100,7 @@ class Local:
         until = time.monotonic() + START_S
         while time.monotonic() < until:
             ended = server.poll() is not None
-            if address := presence.address_of(self.database):
+            if address := files.address_of(self.database):
                 return address
             if ended and not self._locked():
                 raise ServerUnreachable(
@@ -129,11 +129,11 @@ class Local:
         """The user's folder, in which the programs run: they read `.env` there. That beside the
         database may be of others.
         """
-        return folders.private(folders.token_file(self.database).parent)
+        return files.private(files.token_file(self.database).parent)
 
     def _make_token(self) -> None:
         """Make the token, unless there is one for this database: a new database needs a new one."""
-        token_file = folders.token_file(self.database)
+        token_file = files.token_file(self.database)
         if token_file.exists() and self.database.exists():
             return
         made = subprocess.run(  # noqa: S603  # this very program
@@ -145,7 +145,7 @@ class Local:
         )
         if made.returncode:
             raise ServerUnreachable(f"No token could be made: {_last(made.stderr)}")
-        folders.write_private(token_file, json.loads(made.stdout)["token"])
+        files.write_private(token_file, json.loads(made.stdout)["token"])
 
     def _error_since(self, began: int) -> str:
         with self._log.open("rb") as log:

@@ -81,7 +81,7 @@ BREAKAGES = (
     Breakage(
         "checkpoint-unsigned",
         "the signature of a checkpoint",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_audit_exports.py::test_the_operators_key_wins_over_the_one_in_the_export",
@@ -90,7 +90,7 @@ BREAKAGES = (
     Breakage(
         "checkpoint-of-any-kind",
         "that only a checkpoint is one",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Never("get_unverified_header"),
         (
             "tests/security/test_audit_exports.py::test_a_checkpoint_is_not_taken_for_something_else",
@@ -99,7 +99,7 @@ BREAKAGES = (
     Breakage(
         "cut-of-any-kind",
         "that only a statement of a cut is one",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Never("get_unverified_header"),
         (
             "tests/security/test_audit_retention.py::test_a_statement_is_not_taken_for_something_else[sqlite]",

@@ -289,7 +289,7 @@ RETURNING accessor"""),
     Breakage(
         "receipt-unsigned",
         "the signature of a receipt",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
@@ -298,7 +298,7 @@ RETURNING accessor"""),
     Breakage(
         "receipt-of-any-kind",
         "that only a receipt is one",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Never("get_unverified_header"),
         (
             "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",

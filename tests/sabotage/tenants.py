@@ -263,7 +263,7 @@ BREAKAGES = (
     Breakage(
         "jwt-unsigned",
         "the signature of a JWT",
-        "recall_server.integrations.crypto.jwt:prove",
+        "recall_server.integrations.issuers:prove",
         Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_jwt.py::test_no_signature_no_entry",
@@ -273,7 +273,7 @@ BREAKAGES = (
     Breakage(
         "jwt-of-any-kind",
         "that a JWT of another kind is refused",
-        "recall_server.integrations.crypto.jwt:check",
+        "recall_server.integrations.issuers:check",
         Never("_short"),
         ("tests/security/test_jwt.py::test_another_kind_of_token_of_the_issuer_is_none_of_these",),
     ),

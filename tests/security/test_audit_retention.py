@@ -22,7 +22,7 @@ from recall_server.domain.errors import DatabaseUnusable, Invalid, Unavailable
 from recall_server.domain.security.audit_chain import Cut
 from recall_server.integrations import audit_files
 from recall_server.integrations.audit_files import ArchiveFolder, signed, verified_cut
-from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.integrations.keys import ServerKey
 from tests.support.audit import (
     ALICE,
     BOB,

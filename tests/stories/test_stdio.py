@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 from mcp import MCPError
 
-from recall_server.local.presence import published
+from recall_server.local.files import published
 from recall_server.local.starting import Local
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import ERAS, MODERN, data, told

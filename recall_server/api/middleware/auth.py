@@ -25,7 +25,7 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.permissions import DEFAULT_SCOPES, TokenInfo
 from recall_server.domain.permissions import Scope as Needed
-from recall_server.integrations.crypto.issuers import Issuer
+from recall_server.integrations.issuers import Issuer
 from recall_server.services.limits.rates import Rates
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"

@@ -28,7 +28,7 @@ from recall_server.integrations.audit_files import (
     verified_checkpoint,
     verified_cut,
 )
-from recall_server.integrations.crypto.keys import Jwk, ServerKey
+from recall_server.integrations.keys import Jwk, ServerKey
 from recall_server.storage.store import Store
 
 

@@ -40,7 +40,7 @@ from recall_server.domain.security.own_tokens import (
     well_formed,
 )
 from recall_server.domain.text.cleaning import clean_label, storable
-from recall_server.integrations.crypto.jwt import NotValid
+from recall_server.integrations.issuers import NotValid
 from recall_server.storage.store import Store, Transaction
 
 

@@ -23,7 +23,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Bearer, TokenInfo
 from recall_server.domain.task import Job, JobState, Mode, Request, Status, Task, TaskState, Work
-from recall_server.integrations.crypto.keys import Sealer
+from recall_server.integrations.keys import Sealer
 from recall_server.integrations.webhook import Webhook
 from recall_server.services.audit.audit import Audit, ReadLog
 from recall_server.services.cursors import Cursors
