@@ -24,12 +24,12 @@ from recall_server.api.operations.operation import Call, Mcp, Operation
 from recall_server.application import Application
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.server import serve
 from recall_server.services.audit.audit import Audit
 from recall_server.services.auth.access import Access
-from recall_server.services.limits.rates import Rates
+from recall_server.services.limits import Rates
 from recall_server.storage.tables.audit import Audit as AuditTable
 
 BARE = "--bare"

@@ -13,7 +13,7 @@ from recall_server.integrations.extraction.extractor import Extractor, Judge
 from recall_server.integrations.issuers import Issuer
 from recall_server.integrations.keys import ServerKey
 from recall_server.services import Services
-from recall_server.services.memory.embedding import ItemEmbedder
+from recall_server.services.memory.indexing import ItemEmbedder
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.inspection import Finding, Level, space_findings
 from recall_server.storage.store import Store

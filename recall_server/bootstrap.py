@@ -16,8 +16,8 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fairness import FairSemaphore
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
@@ -35,7 +35,7 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits.models import (
+from recall_server.services.limits import (
     Budget,
     KeyedExtractor,
     KeyedJudge,
@@ -43,8 +43,8 @@ from recall_server.services.limits.models import (
     ModelKeys,
 )
 from recall_server.services.memory import indexing
-from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
+from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.judgements import JUDGE

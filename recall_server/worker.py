@@ -23,7 +23,7 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.task import Job
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import Holder

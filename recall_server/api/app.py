@@ -18,9 +18,8 @@ from recall_server.api.a2a.wire import EXTENSIONS
 from recall_server.api.endpoint import Endpoint
 from recall_server.api.endpoint import routes as routes_of
 from recall_server.api.mcp import McpServer, SseServer
-from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
+from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges, Observation
 from recall_server.api.middleware.limits import CallLimits, Streams
-from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     RequestBody,
@@ -37,7 +36,7 @@ from recall_server.api.probes import PROBES
 from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
-from recall_server.services.limits.rates import Rates
+from recall_server.services.limits import Rates
 from recall_server.services.supervision import beside
 
 OPEN_PATHS = frozenset(

@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from recall_server.api.problems import problem
 from recall_server.domain.errors import Busy, Invalid, LimitReached, RecallError
-from recall_server.services.limits.rates import network_of
+from recall_server.services.limits import network_of
 
 log = structlog.get_logger()
 

@@ -23,7 +23,7 @@ from recall_server.cli.shared import (
     with_application,
 )
 from recall_server.cli.target import asks
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.services.memory.derivation import NAMED_MAX
 
 

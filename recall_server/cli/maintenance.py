@@ -42,8 +42,8 @@ from recall_server.cli.shared import (
 from recall_server.config import Settings
 from recall_server.domain import export_format
 from recall_server.domain.errors import DatabaseUnusable, Invalid, NotDistributable
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.moments import utc_now
-from recall_server.domain.namespace import Namespace, namespace
 from recall_server.lifecycle import only_server
 from recall_server.services.transfer import importing
 from recall_server.storage import driver_for, inspection, migrations

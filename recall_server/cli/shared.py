@@ -34,7 +34,7 @@ from recall_server.config import ENV_FILE, Settings, variable_of
 from recall_server.doctor import given_variable
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.keys import Jwk
 from recall_server.local import files

@@ -43,7 +43,7 @@ from recall_server.cli.shared import (
 from recall_server.config import ENV_FILE, Access, is_address
 from recall_server.doctor import settings_of_file
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules

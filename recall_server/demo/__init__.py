@@ -34,7 +34,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.context import Context
 from recall_server.domain.errors import EmptyText, Invalid, RecallError, TextTooLong, Unavailable
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.text.cleaning import storable
 from recall_server.integrations.keys import verified

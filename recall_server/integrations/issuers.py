@@ -33,7 +33,7 @@ from pydantic import (
 )
 
 from recall_server.domain.errors import AuthUnavailable, Invalid, RecallError
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import Scope, Signed
 from recall_server.domain.text.cleaning import validator_message
 from recall_server.integrations.webhook import Webhook, address_of

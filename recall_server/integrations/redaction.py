@@ -14,7 +14,7 @@ from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from recall_server.domain.security.own_tokens import own_tokens
+from recall_server.domain.permissions import own_tokens
 from recall_server.domain.text.cleaning import decoded_at, undisguised
 
 if TYPE_CHECKING:

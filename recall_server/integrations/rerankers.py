@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.errors import RerankerUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import TEXT_CHARS_MAX, ModelThread, Running
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.services.audit.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
 from recall_server.services.auth.access import Access, OpenAnswers
@@ -12,8 +12,8 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits.models import ModelKeys
-from recall_server.services.memory.embedding import Embedding
+from recall_server.services.limits import ModelKeys
+from recall_server.services.memory.indexing import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine

@@ -30,8 +30,8 @@ from recall_server.domain.errors import (
     SecretUnreadable,
     WebhookNotFound,
 )
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import passed
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job
 from recall_server.domain.text.cleaning import storable

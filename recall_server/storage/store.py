@@ -9,8 +9,8 @@ from functools import cached_property
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.fairness import FairSemaphore
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import PRESENT, Past, utc_now
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection

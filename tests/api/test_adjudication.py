@@ -3,7 +3,7 @@
 from mcp import Client
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Policy
 from recall_server.services.auth.access import TokenRequest

@@ -8,7 +8,7 @@ import pytest
 
 from recall_server.api import endpoint
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.conversation import ALICE
 from tests.support.processes import until

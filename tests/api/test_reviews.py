@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.plan import Policy
 from recall_server.services.auth.access import TokenRequest

@@ -13,7 +13,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.storage import driver_for
 from recall_server.storage.postgres import connection, driver
 from tests.support.application import settings_for

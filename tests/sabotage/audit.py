@@ -57,14 +57,14 @@ BREAKAGES = (
     Breakage(
         "field-beside-digest",
         "one field from the digest of a record",
-        "recall_server.domain.security.audit_chain:_NOT_DIGESTED",
+        "recall_server.domain.audit:_NOT_DIGESTED",
         Value('original | {"counts"}'),
         ("tests/unit/test_chain.py::test_every_field_is_under_the_digest",),
     ),
     Breakage(
         "mac-not-checked",
         "the server's own code on each record",
-        "recall_server.domain.security.audit_chain:Verifier._check",
+        "recall_server.domain.audit:Verifier._check",
         Never("compare_digest"),
         (
             "tests/unit/test_chain.py::test_without_the_key_nobody_continues_the_chain",
@@ -74,7 +74,7 @@ BREAKAGES = (
     Breakage(
         "chain-not-followed",
         "that each record carries the digest of the one before",
-        "recall_server.domain.security.audit_chain:Verifier._check",
+        "recall_server.domain.audit:Verifier._check",
         Never("prev"),
         ("tests/unit/test_chain.py::test_what_is_dropped_moved_or_added_is_named",),
     ),

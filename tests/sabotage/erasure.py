@@ -316,7 +316,7 @@ RETURNING accessor"""),
     Breakage(
         "slots-given-again",
         "that a cache learns of deleted vectors",
-        "recall_server.services.memory.embedding:Embedding.drop_others",
+        "recall_server.services.memory.indexing:Embedding.drop_others",
         Never("gone", "dropped_at_once"),
         (
             "tests/integration/search/test_search_races.py::test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place[sqlite]",

@@ -64,7 +64,7 @@ BREAKAGES = (
     Breakage(
         "quarantine-off",
         "that suspects are held back",
-        "recall_server.services.memory.passages:with_turns",
+        "recall_server.services.memory.episodes:with_turns",
         Argument("suspects", 0, "[]"),
         (
             "tests/security/test_hostile_text.py::test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of[sqlite]",
@@ -73,7 +73,7 @@ BREAKAGES = (
     Breakage(
         "labels-not-screened",
         "that an order in a label holds the text back",
-        "recall_server.services.memory.passages:with_turns",
+        "recall_server.services.memory.episodes:with_turns",
         Never("reasons"),
         (
             "tests/security/test_hostile_text.py::test_an_order_in_a_label_holds_the_text_back[sqlite-topic]",
@@ -91,7 +91,7 @@ BREAKAGES = (
     Breakage(
         "orders-proposed",
         "that a proposal of a model is screened for orders",
-        "recall_server.services.memory.passages:_refusal",
+        "recall_server.services.memory.episodes:_refusal",
         (Instead("orders", "[]"), Instead("suspicions", "()")),
         (
             "tests/security/test_hostile_text.py::test_a_model_that_obeys_gets_nothing_but_its_good_proposals[sqlite]",
@@ -116,7 +116,7 @@ BREAKAGES = (
     Breakage(
         "rate-limit-off",
         "the limit of calls a minute",
-        "recall_server.services.limits.rates:SlidingWindow.take",
+        "recall_server.services.limits:SlidingWindow.take",
         Body("return"),
         ("tests/security/test_limits.py::test_a_token_may_make_so_many_calls_a_minute",),
     ),

@@ -176,7 +176,7 @@ BREAKAGES = (
     Breakage(
         "crc-not-checked",
         "the checksum of a token",
-        "recall_server.domain.security.own_tokens:well_formed",
+        "recall_server.domain.permissions:well_formed",
         Forgets("checksum"),
         (
             "tests/api/test_auth.py::test_a_damaged_token_is_refused_without_asking_the_database[sqlite]",

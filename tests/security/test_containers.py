@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_bindings import HOOK, Wire, message

@@ -12,8 +12,8 @@ import pytest
 from jwt.utils import base64url_decode
 
 from recall_server.domain.context import Context
+from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.auth.signed_tokens import TYP

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from recall_server.api.app import create_app
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
 from recall_server.integrations.keys import verified
 from recall_server.server import bound, listening

@@ -18,7 +18,7 @@ from cryptography.fernet import Fernet
 from recall_server.application import Application
 from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.integrations.keys import verified
 from recall_server.services.erasure.leak_scan import scan

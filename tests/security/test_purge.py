@@ -15,7 +15,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnavailable, Invalid, ReceiptNotFound
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.integrations.keys import ServerKey, verified
 from recall_server.services.erasure.erase import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Policy
 from recall_server.services.auth.access import TokenRequest

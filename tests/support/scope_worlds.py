@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 
+from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_bindings import HOOK, Wire, message, of_rpc

@@ -7,10 +7,9 @@ from pydantic import Field
 
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.operation import Call, Http, Json, Operation
-from recall_server.domain.audit import Outcome
+from recall_server.domain.audit import RESTORE, Outcome
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import Scope
-from recall_server.domain.security.audit_chain import RESTORE
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.audit.audit import AuditPage
 from recall_server.storage.tables.audit import AuditRecord, Filter

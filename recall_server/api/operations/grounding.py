@@ -15,7 +15,7 @@ from recall_server.api.operations.hooks import line_of
 from recall_server.api.operations.intake import NamedContainer, check_own
 from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import Call, Http, Json, Operation
-from recall_server.domain.namespace import NONE
+from recall_server.domain.ids import NONE
 from recall_server.domain.permissions import Scope
 from recall_server.domain.query import Hit
 from recall_server.domain.search.calibration import WEAK_BELOW

@@ -15,7 +15,7 @@ from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.errors import InsufficientScope, Unauthenticated
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services import Services
 from recall_server.services.transfer.export import Reader

@@ -15,7 +15,7 @@ import structlog
 from recall_server.domain.audit import AccessCount, AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import AuditUnavailable, NamespaceNotFound, RecallError
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.task import PART_OF, Job
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.supervision import Supervisor

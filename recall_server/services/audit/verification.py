@@ -12,9 +12,7 @@ from typing import Any
 
 import structlog
 
-from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, Stale
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.audit_chain import (
+from recall_server.domain.audit import (
     START,
     Checkpoint,
     Cut,
@@ -22,6 +20,8 @@ from recall_server.domain.security.audit_chain import (
     Restored,
     Verifier,
 )
+from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, Stale
+from recall_server.domain.ids import Namespace
 from recall_server.integrations.audit_files import (
     CheckpointStore,
     signed,

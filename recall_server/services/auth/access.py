@@ -22,21 +22,19 @@ from recall_server.domain.errors import (
     Unauthenticated,
     WouldWiden,
 )
+from recall_server.domain.ids import Namespace, container
 from recall_server.domain.moments import passed
-from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import (
+    ALPHABET,
+    PREFIX,
+    RANDOM_CHARS,
     Bearer,
     Refusal,
     Rights,
     Scope,
     TokenInfo,
-    narrower_or_equal,
-)
-from recall_server.domain.security.own_tokens import (
-    ALPHABET,
-    PREFIX,
-    RANDOM_CHARS,
     checksum,
+    narrower_or_equal,
     well_formed,
 )
 from recall_server.domain.text.cleaning import clean_label, storable

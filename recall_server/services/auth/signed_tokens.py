@@ -26,7 +26,7 @@ from recall_server.domain.errors import (
     Unauthenticated,
     WouldWiden,
 )
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import (
     Rights,
     Scope,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from recall_server import __version__
 from recall_server.domain import record
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Histories, MemoryState
-from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
 from recall_server.storage.driver import Row
 from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings

@@ -23,12 +23,11 @@ from recall_server.domain.episode import (
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
-from recall_server.domain.ids import PROPOSAL
+from recall_server.domain.ids import NONE, PROPOSAL, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
-from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
 from recall_server.domain.plan import (
     Plan,
@@ -43,29 +42,27 @@ from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
-from recall_server.services.limits.models import Budget
+from recall_server.services.limits import Budget
 from recall_server.services.memory import commit, indexing, reconcile
-from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
+    TEXT_CHARS_MAX,
+    VERBATIM,
     Redaction,
     checked_utterances,
     last_said_at,
+    passages,
     prepared,
     promise_expiry,
     refuse_fragments,
     store_episode,
-)
-from recall_server.services.memory.judgements import Judgements
-from recall_server.services.memory.passages import (
-    TEXT_CHARS_MAX,
-    VERBATIM,
-    passages,
     validate_candidates,
     verbatim,
     visible_text,
     without_forgotten,
 )
+from recall_server.services.memory.indexing import promise_vectors
+from recall_server.services.memory.judgements import Judgements
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import refused_row

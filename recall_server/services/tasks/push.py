@@ -25,7 +25,7 @@ from recall_server.domain.errors import (
     SecretUnreadable,
     TaskNotFound,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job, Task
 from recall_server.integrations.keys import Sealer

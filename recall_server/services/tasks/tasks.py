@@ -18,7 +18,7 @@ from recall_server.domain.errors import (
     TaskEnded,
     TaskNotFound,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import EXPIRY, Choice, Policy, Question, Resolution
 from recall_server.domain.task import (
     NOT_CLEAR,

@@ -23,7 +23,7 @@ from recall_server.domain.episode import turn_id
 from recall_server.domain.erasure import SUBJECT_CHARS_MAX, Subject
 from recall_server.domain.errors import ExportBusy, Stale
 from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.services.audit.audit import ReadLog

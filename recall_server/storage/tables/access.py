@@ -9,7 +9,7 @@ from typing import Any
 
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.domain.extraction import RejectedKey, Role
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import (
     AccessScope,
     Bearer,

@@ -13,9 +13,9 @@ from recall_server.domain.errors import (
     NotFound,
     QuotaExceeded,
 )
+from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Status
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.subject_aliases import NAMESPACE_ALIASES_MAX, Alias
 from recall_server.services.memory.ingest import Submission

@@ -19,8 +19,8 @@ from recall_server.domain.errors import (
     TextTooLong,
 )
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Fact, MemoryType, Status
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import JobState
 from recall_server.domain.text.transcript import chunk

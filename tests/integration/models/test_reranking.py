@@ -9,7 +9,7 @@ import pytest
 from recall_server import factories
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid, RerankerUnavailable
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.integrations.rerankers import Passage, RerankQuery, word_weights
 
 

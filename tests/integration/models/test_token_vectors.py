@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.integrations.rerankers import Tokens, TokenVectors
 
 ANA, BO = namespace("ana"), namespace("bo")

@@ -12,7 +12,7 @@ from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.query import Query
 from recall_server.domain.text.passages import VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import HttpEmbedder, Vectors
-from recall_server.services.memory.embedding import (
+from recall_server.services.memory.indexing import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
     ItemEmbedder,

@@ -17,8 +17,8 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span, Turn
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory, MemoryType
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import ItemKind, Query, SearchMode
 from recall_server.domain.search.index_entry import words_in

@@ -20,7 +20,7 @@ from recall_server.domain.errors import (
     SecretKeyMissing,
     TaskNotFound,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Bearer, TokenInfo
 from recall_server.domain.task import Job, JobState, Mode, Request, Status, Task, TaskState, Work
 from recall_server.integrations.keys import Sealer

@@ -10,7 +10,7 @@ import pytest
 
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.keys import Sealer
