@@ -12,16 +12,15 @@ from typing import Any
 
 import typer.main
 
-from recall_server import config
-from recall_server.api import (
-    listener,  # noqa: F401  # define their own codes
-    problems,
+from recall_server import (
+    config,
+    server,  # noqa: F401  # define their own codes
 )
-from recall_server.api.arguments import schema_of
+from recall_server.api import problems
 from recall_server.api.mcp import Tool, tools_of
 from recall_server.api.middleware import request_validation  # noqa: F401  # the same
 from recall_server.api.operations import OPERATIONS
-from recall_server.api.operations.operation import Http, Operation
+from recall_server.api.operations.operation import Http, Operation, schema_of
 from recall_server.cli.commands import app
 from recall_server.domain import errors
 from recall_server.domain.permissions import Rights, Scope

@@ -25,7 +25,7 @@ from recall_server.integrations.keys import Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
-from recall_server.services.audit.audit import Audit, ReadLog
+from recall_server.services.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
 from recall_server.services.auth.access import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
@@ -57,12 +57,12 @@ from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.reranking import Reranking
 from recall_server.services.supervision import Supervisor, beside
+from recall_server.services.tasks import Tasks
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
 from recall_server.services.tasks.recheck import RECHECK, Judging, Recheck
 from recall_server.services.tasks.reviews import Proposals, Reviews
-from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     DISCARD,

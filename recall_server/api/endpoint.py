@@ -15,11 +15,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.operation import (
+    Arguments,
     Caller,
     Download,
     Http,
+    NoArguments,
     Operation,
     Plain,
     caller_of,

@@ -41,11 +41,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments, schema_of
 from recall_server.api.middleware.limits import SSE_PATH, Streams, turn_of
 from recall_server.api.middleware.request_validation import MalformedBody, has_more_values
 from recall_server.api.operations import UNKNOWN_TOOL
-from recall_server.api.operations.operation import Json, Mcp, Operation, caller_of
+from recall_server.api.operations.operation import (
+    Arguments,
+    Json,
+    Mcp,
+    Operation,
+    caller_of,
+    schema_of,
+)
 from recall_server.api.perform import Calls
 from recall_server.api.problems import MethodNotAllowed, NotAcceptable, problem
 from recall_server.domain.audit import AuditEntry

@@ -14,9 +14,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from recall_server import __version__
-from recall_server.api.arguments import Arguments
 from recall_server.api.endpoint import Endpoint
-from recall_server.api.operations.operation import Operation
+from recall_server.api.operations.operation import Arguments, Operation
 from recall_server.api.problems import DOCS_PATH, MEDIA_TYPE, status_of
 from recall_server.domain.errors import RecallError
 

@@ -48,7 +48,7 @@ from recall_server.lifecycle import only_server
 from recall_server.services.transfer import importing
 from recall_server.storage import driver_for, inspection, migrations
 from recall_server.storage.migrations import Pending
-from recall_server.storage.sqlite import backup as files
+from recall_server.storage.sqlite import driver as files
 
 PENDING = 1
 
@@ -261,7 +261,7 @@ async def _restored(
     if file is None or isinstance(path, str):
         with only_server(chosen):
             return None, await _taken_back(chosen)
-    files.check(file)
+    files.check_copy(file)
     with only_server(chosen):
         new, old = (path.with_name(path.name + ending) for ending in (".restoring", ".replaced"))
         existed = path.exists()

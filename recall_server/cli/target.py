@@ -22,8 +22,14 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from recall_server.api import operations
-from recall_server.api.arguments import INT64_MAX, Arguments
-from recall_server.api.operations.operation import Call, Caller, Json, Operation
+from recall_server.api.operations.operation import (
+    INT64_MAX,
+    Arguments,
+    Call,
+    Caller,
+    Json,
+    Operation,
+)
 from recall_server.application import Application
 from recall_server.cli.shared import (
     PROTOCOL,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recall_server.domain.ids import Namespace
-from recall_server.services.audit.audit import Audit
+from recall_server.services.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
 from recall_server.services.auth.access import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation
@@ -23,11 +23,11 @@ from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
+from recall_server.services.tasks import Tasks
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
 from recall_server.services.tasks.recheck import Recheck
 from recall_server.services.tasks.reviews import Reviews
-from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import

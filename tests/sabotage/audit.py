@@ -30,7 +30,7 @@ BREAKAGES = (
     Breakage(
         "reads-never-refused",
         "that reads are refused while their records cannot be written",
-        "recall_server.services.audit.audit:ReadLog.check",
+        "recall_server.services.audit:ReadLog.check",
         Body("pass"),
         (
             "tests/security/test_read_log.py::test_where_records_cannot_be_written_reads_are_refused_until_they_can[sqlite]",
@@ -39,7 +39,7 @@ BREAKAGES = (
     Breakage(
         "reads-lost-on-stop",
         "that a server which stops writes the records of reads that wait",
-        "recall_server.services.audit.audit:ReadLog.close",
+        "recall_server.services.audit:ReadLog.close",
         Without("flush"),
         (
             "tests/security/test_read_log.py::test_a_server_that_stops_writes_the_records_that_wait[sqlite]",
@@ -48,7 +48,7 @@ BREAKAGES = (
     Breakage(
         "reads-written-twice",
         "that a batch whose commit was not answered is looked for before it is written again",
-        "recall_server.services.audit.audit:write_reads",
+        "recall_server.services.audit:write_reads",
         Never("again"),
         (
             "tests/security/test_read_log.py::test_a_batch_whose_commit_was_not_answered_is_not_written_twice[sqlite]",

@@ -271,7 +271,7 @@ RETURNING accessor"""),
     Breakage(
         "purge-of-postgres",
         "the rewriting of the tables of Postgres",
-        "recall_server.storage.postgres.purge:_rewrite",
+        "recall_server.storage.postgres.driver:_rewrite",
         Without("execute", "Identifier"),
         (
             "tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[postgres]",

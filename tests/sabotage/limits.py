@@ -312,7 +312,7 @@ BREAKAGES = (
     Breakage(
         "places-for-the-first",
         "that connections are shared by address",
-        "recall_server.api.listener:Connections.add",
+        "recall_server.server:Connections.add",
         Forgets("_made_place"),
         (
             "tests/security/test_before_the_token.py::test_silent_connections_of_one_address_leave_the_others_their_places[sqlite]",
@@ -346,7 +346,7 @@ BREAKAGES = (
     Breakage(
         "reads-of-any-length",
         "that the loop reads little of one connection before it serves others",
-        "recall_server.api.listener:READ_BYTES_MAX",
+        "recall_server.server:READ_BYTES_MAX",
         Value("262_144"),
         (
             "tests/security/test_event_loop.py::test_what_is_refused_does_not_hold_up_the_others[chunks of one byte, without a token-sqlite]",

@@ -164,7 +164,7 @@ BREAKAGES = (
     Breakage(
         "handles-asked-for-without-end",
         "that a server without a free file handle does not occupy its event loop",
-        "recall_server.api.listener:Listener.accept",
+        "recall_server.server:Listener.accept",
         Without("_short", "errno"),
         (
             "tests/faults/test_disk.py::test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when_there_is_one[sqlite]",

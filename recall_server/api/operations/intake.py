@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from recall_server.api.arguments import Arguments
-from recall_server.api.operations.operation import Call
+from recall_server.api.operations.operation import Arguments, Call
 from recall_server.domain.episode import TEXT_ONLY, Source, Utterance
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed
 from recall_server.domain.ids import Namespace

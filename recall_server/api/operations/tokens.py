@@ -7,8 +7,16 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.operations.operation import Call, Caller, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import (
+    Arguments,
+    Call,
+    Caller,
+    Http,
+    Json,
+    Mcp,
+    NoArguments,
+    Operation,
+)
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo

@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import islice, product
 
 from recall_server.domain.attributes import (
+    SubjectAliases,
     is_single_valued,
     normal_attribute,
     normal_entity,
@@ -23,7 +24,6 @@ from recall_server.domain.security.trust import (
     trust,
 )
 from recall_server.domain.similarity import Verdict, compare, same_statement
-from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.memories import RELATED_MAX

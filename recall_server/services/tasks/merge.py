@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recall_server.domain.attributes import is_single_valued
+from recall_server.domain.attributes import SubjectAliases, is_single_valued
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import Namespace, derived_id
@@ -20,7 +20,6 @@ from recall_server.domain.plan import Add, Change, Plan, Reason, Relation, Relat
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.security.trust import Trust, Witness, corroborations, trust
 from recall_server.domain.similarity import Floats, clusters
-from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.task import Proposal, Request, Work
 from recall_server.integrations.extraction.extractor import Merged, Merger
 from recall_server.services.limits import Budget

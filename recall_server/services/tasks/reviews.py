@@ -34,7 +34,7 @@ from recall_server.services.memory.intents import Intents, Wish
 from recall_server.services.memory.judgements import question_of
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.reconcile import SIDES_MAX
-from recall_server.services.tasks.tasks import Tasks
+from recall_server.services.tasks import Tasks
 from recall_server.storage.store import Store, Transaction
 
 # How many proposals or disputes are read at once; some of them may be outside of the access scope.

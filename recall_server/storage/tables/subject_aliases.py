@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from recall_server.domain.attributes import normal_entity
-from recall_server.domain.subject_aliases import Alias, SubjectAliases
+from recall_server.domain.attributes import Alias, SubjectAliases, normal_entity
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.tables.access import bytes_of, return_quota, take_quota
 
