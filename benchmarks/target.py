@@ -27,7 +27,7 @@ from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.server import serve
 from recall_server.services.audit import Audit
-from recall_server.services.auth.access import Access
+from recall_server.services.auth import Access
 from recall_server.services.limits import Rates
 from recall_server.storage.tables.audit import Audit as AuditTable
 

@@ -27,7 +27,7 @@ from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
 from recall_server.services.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
-from recall_server.services.auth.access import Access, OpenAnswers
+from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
@@ -43,11 +43,11 @@ from recall_server.services.limits import (
     ModelKeys,
 )
 from recall_server.services.memory import indexing
+from recall_server.services.memory.commit import JUDGE
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
-from recall_server.services.memory.judgements import JUDGE
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases

@@ -40,7 +40,7 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.integrations.keys import verified
 from recall_server.lifecycle import only_server, stop_signal
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.purge import RECEIPT_TYP
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from recall_server.domain.ids import Namespace
 from recall_server.services.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
-from recall_server.services.auth.access import Access, OpenAnswers
+from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation
 from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger

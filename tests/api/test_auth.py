@@ -17,7 +17,7 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import ALPHABET, checksum
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import new_token
+from recall_server.services.auth import new_token
 from recall_server.storage.driver import Connection, Statement
 from tests.support.application import Open
 from tests.support.engines import on_sqlite

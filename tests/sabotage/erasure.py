@@ -116,7 +116,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "gate-open-while-emptied",
         "the refusal of tokens for a namespace that is being emptied",
-        "recall_server.services.auth.access:Access.issue",
+        "recall_server.services.auth:Access.issue",
         Never("BeingErased"),
         (
             "tests/security/test_namespace_erasure.py::test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job[sqlite]",

@@ -98,7 +98,7 @@ BREAKAGES = (
     Breakage(
         "token-of-all",
         "the namespace filter of a token that is named by its accessor",
-        "recall_server.services.auth.access:Access.find",
+        "recall_server.services.auth:Access.find",
         Forgets("namespace"),
         (
             "tests/security/test_tokens.py::test_another_tenants_token_is_as_one_that_never_was[sqlite]",
@@ -169,7 +169,7 @@ BREAKAGES = (
     Breakage(
         "token-widens-itself",
         "that a token issues none that may do more than it",
-        "recall_server.services.auth.access:_require_narrower",
+        "recall_server.services.auth:_require_narrower",
         Never("narrower_or_equal"),
         ("tests/security/test_tokens.py::test_a_token_never_widens_itself",),
     ),
@@ -247,7 +247,7 @@ BREAKAGES = (
     Breakage(
         "children-not-revoked",
         "that what a token issued ends with it",
-        "recall_server.services.auth.access:Access.revoke",
+        "recall_server.services.auth:Access.revoke",
         Instead("_descendants", "set()"),
         (
             "tests/security/test_tokens.py::test_revoking_a_token_revokes_all_that_came_of_it[sqlite]",

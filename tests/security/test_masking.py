@@ -7,7 +7,7 @@ import pytest
 
 from recall_server.api.operations import tasks
 from recall_server.integrations.redaction import redacted, redacted_parts
-from recall_server.services.auth.access import new_token
+from recall_server.services.auth import new_token
 from tests.support.a2a_bindings import Wire, message
 from tests.support.server import Json, Running, Serve
 from tests.support.tables import TENANT_TABLES

@@ -18,7 +18,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.application import Open
 
 WITHIN_S = 60.0

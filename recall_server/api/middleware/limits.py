@@ -18,7 +18,7 @@ from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyS
 from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import TokenInfo
-from recall_server.services.auth.access import STREAMS, OpenAnswers
+from recall_server.services.auth import STREAMS, OpenAnswers
 from recall_server.services.limits import Rates
 from recall_server.services.supervision import Supervisor
 

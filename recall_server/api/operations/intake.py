@@ -15,7 +15,7 @@ from recall_server.domain.errors import Invalid, NamespaceNotAllowed
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.moments import parse_moment
-from recall_server.services.auth.access import CONTAINERS_MAX
+from recall_server.services.auth import CONTAINERS_MAX
 from recall_server.services.memory.ingest import Submission
 
 

@@ -34,7 +34,7 @@ from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.query import Hit, Query, SearchMode
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.search.ranking import text_tokens
-from recall_server.services.auth.access import CONTAINERS_MAX
+from recall_server.services.auth import CONTAINERS_MAX
 from recall_server.services.search import grounding
 from recall_server.services.search.grounding import Grounding, Snapshot
 from recall_server.services.search.recall import Found

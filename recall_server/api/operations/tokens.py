@@ -20,7 +20,7 @@ from recall_server.api.operations.operation import (
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks.transitions import COUNTED
 
 T = TypeVar("T")

@@ -50,7 +50,7 @@ from recall_server.integrations.issuers import (
     read,
 )
 from recall_server.integrations.keys import ALG, ServerKey
-from recall_server.services.auth.access import REFUSED, End, TokenRequest, validated
+from recall_server.services.auth import REFUSED, End, TokenRequest, validated
 from recall_server.storage.store import Store
 
 TYP = "recall-child+jwt"

@@ -44,6 +44,7 @@ from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits import Budget
 from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
     TEXT_CHARS_MAX,
@@ -62,7 +63,6 @@ from recall_server.services.memory.episodes import (
     without_forgotten,
 )
 from recall_server.services.memory.indexing import promise_vectors
-from recall_server.services.memory.judgements import Judgements
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import refused_row

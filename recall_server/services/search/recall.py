@@ -29,8 +29,8 @@ from recall_server.domain.text.passages import started
 from recall_server.domain.timeline import Timeline, without_taken_over
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.indexing import promise_vectors
-from recall_server.services.memory.judgements import Judgements
 from recall_server.services.metrics import Backlog
 from recall_server.services.search import expired, search
 from recall_server.services.search.reranking import RERANKED_MIN, Reranking

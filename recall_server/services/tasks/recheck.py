@@ -32,8 +32,8 @@ from recall_server.integrations.extraction.extractor import Judge, Judgement
 from recall_server.services.limits import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import Beliefs, similar_items
+from recall_server.services.memory.commit import JUDGE, Judgements, question_of
 from recall_server.services.memory.episodes import Redaction
-from recall_server.services.memory.judgements import JUDGE, Judgements, question_of
 from recall_server.storage.store import Store, Transaction
 
 RECHECK = "recheck"

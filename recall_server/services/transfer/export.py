@@ -27,7 +27,7 @@ from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled,
 from recall_server.domain.ids import Namespace
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.services.audit import ReadLog
-from recall_server.services.auth.access import EXPORTS, OpenAnswers, require_standing
+from recall_server.services.auth import EXPORTS, OpenAnswers, require_standing
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.export import Records
 

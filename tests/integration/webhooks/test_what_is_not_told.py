@@ -15,7 +15,7 @@ from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.keys import Sealer
 from recall_server.integrations.webhook import Webhook
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.webhooks import PAUSES, Delivery
 from recall_server.storage.tables.jobs import PUSH
 from tests.support.models import Reply
