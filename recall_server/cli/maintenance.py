@@ -47,8 +47,8 @@ from recall_server.domain.moments import utc_now
 from recall_server.lifecycle import only_server
 from recall_server.services.transfer import importing
 from recall_server.storage import driver_for, inspection, migrations
+from recall_server.storage import sqlite as files
 from recall_server.storage.migrations import Pending
-from recall_server.storage.sqlite import driver as files
 
 PENDING = 1
 
@@ -117,8 +117,8 @@ async def _distributed(chosen: Settings) -> list[str]:
             "A SQLite file cannot be spread over several nodes. Move its namespaces to PostgreSQL "
             "with `recall export` and `recall import`."
         )
+    from recall_server.storage.postgres import MIGRATION_LOCK  # noqa: PLC0415
     from recall_server.storage.postgres.distribution import distribute  # noqa: PLC0415
-    from recall_server.storage.postgres.driver import MIGRATION_LOCK  # noqa: PLC0415
 
     return await distribute(chosen.database, MIGRATION_LOCK)
 

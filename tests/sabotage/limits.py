@@ -44,7 +44,7 @@ BREAKAGES = (
     Breakage(
         "journal-without-end",
         "that an export does not fill the disk with the journal",
-        "recall_server.storage.sqlite.driver:SqliteDriver._limit_journal",
+        "recall_server.storage.sqlite:SqliteDriver._limit_journal",
         Body("return None"),
         ("tests/faults/test_journal.py::test_a_snapshot_ends_before_the_journal_fills_the_disk",),
     ),
@@ -180,7 +180,7 @@ BREAKAGES = (
     Breakage(
         "queries-without-end",
         "that SQLite stops a query when its time is over",
-        "recall_server.storage.sqlite.driver:SqliteDriver._read_with",
+        "recall_server.storage.sqlite:SqliteDriver._read_with",
         Argument("Transaction", 2, "300 * original"),
         (
             "tests/faults/test_slow_queries.py::test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection[sqlite-in a transaction]",
@@ -198,14 +198,14 @@ BREAKAGES = (
     Breakage(
         "snapshots-without-end",
         "that a snapshot ends when it has lasted too long",
-        "recall_server.storage.sqlite.driver:SqliteDriver.snapshot",
+        "recall_server.storage.sqlite:SqliteDriver.snapshot",
         Argument("call_later", 0, "86_400"),
         ("tests/faults/test_journal.py::test_a_snapshot_that_is_held_too_long_is_let_go[sqlite]",),
     ),
     Breakage(
         "standby-asked",
         "that the host that accepts writes is chosen",
-        "recall_server.storage.postgres.driver:_WRITABLE",
+        "recall_server.storage.postgres:_WRITABLE",
         Entry("target_session_attrs", '"any"'),
         (
             "tests/faults/test_standby.py::test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused",

@@ -89,7 +89,7 @@ BREAKAGES = (
     Breakage(
         "rls-role-not-taken",
         "the role that row-level security binds, in each transaction on Postgres",
-        "recall_server.storage.postgres.driver:_ENTER",
+        "recall_server.storage.postgres:_ENTER",
         Value("\"SELECT %(role)s::text, set_config('recall.namespace', %(namespace)s, true)\""),
         (
             "tests/security/test_tenant_wall.py::test_a_statement_that_names_no_tenant_sees_one_only",

@@ -22,7 +22,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
 from recall_server.storage import inspection
 from recall_server.storage.inspection import Level, inspect
-from recall_server.storage.sqlite.driver import SqliteDriver
+from recall_server.storage.sqlite import SqliteDriver
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, enter
 from tests.support.engines import Postgres

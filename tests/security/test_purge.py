@@ -20,8 +20,8 @@ from recall_server.integrations.keys import ServerKey, verified
 from recall_server.services.erasure.erase import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
+from recall_server.storage import postgres
 from recall_server.storage.driver import Params, moment
-from recall_server.storage.postgres import driver
 from recall_server.storage.sqlite.connection import Step, step_of
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
@@ -65,7 +65,7 @@ async def test_while_somebody_reads_an_older_state_the_purge_waits(
     """The erasure is done in the tables and pending in the files. The purge is retried until it is
     done.
     """
-    monkeypatch.setattr(driver, "PROBES", 2)
+    monkeypatch.setattr(postgres, "PROBES", 2)
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -209,11 +209,11 @@ async def test_no_page_of_the_file_is_left_over(open_app: Open, database: Path) 
 
 def counted_purges(application: Application, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by one each time that the files are rewritten."""
-    driver, purged = application.store.purge, list[int]()
+    purge, purged = application.store.purge, list[int]()
 
     async def counted() -> str:
         purged.append(1)
-        return await driver()
+        return await purge()
 
     monkeypatch.setattr(application.store, "purge", counted)
     return purged
@@ -253,13 +253,13 @@ async def test_a_purge_that_failed_is_done_though_nothing_is_left_to_verify(
         line = application.services.audit.begin(ALICE, "create_token", "test", None)
         await application.services.access.issue(Context(line), label="the one of Zora")
         erased = await application.services.erase.subject(context(application), "Zora")
-        driver, tried = application.store.purge, list[int]()
+        purge, tried = application.store.purge, list[int]()
 
         async def failing() -> str:
             tried.append(1)
             if len(tried) == 1:
                 raise DatabaseUnavailable
-            return await driver()
+            return await purge()
 
         monkeypatch.setattr(application.store, "purge", failing)
         await drained(application)
@@ -332,7 +332,7 @@ async def test_others_read_while_a_file_is_written_anew(
             return vacuumed
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr("recall_server.storage.sqlite.driver.step_of", noticed)
+        monkeypatch.setattr("recall_server.storage.sqlite.step_of", noticed)
         assert await store.purge() == ""
     assert read == [1]
 
@@ -384,14 +384,14 @@ async def test_the_receipts_of_one_tenant_do_not_wait_for_thousands_of_anothers(
             mine.append((await erase.subject(context(application), f"Nobody{number}")).id)
             clock.pass_(timedelta(seconds=1))
         theirs = (await erase.subject(context(application, BOB), "Nobody")).id
-        driver = replace(application.services.purge, each=2)
+        purge = replace(application.services.purge, each=2)
 
         async def waiting() -> set[str]:
             async with application.store.transaction(None, write=False) as tx:
                 return {one.id for one in await tx.erasures.unpurged(most=100)}
 
         assert await waiting() == {*mine, theirs}
-        await driver.at_once(BOB, theirs)
+        await purge.at_once(BOB, theirs)
         assert await waiting() == set(mine[2:])
-        await driver.at_once(ALICE, mine[4])
+        await purge.at_once(ALICE, mine[4])
         assert await waiting() == set()
