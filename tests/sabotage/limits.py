@@ -277,7 +277,7 @@ BREAKAGES = (
         "masked-on-the-loop",
         "that masking lets other callers go on",
         "recall_server.integrations.redaction:SecretRedactor.redact",
-        Body("return redacted(text)"),
+        Body("return redacted(parts)"),
         (
             "tests/security/test_bounds.py::test_masking_lets_the_others_go_on_however_a_text_is_cut",
         ),

@@ -189,12 +189,8 @@ class Redaction:
     redactor: Redactor | None
 
     async def text(self, text: str, entry: AuditEntry) -> str:
-        """Return the redacted text. The audit record counts the secrets."""
-        if self.redactor is None or not text:
-            return text
-        masked, count = await self.redactor.redact(text)
-        if count:
-            entry.counts["masked"] = entry.counts.get("masked", 0) + count
+        """Return the redacted text."""
+        (masked,) = await self.parts([text], entry)
         return masked
 
     async def in_place(self, text: str, entry: AuditEntry) -> str:
@@ -217,10 +213,10 @@ class Redaction:
             await self.redactor.ready()
 
     async def parts(self, parts: Sequence[str], entry: AuditEntry) -> list[str]:
-        """Return the parts of one continuous text, redacted."""
+        """Return the parts of one continuous text, redacted. The audit record counts secrets."""
         if self.redactor is None or not any(parts):
             return list(parts)
-        masked, count = await self.redactor.redact_parts(parts)
+        masked, count = await self.redactor.redact(parts)
         if count:
             entry.counts["masked"] = entry.counts.get("masked", 0) + count
         return masked
