@@ -38,6 +38,7 @@ from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.keys import Jwk
 from recall_server.local import files
+from recall_server.storage.sqlite import sync_path
 
 T = TypeVar("T")
 STDOUT = Path("-")
@@ -68,7 +69,7 @@ def written(out: Path | None) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(descriptor)
         part.replace(out)
-        _sync(out.parent)
+        sync_path(out.parent)
     except OSError as error:
         fail(f"{out} cannot be written ({error.strerror}). Free space, then try again.")
     finally:
@@ -79,15 +80,6 @@ def unused(out: Path | None) -> None:
     """Fail if the file exists: evidence is not overwritten."""
     if out is not None and out != STDOUT and out.exists():
         fail(f"{out} exists and is not overwritten. Name another file.")
-
-
-def _sync(folder: Path) -> None:
-    """Sync the new name to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 Db = Annotated[

@@ -35,7 +35,7 @@ from pydantic import (
 from recall_server.domain.errors import AuthUnavailable, Invalid, RecallError
 from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import Scope, Signed
-from recall_server.domain.text.cleaning import validator_message
+from recall_server.domain.text.cleaning import no_number, unique_names, validator_message
 from recall_server.integrations.webhook import Webhook, address_of
 
 # Opening brackets, wherever they are: an upper bound of the depth.
@@ -50,21 +50,10 @@ def strict(data: bytes) -> Any:
         raise ValueError("it is nested too deep")
     return json.loads(
         data.decode("utf-8"),
-        object_pairs_hook=_once,
-        parse_constant=_no_number,
+        object_pairs_hook=unique_names,
+        parse_constant=no_number,
         parse_float=_finite,
     )
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
 
 
 def _finite(text: str) -> float:

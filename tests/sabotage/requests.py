@@ -141,7 +141,7 @@ BREAKAGES = (
     Breakage(
         "names-twice",
         "that a name stands once in an object",
-        "recall_server.api.middleware.request_validation:_once",
+        "recall_server.domain.text.cleaning:unique_names",
         Never("ValueError"),
         ("tests/api/test_values.py::test_a_body_that_parsers_disagree_on_is_refused",),
     ),

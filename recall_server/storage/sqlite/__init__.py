@@ -73,9 +73,9 @@ def copy_to(source: Path, target: Path, on_progress: Progress = lambda _: None) 
                 copy.execute("PRAGMA journal_mode=DELETE")
         check_copy(part)
         with translated(target):
-            _sync(part)
+            sync_path(part)
             part.replace(target)
-            _sync(target.parent)
+            sync_path(target.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -105,7 +105,7 @@ def put_in_place(new: Path, path: Path, old: Path) -> None:
             if journal.exists():
                 journal.replace(kept)
         new.replace(path)
-        _sync(path.parent)
+        sync_path(path.parent)
 
 
 def _beside(path: Path) -> list[Path]:
@@ -121,7 +121,8 @@ def _emptied(path: Path) -> None:
         return
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Sync a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
