@@ -186,8 +186,7 @@ async def derive(store: Store, namespace: Namespace, on_progress: Progress) -> i
         if not batch.ids:
             return resumed
         derived = await asyncio.to_thread(json.dumps, vars(batch))
-        async with store.transaction(namespace) as tx:
-            await tx.lock()
+        async with store.transaction(namespace, locked=True) as tx:
             stands = await tx.rebuilt.keep(__version__, cursor, derived, now)
         if stands:
             count += len(batch.ids)

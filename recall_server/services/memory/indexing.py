@@ -226,8 +226,7 @@ async def renew(store: Store) -> None:
     old one until the commit. Several replicas may call this at the same time.
     """
     for namespace in await store.autocommit(None).words.stale():
-        async with store.transaction(namespace) as tx:
-            await tx.lock()
+        async with store.transaction(namespace, locked=True) as tx:
             await renew_within(tx)
 
 
@@ -260,8 +259,7 @@ async def promise_lacking(
         return
     after, more = 0, True
     while more:
-        async with store.transaction(namespace) as tx:
-            await tx.lock()
+        async with store.transaction(namespace, locked=True) as tx:
             bare, after = await tx.exports.without_vectors(model, after)
             for episode_id in sorted(bare):
                 job_id = derived_id("job", episode_id, EMBED, model)
@@ -509,8 +507,9 @@ class Embedding:
             more = True
             while more:
                 line = entry(REEMBED)
-                async with self.store.transaction(namespace, entry=line, erasing=True) as tx:
-                    await tx.lock()
+                async with self.store.transaction(
+                    namespace, entry=line, erasing=True, locked=True
+                ) as tx:
                     gone = await tx.vectors.drop(other, self.dropped_at_once)
                     if gone < self.dropped_at_once:
                         # Their places are reused, so caches by place must be dropped.
@@ -546,8 +545,7 @@ class Embedding:
         if self.embedder is not None and texts:
             rows = await self.embedder.vectors_of(list(texts.values()))
             vectors = dict(zip(texts, rows, strict=True))
-        async with self.store.transaction(namespace, entry=line) as tx:
-            await tx.lock()
+        async with self.store.transaction(namespace, entry=line, locked=True) as tx:
             await also(tx)
             if self.embedder is not None and vectors:
                 # A vector is made from other turns too, and must not bring back an erased one.

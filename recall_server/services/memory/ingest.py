@@ -342,8 +342,7 @@ class Ingest:
             episode = await tx.episodes.get(job.payload["episode_id"])
         left = self._left(job, episode) if episode else []
         if episode is None or not left:
-            async with self.store.transaction(job.namespace) as tx:
-                await tx.lock()
+            async with self.store.transaction(job.namespace, locked=True) as tx:
                 await tx.jobs.finish(job, self.runtime.now(), job.payload.get("fault"))
                 if episode is not None:
                     await self._finished(tx, job)
@@ -398,8 +397,7 @@ class Ingest:
         lasting text supports. Raises `Fenced` if another worker holds the job.
         """
         record = entry(EXPIRE_TEXT)
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             now = self.runtime.now()
             await tx.jobs.finish(job, now)
             episode = await tx.episodes.get(job.payload["episode_id"])
@@ -429,9 +427,8 @@ class Ingest:
             {episode.container}
         )
         async with self.store.transaction(
-            job.namespace, access_scope=access_scope, entry=entry
+            job.namespace, access_scope=access_scope, entry=entry, locked=True
         ) as tx:
-            await tx.lock()
             now = self.runtime.now()
             # This comes first: the episode may have been erased meanwhile.
             if last:
@@ -491,8 +488,7 @@ class Ingest:
 
     async def _embed_meanwhile(self, job: Job) -> None:
         """Give the text its vectors before it has memories: the model may be away for long."""
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             if await tx.jobs.state(job.id) is not None:  # else it was erased
                 await self._embed(tx, job)
         self.runtime.wake()

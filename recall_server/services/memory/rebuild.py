@@ -312,8 +312,7 @@ class Rebuild:
     async def _replaced(self, namespace: Namespace, wrong: Sequence[str]) -> None:
         """Make entries anew, some at a time: of most of an index one transaction takes long."""
         for first in range(0, len(wrong), ENTRIES_AT_ONCE):
-            async with self.store.transaction(namespace) as tx:
-                await tx.lock()
+            async with self.store.transaction(namespace, locked=True) as tx:
                 ids = wrong[first : first + ENTRIES_AT_ONCE]
                 found = await tx.memories.get(ids)
                 # Some may have been forgotten since they were compared.
@@ -331,8 +330,7 @@ class Rebuild:
         unmade: dict[str, str] = {}
         for first in range(0, len(altered), ENTRIES_AT_ONCE):
             some = {one: made[one] for one in altered[first : first + ENTRIES_AT_ONCE]}
-            async with self.store.transaction(namespace, erasing=True) as tx:
-                await tx.lock()
+            async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
                 again = await self._records.write(tx, some)
                 await tx.rebuilt.discard()
             repaired += [one for one in again.found if one not in again.why]
