@@ -41,7 +41,7 @@ from recall_server.lifecycle import (
     showing_health,
     stop_signal,
 )
-from recall_server.local.files import clients_of, published
+from recall_server.local.server import clients_of, published
 from recall_server.services.limits import network_of
 from recall_server.services.supervision import beside
 

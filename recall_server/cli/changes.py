@@ -32,9 +32,9 @@ from recall_server.cli.shared import (
     written,
 )
 from recall_server.cli.target import Target, asks, with_target
+from recall_server.domain.attributes import Interval
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import past, utc_now
-from recall_server.domain.timeline import Interval
 from recall_server.services.memory.derivation import NAMED_MAX
 
 

@@ -21,9 +21,8 @@ import typer
 
 from recall_server.cli import importing
 from recall_server.domain.errors import Invalid, RecallError
-from recall_server.local import files
-from recall_server.local.files import client_of
-from recall_server.local.starting import Local, read_token
+from recall_server.local import server as local_server
+from recall_server.local.server import Local, client_of, read_token
 from recall_server.local.transcripts import MESSAGE_CHARS_MAX, Transcript
 
 Url = Annotated[
@@ -72,9 +71,9 @@ def stdio(
         return
     if token_file is not None:
         _refuse(Invalid("--token-file is of a server elsewhere. Name it with --url."))
-    database = (db or files.database()).absolute()
+    database = (db or local_server.database()).absolute()
     try:
-        files.private(database.parent)
+        local_server.private(database.parent)
     except RecallError as error:
         _refuse(error)
     with client_of(database):
@@ -134,13 +133,13 @@ def _server(
     """
     if url:
         return url.rstrip("/").removesuffix("/mcp"), read_token(token_file) if token_file else token
-    database = (db or files.database()).absolute()
-    address = files.address_of(database)
+    database = (db or local_server.database()).absolute()
+    address = local_server.address_of(database)
     if address is None:
-        files.private(database.parent)
+        local_server.private(database.parent)
         Local(database).begin()
         return None
-    files.touch(database)
+    local_server.touch(database)
     return address, Local(database).token()
 
 
@@ -205,7 +204,7 @@ def _project(folder: Path) -> Path:
 
 def _state(session: str) -> Path:
     name = hashlib.sha256(session.encode()).hexdigest()[:32]
-    return files.database().parent / "hooks" / f"{name}.json"
+    return local_server.database().parent / "hooks" / f"{name}.json"
 
 
 def _called(address: str, token: str, event: str, body: Any, within_s: float) -> Any:

@@ -37,7 +37,7 @@ from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.keys import Jwk
-from recall_server.local import files
+from recall_server.local import server as local_server
 from recall_server.storage.sqlite import sync_path
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def existing_settings(db: str | None) -> Settings:
     """Return the settings of an existing database; exits if there is none."""
     chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
-        local = files.database()
+        local = local_server.database()
         of_clients = f" That of the clients on this machine is {local}." if local.exists() else ""
         fail(
             f"There is no database at {chosen.database}.{of_clients} Name it with --db, or make "
@@ -156,7 +156,7 @@ def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
         return chosen
     if create:
         try:
-            files.private(path.parent)
+            local_server.private(path.parent)
         except RecallError as error:
             fail(error.message, error.code)
     elif db is not None:

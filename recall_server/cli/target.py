@@ -53,8 +53,8 @@ from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules
-from recall_server.local import files
-from recall_server.local.starting import Local
+from recall_server.local import server as local_server
+from recall_server.local.server import Local
 
 TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.
@@ -369,7 +369,7 @@ def _local(*, creates: bool) -> str | None:
     """Return the database of the local server, which the clients of this machine use, if no other
     is named or is in this folder. Make it if there is none and the command `creates`.
     """
-    chosen, path = settings(None), files.database()
+    chosen, path = settings(None), local_server.database()
     if not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set) or chosen.db_path.exists():
         return None
     if not path.exists():

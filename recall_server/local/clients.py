@@ -19,7 +19,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from recall_server.domain.errors import Invalid
-from recall_server.local.files import write_private
+from recall_server.local.server import write_private
 
 Command = Sequence[str]
 Entry = dict[str, Any]

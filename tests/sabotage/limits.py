@@ -153,7 +153,7 @@ BREAKAGES = (
     Breakage(
         "code-of-the-folder",
         "that no program runs code from the folder in which it is started",
-        "recall_server.local.starting:_PYTHON",
+        "recall_server.local.server:_PYTHON",
         Value("(sys.executable,)"),
         (
             "tests/security/test_local_files.py::test_no_code_is_run_that_lies_beside_the_database_or_in_the_folder_of_a_client",
