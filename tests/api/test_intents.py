@@ -7,7 +7,7 @@ import httpx2
 from mcp import Client
 
 from recall_server.domain.permissions import AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.mcp_clients import data
 from tests.support.server import Running, Serve
 

@@ -10,7 +10,7 @@ from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.export_format import Episode, Memory, written
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Choice, Decision, Policy, Resolution
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request

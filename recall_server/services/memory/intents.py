@@ -17,7 +17,7 @@ from recall_server.domain.errors import (
     Stale,
 )
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.ids import PROPOSAL, derived_id
+from recall_server.domain.ids import PROPOSAL, container, derived_id
 from recall_server.domain.intents import (
     Intent,
     Match,
@@ -28,7 +28,6 @@ from recall_server.domain.intents import (
     statement,
 )
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
-from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import (
     BY_HAND,
@@ -49,18 +48,20 @@ from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
-from recall_server.services.memory.embedding import promise_vectors
-from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
-from recall_server.services.memory.ingest import Ingest, Submission
-from recall_server.services.memory.passages import (
+from recall_server.services.memory.episodes import (
+    EPOCH,
     TEXT_CHARS_MAX,
     VERBATIM,
     passages,
+    promise_expiry,
+    store_episode,
     validate_candidates,
     verbatim,
     visible_text,
     with_turns,
 )
+from recall_server.services.memory.indexing import promise_vectors
+from recall_server.services.memory.ingest import Ingest, Submission
 from recall_server.services.memory.reconcile import Corrected
 from recall_server.storage.store import Store, Transaction
 

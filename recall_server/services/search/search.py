@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.query import (
     DEFAULT_ORDER,
     Hit,
