@@ -49,10 +49,8 @@ RANKED_MIN = 120
 RANKED_PER_HIT = 6
 RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
-# How many of the best candidates, per wanted hit, a diverse answer is chosen from.
-# Passages of the same message among them are shown together.
-DIVERSE_PER_HIT = 4
-RECALL_DIVERSE_PER_HIT = 2
+# How many of the best candidates, per wanted hit, an answer is chosen and its passages joined from.
+DIVERSE_PER_HIT = {one: 2 if one is SearchMode.RECALL else 4 for one in SearchMode}
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
 COMPARED_MAX = 20
 # How many texts more than are shown are read to compare them: the order then changes. With these,
@@ -247,8 +245,7 @@ async def retrieve(
         broad=prepared.question.broad,
     )
     fused = fuse(evidence)
-    per_hit = RECALL_DIVERSE_PER_HIT if query.mode is SearchMode.RECALL else DIVERSE_PER_HIT
-    count = max(least, per_hit * query.limit)
+    count = max(least, DIVERSE_PER_HIT[query.mode] * query.limit)
     hits = _best(fused, query, count)
     if vectors is not None and prepared.vector is not None and vectors.estimated:
         # Estimates only chose these; the stored vectors now rank them.
