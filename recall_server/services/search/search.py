@@ -52,7 +52,7 @@ RECALL_POOL_PER_HIT = 1.5
 # How many of the best candidates, per wanted hit, an answer is chosen and its passages joined from.
 DIVERSE_PER_HIT = {one: 2 if one is SearchMode.RECALL else 4 for one in SearchMode}
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
-COMPARED_MAX = 20
+COMPARED_MAX, COMPARED_PER_HIT = 20, 2
 # How many texts more than are shown are read to compare them: the order then changes. With these,
 # 97 % of LoCoMo's searches read no further ones.
 LIKELY_MORE = 4
@@ -320,7 +320,7 @@ def _compared(found: Candidates) -> Sequence[int]:
     """
     prepared, evidence, hits = found.prepared, found.fused.evidence, found.places
     if evidence.known < 1.0:
-        return range(min(COMPARED_MAX, len(hits)))
+        return range(min(COMPARED_MAX, COMPARED_PER_HIT * prepared.query.limit, len(hits)))
     rest = {t: one for t, one in prepared.asked.items() if t not in prepared.question.people}
     says = calibration.coverage(rest, evidence.words, frozenset())
     has = calibration.coverage(prepared.asked, evidence.words, prepared.named)
