@@ -4,11 +4,12 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from recall_server.application import Application
+from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import Autocommit
 from recall_server.storage.driver import Connection, Params, Row, Statement
 
@@ -79,6 +80,41 @@ def counted(application: Application) -> Iterator[Counts]:
     application.store.driver = _Counted(driver, counts)
     try:
         yield counts
+    finally:
+        application.store.driver = driver
+
+
+class _Interrupted:
+    """A driver that does something after a statement that reads outside of a transaction."""
+
+    def __init__(
+        self, driver: Any, sql: str, act: Callable[[], Awaitable[None]], times: int
+    ) -> None:
+        self._driver, self._sql, self._act, self._times = driver, sql, act, times
+
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
+        found: list[Sequence[Row]] = await self._driver.autocommit(statements, namespace=namespace)
+        if self._times and any(sql == self._sql for sql, _ in statements):
+            self._times -= 1
+            await self._act()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+@contextmanager
+def interrupted(
+    application: Application, query: str, act: Callable[[], Awaitable[None]], *, times: int = 1
+) -> Iterator[None]:
+    """In the block, `act` so many times right after a query has read without a lock."""
+    driver = application.store.driver
+    sql = bound_connection.load(driver.engine)[query].sql
+    application.store.driver = _Interrupted(driver, sql, act, times)
+    try:
+        yield
     finally:
         application.store.driver = driver
 

@@ -73,6 +73,24 @@ async def _written(
         return await write(tx, await plan(tx))
 
 
+async def settled(store: Store, context: Context, plan: Plan[P], write: Write[P, R]) -> R:
+    """Plan changes of memories without a lock, and write them in a transaction with the lock of the
+    namespace; both are limited to the access scope. The plan reads statement by statement, so that
+    a long one takes no connection from others. If memories have changed since, it is planned anew.
+    """
+    for _ in range(PLANS_MAX):
+        tables = store.autocommit(context.namespace, access_scope=context.scope)
+        basis = await tables.events.basis()
+        made = await plan(tables)
+        with suppress(Stale):
+            async with store.change(context) as tx:
+                if not basis.stands(await tx.events.basis(basis.last_event)):
+                    raise Stale
+                return await write(tx, made)
+    async with store.change(context) as tx:
+        return await write(tx, await plan(tx))
+
+
 async def _moment(tx: Transaction) -> _Moment:
     now = await tx.words.statistics()
     return _Moment(now.last_event, now.erase_epoch, now.version)
