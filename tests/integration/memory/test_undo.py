@@ -12,6 +12,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import ChangeNotFound, NotUndoable
+from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Memory
 from recall_server.domain.moments import PRESENT as NOW
 from recall_server.domain.moments import Past
@@ -22,10 +23,11 @@ from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.memory import undo as undo_module
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.undo import Undone
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
-from tests.support.counted import counted
+from tests.support.counted import counted, interrupted
 from tests.support.engines import on_sqlite
 from tests.support.index_walk import Walk
 from tests.support.runtime import Clock
@@ -155,6 +157,37 @@ async def test_a_long_chain_of_dependents_is_taken_back(open_app: Open, clock: C
 
         assert len(done.changes) == 160
         assert await memories(application) == []
+
+
+async def test_changes_that_rest_on_each_other_are_not_taken_back(open_app: Open) -> None:
+    """The passages of a long text are one change, and another may come between two of them."""
+    async with open_app() as application:
+        await enter(application)
+        between: list[str] = []
+        looks = iter(range(9))
+
+        async def say() -> None:
+            if next(looks) == 1:  # before the last passage is read
+                wish = Wish(Intent.REMEMBER, Submission("Zoe lives in Bergen.", "life"))
+                call = context(application)
+                await application.services.intents.submit(call, wish)
+                between.append(call.entry.change)
+
+        filler = "\n\n".join(["Hm."] * 1_500)
+        said = f"Zoe lives in Oslo.\n\n{filler}\n\nZoe lives in Rome now."
+        text = await remember(application, said)
+        with interrupted(application, "basis_of_plans", say, times=9):
+            await drained(application)
+        before = await present(application)
+        (other,) = between
+        with pytest.raises(NotUndoable, match="Later changes rest on it"):
+            await undo(application, text.job_id)
+        for one in (text.job_id, other):
+            with pytest.raises(NotUndoable, match="in turn, so neither can be taken back"):
+                await undo(application, one, with_dependents=True)
+
+        assert [one.text for one in await memories(application)] == ["Zoe lives in Rome now."]
+        assert await present(application) == before
 
 
 async def test_a_restored_passage_that_is_not_found_is_undone_alone(
