@@ -73,7 +73,7 @@ async def _written(
         return await write(tx, await plan(tx))
 
 
-async def settled(store: Store, context: Context, plan: Plan[P], write: Write[P, R]) -> R:
+async def apply_planned(store: Store, context: Context, plan: Plan[P], write: Write[P, R]) -> R:
     """Plan changes of memories without a lock, and write them in a transaction with the lock of the
     namespace; both are limited to the access scope. The plan reads statement by statement, so that
     a long one takes no connection from others. If memories have changed since, it is planned anew.

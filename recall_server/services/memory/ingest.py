@@ -472,7 +472,7 @@ class Ingest:
 
         # One at a time, or each would change what the others have planned with.
         async with self._writing.setdefault(job.namespace, asyncio.Lock()):
-            await ahead.settled(self.store, Context(entry, access_scope), plan, write)
+            await ahead.apply_planned(self.store, Context(entry, access_scope), plan, write)
 
     async def _proposed(
         self,
