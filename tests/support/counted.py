@@ -85,21 +85,37 @@ def counted(application: Application) -> Iterator[Counts]:
 
 
 class _Interrupted:
-    """A driver that does something after a statement that reads outside of a transaction."""
+    """A driver that does something after a statement that reads outside of a transaction; without
+    a statement, before a transaction that writes.
+    """
 
     def __init__(
-        self, driver: Any, sql: str, act: Callable[[], Awaitable[None]], times: int
+        self, driver: Any, sql: str | None, act: Callable[[], Awaitable[None]], times: int
     ) -> None:
         self._driver, self._sql, self._act, self._times = driver, sql, act, times
+        self._acts = False
+
+    @asynccontextmanager
+    async def transaction(self, *, write: bool, **given: Any) -> AsyncIterator[Any]:
+        if self._sql is None and write:
+            await self._interrupt()
+        async with self._driver.transaction(write=write, **given) as connection:
+            yield connection
 
     async def autocommit(
         self, statements: Sequence[Statement], *, namespace: str | None
     ) -> list[Sequence[Row]]:
         found: list[Sequence[Row]] = await self._driver.autocommit(statements, namespace=namespace)
-        if self._times and any(sql == self._sql for sql, _ in statements):
-            self._times -= 1
-            await self._act()
+        if any(sql == self._sql for sql, _ in statements):
+            await self._interrupt()
         return found
+
+    async def _interrupt(self) -> None:
+        if self._times and not self._acts:
+            self._times -= 1
+            self._acts = True
+            await self._act()
+            self._acts = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
@@ -107,11 +123,17 @@ class _Interrupted:
 
 @contextmanager
 def interrupted(
-    application: Application, query: str, act: Callable[[], Awaitable[None]], *, times: int = 1
+    application: Application,
+    query: str | None,
+    act: Callable[[], Awaitable[None]],
+    *,
+    times: int = 1,
 ) -> Iterator[None]:
-    """In the block, `act` so many times right after a query has read without a lock."""
+    """In the block, `act` so many times right after a query has read without a lock; without a
+    query, right before a transaction that writes.
+    """
     driver = application.store.driver
-    sql = bound_connection.load(driver.engine)[query].sql
+    sql = None if query is None else bound_connection.load(driver.engine)[query].sql
     application.store.driver = _Interrupted(driver, sql, act, times)
     try:
         yield

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -21,6 +22,7 @@ from recall_server.domain.plan import RelationKind
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
+from recall_server.services.memory import ahead
 from recall_server.services.memory import undo as undo_module
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
@@ -647,6 +649,33 @@ async def test_an_undo_is_planned_before_others_wait_for_it(open_app: Open) -> N
         assert len(done.forgotten) >= 10
         assert undoing.under_lock
         assert not any("memory_events" in sql for sql in undoing.under_lock)
+
+
+@pytest.mark.parametrize(("who", "times"), [("Zoe", 1), ("Kim", 9)])
+async def test_what_changes_after_an_undo_was_planned_is_planned_with(
+    open_app: Open, who: str, times: int
+) -> None:
+    """If others change all the time, it is planned under the lock in the end."""
+    async with open_app() as application:
+        await enter(application)
+        first = await remember(application, "Zoe lives in Oslo.")
+        await drained(application)
+        moved: list[str] = []
+
+        async def move() -> None:
+            moved.append(f"{who} lives in Town{len(moved)}.")
+            wish = Wish(Intent.REMEMBER, Submission(moved[-1], "life"))
+            await application.services.intents.submit(context(application), wish)
+
+        act = partial(application.services.changes.undo, context(application), first.job_id)
+        refused = pytest.raises(NotUndoable, match="Later changes rest on it")
+        with (
+            interrupted(application, None, move, times=times),
+            refused if who == "Zoe" else nullcontext(),
+        ):
+            await act(rights=OPERATOR, dry_run=False, with_dependents=False)
+        assert len(moved) == (1 if who == "Zoe" else ahead.PLANS_MAX + 1)
+        assert [one.text for one in await memories(application)] == [moved[-1]]
 
 
 async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: Clock) -> None:
