@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -90,14 +90,14 @@ class _Interrupted:
     """
 
     def __init__(
-        self, driver: Any, sql: str | None, act: Callable[[], Awaitable[None]], times: int
+        self, driver: Any, sql: Collection[str], act: Callable[[], Awaitable[None]], times: int
     ) -> None:
         self._driver, self._sql, self._act, self._times = driver, sql, act, times
         self._acts = False
 
     @asynccontextmanager
     async def transaction(self, *, write: bool, **given: Any) -> AsyncIterator[Any]:
-        if self._sql is None and write:
+        if write and not self._sql:
             await self._interrupt()
         async with self._driver.transaction(write=write, **given) as connection:
             yield connection
@@ -106,7 +106,7 @@ class _Interrupted:
         self, statements: Sequence[Statement], *, namespace: str | None
     ) -> list[Sequence[Row]]:
         found: list[Sequence[Row]] = await self._driver.autocommit(statements, namespace=namespace)
-        if any(sql == self._sql for sql, _ in statements):
+        if any(sql in self._sql for sql, _ in statements):
             await self._interrupt()
         return found
 
@@ -133,7 +133,8 @@ def interrupted(
     query, right before a transaction that writes.
     """
     driver = application.store.driver
-    sql = None if query is None else bound_connection.load(driver.engine)[query].sql
+    found = bound_connection.load(driver.engine)[query] if query else None
+    sql = {found.sql, found.unlimited or ""} if found else set[str]()
     application.store.driver = _Interrupted(driver, sql, act, times)
     try:
         yield
