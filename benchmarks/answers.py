@@ -22,7 +22,7 @@ from benchmarks.retrieval_data import read_lines
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.errors import Invalid
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.query import Query
 from recall_server.domain.search.ranking import bm25plus
 from recall_server.domain.text.terms import terms

@@ -21,7 +21,7 @@ from benchmarks.target import BARE, GUEST, STALLS
 from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 
 SEED = 20260301
 MEMORIES = 1_000

@@ -8,9 +8,9 @@ from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.memory import EXTRACTED_TYPES, Memory, Status, importance
-from recall_server.domain.namespace import Namespace, namespace
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.memory import indexing
 from recall_server.storage.store import Transaction
 

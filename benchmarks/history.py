@@ -19,7 +19,7 @@ from benchmarks.fill import Say, context, fill_versions
 from benchmarks.report import Check, Report, Row
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 
 TICK_S = 0.005

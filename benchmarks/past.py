@@ -14,8 +14,8 @@ from benchmarks.report import Check, Report
 from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.moments import PRESENT, Past
-from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.query import Query
 
 SEED = 20260301

@@ -30,7 +30,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.episode import Source, Span, turn_id
 from recall_server.domain.errors import Invalid
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.query import Hit, Query, SearchMode, Step
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.passages import visible_passages

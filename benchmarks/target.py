@@ -18,18 +18,17 @@ from starlette.types import ASGIApp
 from benchmarks.attacks import UNANSWERED, UNANSWERED_S
 from recall_server import logs
 from recall_server.api.app import create_app
-from recall_server.api.arguments import Arguments
 from recall_server.api.operations import OPERATIONS
-from recall_server.api.operations.operation import Call, Mcp, Operation
+from recall_server.api.operations.operation import Arguments, Call, Mcp, Operation
 from recall_server.application import Application
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.server import serve
-from recall_server.services.audit.audit import Audit
-from recall_server.services.auth.access import Access
-from recall_server.services.limits.rates import Rates
+from recall_server.services.audit import Audit
+from recall_server.services.auth import Access
+from recall_server.services.limits import Rates
 from recall_server.storage.tables.audit import Audit as AuditTable
 
 BARE = "--bare"

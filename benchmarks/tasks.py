@@ -22,8 +22,8 @@ from benchmarks.servers import Served, served, target
 from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.namespace import Namespace, namespace
-from recall_server.services.memory.embedding import EMBED
+from recall_server.domain.ids import Namespace, namespace
+from recall_server.services.memory.indexing import EMBED
 from recall_server.services.tasks.transitions import CONSOLIDATE
 from recall_server.storage.tables.audit import AuditRecord
 

@@ -20,7 +20,7 @@ from benchmarks.report import Check, Report
 from benchmarks.servers import target
 from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
-from recall_server.services.auth.access import TokenRequest, new_token
+from recall_server.services.auth import TokenRequest, new_token
 
 SEED = 20260301
 WARM_UP = 20

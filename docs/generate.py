@@ -12,20 +12,19 @@ from typing import Any
 
 import typer.main
 
-from recall_server import config
-from recall_server.api import (
-    listener,  # noqa: F401  # define their own codes
-    problems,
+from recall_server import (
+    config,
+    server,  # noqa: F401  # define their own codes
 )
-from recall_server.api.arguments import schema_of
+from recall_server.api import problems
 from recall_server.api.mcp import Tool, tools_of
 from recall_server.api.middleware import request_validation  # noqa: F401  # the same
 from recall_server.api.operations import OPERATIONS
-from recall_server.api.operations.operation import Http, Operation
+from recall_server.api.operations.operation import Http, Operation, schema_of
 from recall_server.cli.commands import app
 from recall_server.domain import errors
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.local import installing
+from recall_server.local import clients
 from recall_server.local.clients import CLIENTS, Client
 from recall_server.storage.tables.registry import TABLES, Table
 
@@ -314,14 +313,14 @@ It keeps everything else in the file, and keeps the old file beside it as a back
 ## By hand
 
 ```{kind}
-{installing.entry_text(client, _COMMAND)}```
+{clients.entry_text(client, _COMMAND)}```
 
 ## With a server elsewhere
 
 `recall install {client.name} --url https://memory.example.com --token-file FILE` writes:
 
 ```{kind}
-{installing.entry_text(client, _COMMAND, _ELSEWHERE)}```
+{clients.entry_text(client, _COMMAND, _ELSEWHERE)}```
 
 The token stays in its file. Make a separate token for each client, so that you can revoke each
 one by itself.

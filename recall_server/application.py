@@ -9,11 +9,11 @@ import structlog
 from recall_server.config import Settings
 from recall_server.domain.context import Runtime
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.integrations.crypto.issuers import Issuer
-from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.extraction.extractor import Extractor, Judge
+from recall_server.integrations.issuers import Issuer
+from recall_server.integrations.keys import ServerKey
 from recall_server.services import Services
-from recall_server.services.memory.embedding import ItemEmbedder
+from recall_server.services.memory.indexing import ItemEmbedder
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.inspection import Finding, Level, space_findings
 from recall_server.storage.store import Store

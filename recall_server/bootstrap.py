@@ -16,18 +16,18 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fairness import FairSemaphore
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job
-from recall_server.integrations.crypto.keys import Sealer, ServerKey
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
+from recall_server.integrations.keys import Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
-from recall_server.services.audit.audit import Audit, ReadLog
+from recall_server.services.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
-from recall_server.services.auth.access import Access, OpenAnswers
+from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
@@ -35,7 +35,7 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits.models import (
+from recall_server.services.limits import (
     Budget,
     KeyedExtractor,
     KeyedJudge,
@@ -43,11 +43,11 @@ from recall_server.services.limits.models import (
     ModelKeys,
 )
 from recall_server.services.memory import indexing
-from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
+from recall_server.services.memory.commit import JUDGE
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
+from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
-from recall_server.services.memory.judgements import JUDGE
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases
@@ -57,12 +57,12 @@ from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.reranking import Reranking
 from recall_server.services.supervision import Supervisor, beside
+from recall_server.services.tasks import Tasks
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
 from recall_server.services.tasks.recheck import RECHECK, Judging, Recheck
 from recall_server.services.tasks.reviews import Proposals, Reviews
-from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     DISCARD,

@@ -11,20 +11,26 @@ from recall_server.config_models import ANTHROPIC_URL, RoleModel
 from recall_server.domain.context import Compute
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.extraction import Role
+from recall_server.integrations import llm
 from recall_server.integrations.audit_files import (
     ArchiveFolder,
     CheckpointFile,
     CheckpointStore,
     CheckpointUrl,
 )
-from recall_server.integrations.crypto.issuers import Issuer, check, load
-from recall_server.integrations.crypto.keys import ServerKey
-from recall_server.integrations.embeddings import Embedder
-from recall_server.integrations.embeddings.torch_models import MINILM
+from recall_server.integrations.embeddings import (
+    MINILM,
+    SENTENCE_MODEL,
+    Embedder,
+    HttpEmbedder,
+    SentenceEmbedder,
+    StaticEmbedder,
+)
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
-from recall_server.integrations.llm import prompts
-from recall_server.integrations.llm.model_api import ModelApi
-from recall_server.integrations.rerankers import Reranker
+from recall_server.integrations.issuers import Issuer, check_issuer, load_issuers
+from recall_server.integrations.keys import ServerKey
+from recall_server.integrations.llm import ModelApi
+from recall_server.integrations.rerankers import CrossEncoderReranker, MaxSimReranker, Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
@@ -106,9 +112,9 @@ def issuers(settings: Settings) -> tuple[Issuer, ...]:
     """Return the configured identity providers. Raises `Invalid`."""
     if settings.issuers_file is None:
         return ()
-    found = load(settings.issuers_file, settings.canonical_url)
+    found = load_issuers(settings.issuers_file, settings.canonical_url)
     for one in found:
-        check(one)
+        check_issuer(one)
     return found
 
 
@@ -130,7 +136,7 @@ def extractor(settings: Settings) -> Extractor | None:
         ModelExtractor,
     )
 
-    return ModelExtractor(api, prompt=prompts.load("extract"), attributes=vocabulary())
+    return ModelExtractor(api, prompt=llm.load_prompt("extract"), attributes=vocabulary())
 
 
 def rules_extractor(compute: Compute) -> Extractor:
@@ -146,7 +152,7 @@ def merger(settings: Settings, compute: Compute) -> Merger:
         return rules_merger(compute)
     from recall_server.integrations.extraction.model_merger import ModelMerger  # noqa: PLC0415
 
-    return ModelMerger(api, prompt=prompts.load("merge"), compute=compute)
+    return ModelMerger(api, prompt=llm.load_prompt("merge"), compute=compute)
 
 
 def rules_merger(compute: Compute) -> Merger:
@@ -164,7 +170,7 @@ def judge(settings: Settings) -> Judge | None:
         return None
     from recall_server.integrations.extraction.model_judge import ModelJudge  # noqa: PLC0415
 
-    return ModelJudge(api, prompt=prompts.load("judge"))
+    return ModelJudge(api, prompt=llm.load_prompt("judge"))
 
 
 def _model_api(settings: Settings, role: Role) -> ModelApi | None:
@@ -244,19 +250,10 @@ def embedder(settings: Settings) -> Embedder | None:
         case "none":
             return None
         case "wordllama":
-            from recall_server.integrations.embeddings.static_vectors import (  # noqa: PLC0415
-                StaticEmbedder,
-            )
-
             return StaticEmbedder()
         case "sentence-transformers":
-            from recall_server.integrations.embeddings.torch_models import (  # noqa: PLC0415
-                DEFAULT,
-                SentenceEmbedder,
-            )
-
             return SentenceEmbedder(
-                model or DEFAULT,
+                model or SENTENCE_MODEL,
                 threads=settings.torch_threads,
                 timeout_s=settings.embedder_timeout_s,
                 batch=settings.embedder_batch,
@@ -273,8 +270,6 @@ def embedder(settings: Settings) -> Embedder | None:
 def _http_embedder(model: str, settings: Settings) -> Embedder:
     if not model or settings.embedder_url is None:
         raise Invalid("The embedder http needs a model, http:MODEL, and RECALL_EMBEDDER_URL.")
-    from recall_server.integrations.embeddings.http_vectors import HttpEmbedder  # noqa: PLC0415
-
     key = settings.embedder_api_key
     return HttpEmbedder(
         model,
@@ -291,8 +286,6 @@ def reranker(settings: Settings) -> Reranker | None:
     if name == "none":
         return None
     if name == "maxsim":
-        from recall_server.integrations.rerankers.maxsim import MaxSimReranker  # noqa: PLC0415
-
         return MaxSimReranker(
             model or MINILM,
             threads=settings.torch_threads,
@@ -301,10 +294,6 @@ def reranker(settings: Settings) -> Reranker | None:
             download=settings.allow_downloads,
         )
     if name == "cross-encoder" and model:
-        from recall_server.integrations.rerankers.cross_encoder import (  # noqa: PLC0415
-            CrossEncoderReranker,
-        )
-
         return CrossEncoderReranker(
             model,
             threads=settings.torch_threads,

@@ -23,7 +23,7 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.task import Job
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import Holder
@@ -293,9 +293,8 @@ class Worker:
     async def _give_up(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         then: Callable[[], None] | None = None
-        async with self.store.transaction(job.namespace) as tx:
-            # `on_give_up` changes other rows, and the lock of the namespace comes before any.
-            await tx.lock()
+        # `on_give_up` changes other rows, and the lock of the namespace comes before any.
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             if await tx.jobs.bury(job, code, self.runtime.now()) and job.kind in self.on_give_up:
                 then = await self.on_give_up[job.kind](tx, job, code)
         if then is not None:

@@ -10,18 +10,22 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from recall_server.api import endpoint, mem0, openapi, probes
+from recall_server.api import mem0, probes
 from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, REVIEW_SKILL, SKILL, Card
 from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.wire import EXTENSIONS
-from recall_server.api.endpoint import Endpoint
-from recall_server.api.endpoint import routes as routes_of
-from recall_server.api.mcp import McpServer
-from recall_server.api.mcp_sse import SseServer
-from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
+from recall_server.api.http import (
+    OPENAPI_PATH,
+    Endpoint,
+    about_routes,
+    method_not_allowed,
+    not_found,
+)
+from recall_server.api.http import routes as routes_of
+from recall_server.api.mcp import McpServer, SseServer
+from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges, Observation
 from recall_server.api.middleware.limits import CallLimits, Streams
-from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     RequestBody,
@@ -29,7 +33,6 @@ from recall_server.api.middleware.request_validation import (
     RewrittenJson,
     escaped,
 )
-from recall_server.api.openapi import OPENAPI_PATH
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation
 from recall_server.api.operations.tasks import CREATE_TASK
@@ -38,7 +41,7 @@ from recall_server.api.probes import PROBES
 from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
-from recall_server.services.limits.rates import Rates
+from recall_server.services.limits import Rates
 from recall_server.services.supervision import beside
 
 OPEN_PATHS = frozenset(
@@ -102,11 +105,11 @@ def create_app(application: Application, operations: Sequence[Operation] = OPERA
     if settings.mcp_sse:
         events = services.tasks.transitions.events
         protocols += SseServer(mcp, card.base, streams, lambda: events.closed).routes()
-    about = openapi.routes(endpoints, operations, settings.public_url)
+    about = about_routes(endpoints, operations, settings.public_url)
     app = Starlette(
         routes=[*protocols, *card.routes(), *challenges.routes(), *about],
         lifespan=lifespan,
-        exception_handlers={404: endpoint.not_found, 405: endpoint.method_not_allowed},
+        exception_handlers={404: not_found, 405: method_not_allowed},
     )
     app.router.redirect_slashes = False
     open_under = tuple(

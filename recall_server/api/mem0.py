@@ -13,10 +13,9 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
 from recall_server.api.operations import erasure, intents, memories, search, tokens
 from recall_server.api.operations.intake import Message, StoreMemory
-from recall_server.api.operations.operation import Call, Caller, Http, Json, Operation
+from recall_server.api.operations.operation import Arguments, Call, Caller, Http, Json, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OutsideAccessScope

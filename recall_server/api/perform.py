@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from recall_server.api.arguments import Arguments
-from recall_server.api.operations.operation import Call, Caller, Operation, Presenter
+from recall_server.api.operations.operation import Arguments, Call, Caller, Operation, Presenter
 from recall_server.domain.audit import AuditEntry, Outcome
 from recall_server.domain.errors import (
     AuditUnavailable,

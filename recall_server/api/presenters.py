@@ -7,22 +7,17 @@ from typing import Any
 from pydantic_core import to_json
 
 from recall_server.api.operations.operation import Caller
+from recall_server.domain.attributes import Interval, Timeline, known_in, true_in
 from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.memory import Memory, Place
 from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
-from recall_server.domain.plan import (
-    Choice,
-    Question,
-    Relation,
-    Resolution,
-)
+from recall_server.domain.plan import Choice, Question, Relation, Resolution
 from recall_server.domain.query import Hit, ItemKind
 from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
 from recall_server.domain.task import JobProgress, Outcome, Status, Task, TaskState
 from recall_server.domain.text.cleaning import plain_json
-from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
@@ -83,6 +78,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "container": item.container,
         "tags": list(item.tags),
         "around": [said.text for said in one.around],
+        "said_again": [{"id": i, "said_at": moment(at)} for i, at in one.said_again],
     }
     shown |= {name: value for name, value in beside.items() if value}
     if explain:

@@ -25,10 +25,10 @@ from recall_server.cli.shared import (
     with_application,
     written,
 )
+from recall_server.domain.audit import Checkpoint, excuses
 from recall_server.domain.errors import AuditBroken, Invalid, RecallError
-from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.security.audit_chain import Checkpoint, excuses
-from recall_server.integrations.crypto.keys import Jwk
+from recall_server.domain.ids import Namespace, namespace
+from recall_server.integrations.keys import Jwk
 from recall_server.services.audit.verification import (
     Archive,
     Digested,

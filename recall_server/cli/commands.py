@@ -16,9 +16,8 @@ from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, light, maintenance, tokens
-from recall_server.cli.aliases import app as aliases
 from recall_server.cli.audit import app as audit
-from recall_server.cli.changes import changes, rebuild, recheck, undo
+from recall_server.cli.changes import changes, rebuild, recheck, timeline, undo
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
     erase,
@@ -32,6 +31,7 @@ from recall_server.cli.erase import (
 from recall_server.cli.install import install
 from recall_server.cli.memory import (
     add,
+    aliases,
     ask,
     edit,
     forget,
@@ -66,7 +66,6 @@ from recall_server.cli.target import (
     named_server,
     on_target,
 )
-from recall_server.cli.timeline import timeline
 from recall_server.cli.webhooks import app as webhooks
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError

@@ -35,9 +35,9 @@ from recall_server.domain.audit import Outcome
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, Unavailable
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.memory import Memory
-from recall_server.domain.namespace import Namespace, namespace
-from recall_server.integrations.crypto.keys import Jwk, verified
+from recall_server.integrations.keys import Jwk, verified
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.leak_scan import Scan, scan
 from recall_server.services.erasure.purge import RECEIPT_TYP

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
+from recall_server.cli.light import TokenFile, Url
 from recall_server.cli.shared import echo, fail, waiting
-from recall_server.cli.stdio import TokenFile, Url
 from recall_server.domain.errors import RecallError
 from recall_server.integrations.redaction import SecretRedactor
-from recall_server.local import installing
+from recall_server.local import clients
 from recall_server.local.clients import CLIENTS, Client
-from recall_server.local.starting import PROGRAM
+from recall_server.local.server import PROGRAM
 
 
 def install(  # noqa: PLR0917  # options, each by its name
@@ -39,12 +39,12 @@ def install(  # noqa: PLR0917  # options, each by its name
     try:
         options = _options(url, token_file)
         if print_:
-            typer.echo(installing.entry_text(client, _recall(), options), nl=False)
+            typer.echo(clients.entry_text(client, _recall(), options), nl=False)
             return
         if remove:
-            changes = installing.removed(client, home)
+            changes = clients.removed(client, home)
         else:
-            changes = installing.added(client, home, _recall(), options)
+            changes = clients.added(client, home, _recall(), options)
     except RecallError as error:
         fail(error.message, error.code)
     _tell(client, changes, dry_run=dry_run, remove=remove)
@@ -86,7 +86,7 @@ def _recall() -> list[str]:
     return [*PROGRAM]
 
 
-def _tell(client: Client, changes: list[installing.Change], *, dry_run: bool, remove: bool) -> None:
+def _tell(client: Client, changes: list[clients.Change], *, dry_run: bool, remove: bool) -> None:
     for change in changes:
         done, to_do = ("Removed", "Would remove") if remove else ("Wrote", "Would write")
         if change.nothing:

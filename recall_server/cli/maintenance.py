@@ -42,13 +42,13 @@ from recall_server.cli.shared import (
 from recall_server.config import Settings
 from recall_server.domain import export_format
 from recall_server.domain.errors import DatabaseUnusable, Invalid, NotDistributable
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.moments import utc_now
-from recall_server.domain.namespace import Namespace, namespace
 from recall_server.lifecycle import only_server
 from recall_server.services.transfer import importing
 from recall_server.storage import driver_for, inspection, migrations
+from recall_server.storage import sqlite as files
 from recall_server.storage.migrations import Pending
-from recall_server.storage.sqlite import backup as files
 
 PENDING = 1
 
@@ -117,8 +117,8 @@ async def _distributed(chosen: Settings) -> list[str]:
             "A SQLite file cannot be spread over several nodes. Move its namespaces to PostgreSQL "
             "with `recall export` and `recall import`."
         )
+    from recall_server.storage.postgres import MIGRATION_LOCK  # noqa: PLC0415
     from recall_server.storage.postgres.distribution import distribute  # noqa: PLC0415
-    from recall_server.storage.postgres.driver import MIGRATION_LOCK  # noqa: PLC0415
 
     return await distribute(chosen.database, MIGRATION_LOCK)
 
@@ -261,7 +261,7 @@ async def _restored(
     if file is None or isinstance(path, str):
         with only_server(chosen):
             return None, await _taken_back(chosen)
-    files.check(file)
+    files.check_copy(file)
     with only_server(chosen):
         new, old = (path.with_name(path.name + ending) for ending in (".restoring", ".replaced"))
         existed = path.exists()

@@ -1,5 +1,5 @@
-"""Commands for people: add, ask, search, list, show, forget and restore memories, here or on a
-server.
+"""Commands for people: add, ask, search, list, show, forget and restore memories, and set aliases
+of subjects, here or on a server.
 """
 
 import sys
@@ -18,9 +18,10 @@ from recall_server.cli.shared import (
     fail,
     paragraph,
     print_json,
+    print_table,
     waiting,
 )
-from recall_server.cli.target import Target, asks, with_target
+from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.task import JobState
 
@@ -276,3 +277,40 @@ def _source(item: dict[str, Any]) -> str:
     words = item.get("quote") or source["quote"] or ""
     quote = f'"{words}"  ' if words not in item["text"] else ""
     return quote + ", ".join(part for part in said if part)
+
+
+aliases = typer.Typer(
+    help="Names that stand for one person or thing in a namespace.", no_args_is_help=True
+)
+
+
+@aliases.command("list", cls=NamespaceFirst)
+@asks(operations.memories.LIST_ALIASES, part="aliases")
+def list_aliases(found: Json) -> None:
+    """List the aliases of a namespace, and the subject of each."""
+    print_table(found["aliases"], "No aliases yet.")
+
+
+@aliases.command("set", cls=NamespaceFirst)
+@asks(operations.memories.SET_ALIASES, part="aliases")
+def set_aliases(
+    found: Json,
+    *,
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The name to go by.")],
+    aliases: Annotated[list[str], typer.Option("--alias", help="Another name; repeatable.")],
+) -> None:
+    """Set the aliases of a subject, in place of those that it had: facts about them are facts about
+    it from now on.
+    """
+    print_table(found["aliases"], "No aliases.")
+
+
+@aliases.command("remove", cls=NamespaceFirst)
+@asks(operations.memories.REMOVE_ALIAS)
+def remove_alias(
+    _: Json,
+    *,
+    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The name, as `list` shows it.")],
+) -> str:
+    """Remove an alias: it is a subject of its own again."""
+    return f"{alias} is a subject of its own again."

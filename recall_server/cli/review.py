@@ -23,7 +23,7 @@ from recall_server.cli.shared import (
     with_application,
 )
 from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
 from recall_server.domain.text.cleaning import visible

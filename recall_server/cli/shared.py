@@ -34,10 +34,11 @@ from recall_server.config import ENV_FILE, Settings, variable_of
 from recall_server.doctor import given_variable
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
-from recall_server.integrations.crypto.keys import Jwk
-from recall_server.local import folders
+from recall_server.integrations.keys import Jwk
+from recall_server.local import server as local_server
+from recall_server.storage.sqlite import sync_path
 
 T = TypeVar("T")
 STDOUT = Path("-")
@@ -68,7 +69,7 @@ def written(out: Path | None) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(descriptor)
         part.replace(out)
-        _sync(out.parent)
+        sync_path(out.parent)
     except OSError as error:
         fail(f"{out} cannot be written ({error.strerror}). Free space, then try again.")
     finally:
@@ -79,15 +80,6 @@ def unused(out: Path | None) -> None:
     """Fail if the file exists: evidence is not overwritten."""
     if out is not None and out != STDOUT and out.exists():
         fail(f"{out} exists and is not overwritten. Name another file.")
-
-
-def _sync(folder: Path) -> None:
-    """Sync the new name to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 Db = Annotated[
@@ -144,7 +136,7 @@ def existing_settings(db: str | None) -> Settings:
     """Return the settings of an existing database; exits if there is none."""
     chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
-        local = folders.database()
+        local = local_server.database()
         of_clients = f" That of the clients on this machine is {local}." if local.exists() else ""
         fail(
             f"There is no database at {chosen.database}.{of_clients} Name it with --db, or make "
@@ -164,7 +156,7 @@ def new_settings(db: str | None, *, create: bool, **given: Any) -> Settings:
         return chosen
     if create:
         try:
-            folders.private(path.parent)
+            local_server.private(path.parent)
         except RecallError as error:
             fail(error.message, error.code)
     elif db is not None:

@@ -22,8 +22,14 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from recall_server.api import operations
-from recall_server.api.arguments import INT64_MAX, Arguments
-from recall_server.api.operations.operation import Call, Caller, Json, Operation
+from recall_server.api.operations.operation import (
+    INT64_MAX,
+    Arguments,
+    Call,
+    Caller,
+    Json,
+    Operation,
+)
 from recall_server.application import Application
 from recall_server.cli.shared import (
     PROTOCOL,
@@ -43,12 +49,12 @@ from recall_server.cli.shared import (
 from recall_server.config import ENV_FILE, Access, is_address
 from recall_server.doctor import settings_of_file
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.task import JobState
 from recall_server.integrations.redaction import load_rules
-from recall_server.local import folders
-from recall_server.local.starting import Local
+from recall_server.local import server as local_server
+from recall_server.local.server import Local
 
 TIMEOUT_S = 60.0
 # The time that a command waits for memories of a text that it has stored.
@@ -363,7 +369,7 @@ def _local(*, creates: bool) -> str | None:
     """Return the database of the local server, which the clients of this machine use, if no other
     is named or is in this folder. Make it if there is none and the command `creates`.
     """
-    chosen, path = settings(None), folders.database()
+    chosen, path = settings(None), local_server.database()
     if not {"db_path", "db_url"}.isdisjoint(chosen.model_fields_set) or chosen.db_path.exists():
         return None
     if not path.exists():

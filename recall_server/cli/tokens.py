@@ -28,8 +28,8 @@ from recall_server.cli.shared import (
     with_application,
 )
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Scope, TokenInfo
 from recall_server.services.tasks.transitions import STORED
 

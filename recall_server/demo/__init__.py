@@ -34,13 +34,13 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.context import Context
 from recall_server.domain.errors import EmptyText, Invalid, RecallError, TextTooLong, Unavailable
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.text.cleaning import storable
-from recall_server.integrations.crypto.keys import verified
+from recall_server.integrations.keys import verified
 from recall_server.lifecycle import only_server, stop_signal
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.purge import RECEIPT_TYP
 
 Json = dict[str, Any]

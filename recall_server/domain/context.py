@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.ids import new_id
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace, new_id
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.errors import Invalid
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.text.terms import folded, terms, unspaced
 

@@ -27,11 +27,10 @@ from pydantic import (
     model_validator,
 )
 
-from recall_server.domain.ids import PROPOSAL
+from recall_server.domain.attributes import ALIASES_MAX
+from recall_server.domain.ids import NONE, PROPOSAL
 from recall_server.domain.memory import BELIEVED, Layer, MemoryType, Status
-from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import Choice, Policy, ProposalKind, Reason, RelationKind
-from recall_server.domain.subject_aliases import ALIASES_MAX
 from recall_server.domain.text.cleaning import validator_message
 
 FORMAT = "recall-export"

@@ -1,8 +1,13 @@
-"""Ids that sort by creation time (ULID), and ids derived from content."""
+"""Names: of tenants and the parts (containers) of their namespaces, ids that sort by creation time
+(ULID), and ids derived from content.
+"""
 
 import hashlib
 import re
 from datetime import datetime
+from typing import NewType
+
+from recall_server.domain.errors import Invalid
 
 PROPOSAL = "prop"
 """The prefix of the ids of proposals."""
@@ -50,3 +55,37 @@ def _base32(data: bytes) -> str:
     """Encode 16 bytes in base 32, most significant bit first, padded with two zero bits."""
     bits = int.from_bytes(data, "big") << 2
     return "".join([_PAIRS[bits >> shift & 1023] for shift in _SHIFTS])
+
+
+Namespace = NewType("Namespace", str)
+"""The tenant. It comes from the bearer token, never from an argument."""
+
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9._:-]{0,62}[a-z0-9])?", re.ASCII)
+
+
+def namespace(text: str) -> Namespace:
+    """Check a namespace: 1-64 of a-z 0-9 . _ : - with a letter or digit at both ends."""
+    if not _NAMESPACE.fullmatch(text):
+        raise Invalid(
+            "A namespace is 1 to 64 characters of a-z, 0-9, '.', '_', ':' and '-', "
+            "starting and ending with a letter or digit."
+        )
+    return Namespace(text)
+
+
+NONE = ""
+"""The container of everything that is in none."""
+
+_CONTAINER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?", re.ASCII)
+
+
+def container(text: str) -> str:
+    """Check a container's name: 1-128 letters, digits and . _ : / - with a letter or digit at both
+    ends, compared exactly; `NONE` is valid too. Raises `Invalid`.
+    """
+    if text != NONE and not _CONTAINER.fullmatch(text):
+        raise Invalid(
+            "A container is 1 to 128 characters of A-Z, a-z, 0-9, '.', '_', ':', '/' and '-', "
+            "starting and ending with a letter or digit; none is the empty string."
+        )
+    return text

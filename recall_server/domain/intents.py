@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from recall_server.domain.attributes import SubjectAliases
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Memory
 from recall_server.domain.similarity import Verdict, compare
-from recall_server.domain.subject_aliases import SubjectAliases
 from recall_server.domain.text.terms import terms
 
 

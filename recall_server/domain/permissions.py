@@ -1,10 +1,14 @@
-"""Permissions of tokens: the operations, and the part of a namespace that they apply to."""
+"""Permissions of tokens: the operations, and the part of a namespace that they apply to; and the
+form of this server's tokens, and how to find them in a text, even disguised. Pure.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+import re
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,11 +18,10 @@ from pydantic import TypeAdapter
 
 from recall_server.domain.episode import checked_metadata, checked_tags
 from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
-from recall_server.domain.ids import is_child
+from recall_server.domain.ids import Namespace, is_child
+from recall_server.domain.ids import container as checked_container
 from recall_server.domain.memory import Layer, MemoryType
 from recall_server.domain.moments import passed
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.namespace import container as checked_container
 from recall_server.domain.text.cleaning import storable
 
 # No moment of a memory or text is before or after these.
@@ -394,3 +397,37 @@ def _pairs(metadata: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
 
 def _part(mine: frozenset[Any] | None, theirs: frozenset[Any] | None) -> bool:
     return theirs is None or (mine is not None and mine <= theirs)
+
+
+PREFIX = "rcl_"
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+RANDOM_CHARS = 32
+_SHAPE = re.compile(r"rcl_([0-9A-Za-z]{32})([0-9A-Za-z]{6})", re.ASCII)
+# The underscore may be escaped as in addresses, Markdown and HTML; between the other characters may
+# be what a mail program inserts when it breaks a line.
+_ANYWHERE = re.compile(r"rcl(?:_|%5[Ff]|\\_|&#95;)((?:[\s>|=\\-]{0,4}[0-9A-Za-z]){38})", re.ASCII)
+_BETWEEN = re.compile(r"[^0-9A-Za-z]+", re.ASCII)
+
+
+def well_formed(token: str) -> bool:
+    """True if `token` has the form and checksum of a token of this server."""
+    match = _SHAPE.fullmatch(token)
+    return match is not None and checksum(match[1]) == match[2]
+
+
+def checksum(body: str) -> str:
+    number = zlib.crc32(body.encode())
+    digits = ""
+    for _ in range(6):
+        number, digit = divmod(number, len(ALPHABET))
+        digits = ALPHABET[digit] + digits
+    return digits
+
+
+def own_tokens(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where tokens with the right checksum begin and end in `text`, whole or broken over
+    lines.
+    """
+    for found in _ANYWHERE.finditer(text):
+        if well_formed(PREFIX + _BETWEEN.sub("", found[1])):
+            yield found.span()

@@ -151,6 +151,13 @@ class Said(NamedTuple):
     text: str
 
 
+class Repeat(NamedTuple):
+    """A further item that says the same as a hit, and since when it holds."""
+
+    id: str
+    said_at: datetime
+
+
 class Hit(NamedTuple):
     """One answer of a search.
 
@@ -159,6 +166,7 @@ class Hit(NamedTuple):
     `gave_way_to`: the later item about the same thing that is ranked above it instead.
     `around`: the turns around it, if they were asked for.
     `disputed_with`: the memories that contradict it while the dispute is open.
+    `said_again`: what says the same in the same words, the latest first.
     """
 
     item: Item
@@ -168,6 +176,7 @@ class Hit(NamedTuple):
     gave_way_to: str | None = None
     around: tuple[Said, ...] = ()
     disputed_with: tuple[str, ...] = ()
+    said_again: tuple[Repeat, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:

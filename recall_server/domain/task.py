@@ -14,8 +14,8 @@ from pydantic import Field
 from recall_server.domain.episode import Source, Turn, Utterance
 from recall_server.domain.errors import Invalid, OutsideAccessScope, RecallError
 from recall_server.domain.extraction import Candidate, Refused, Usage
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.security.screening import orders, suspicions

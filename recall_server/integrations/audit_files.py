@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
+from recall_server.domain.audit import Checkpoint, Cut
 from recall_server.domain.errors import Invalid, PushFailed, Unavailable
-from recall_server.domain.security.audit_chain import Checkpoint, Cut
-from recall_server.integrations.crypto.keys import Jwk, ServerKey, verified
+from recall_server.integrations.keys import Jwk, ServerKey, verified
 from recall_server.integrations.webhook import Webhook
 
 CHECKPOINT_TYP, CUT_TYP = "recall-checkpoint+jwt", "recall-audit-cut+jwt"

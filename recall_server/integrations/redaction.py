@@ -14,7 +14,7 @@ from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from recall_server.domain.security.own_tokens import own_tokens
+from recall_server.domain.permissions import own_tokens
 from recall_server.domain.text.cleaning import decoded_at, undisguised
 
 if TYPE_CHECKING:
@@ -46,11 +46,10 @@ class Redactor(Protocol):
     async def ready(self) -> None:
         """Load the rules before the first call."""
 
-    async def redact(self, text: str) -> tuple[str, int]:
-        """Return the text with "[secret: KIND]" for each secret, and their number."""
-
-    async def redact_parts(self, parts: Sequence[str]) -> tuple[list[str], int]:
-        """Return the same for consecutive texts: a secret may begin in one and end in another."""
+    async def redact(self, parts: Sequence[str]) -> tuple[list[str], int]:
+        """Return consecutive texts with "[secret: KIND]" for each secret, and the number of
+        secrets: one may begin in a text and end in another.
+        """
 
 
 class SecretRedactor:
@@ -63,20 +62,16 @@ class SecretRedactor:
         """Load the rules before the first call."""
         await asyncio.to_thread(load_rules)
 
-    async def redact(self, text: str) -> tuple[str, int]:
-        if len(text) > INLINE_CHARS_MAX or not loaded():
-            return await asyncio.to_thread(redacted, text)
-        self._inline_chars += len(text) + CHARS_OF_A_CALL
+    async def redact(self, parts: Sequence[str]) -> tuple[list[str], int]:
+        length = sum(map(len, parts))
+        if length > INLINE_CHARS_MAX or not loaded():
+            return await asyncio.to_thread(redacted, parts)
+        self._inline_chars += length + CHARS_OF_A_CALL
         if self._inline_chars > INLINE_CHARS_MAX:
             # Many short texts take as long as one long text, so let other calls run in between.
             self._inline_chars = 0
             await asyncio.sleep(0)
-        return redacted(text)
-
-    async def redact_parts(self, parts: Sequence[str]) -> tuple[list[str], int]:
-        if sum(map(len, parts)) <= INLINE_CHARS_MAX and loaded():
-            return redacted_parts(parts)
-        return await asyncio.to_thread(redacted_parts, parts)
+        return redacted(parts)
 
 
 def loaded() -> bool:
@@ -100,13 +95,7 @@ def _loaded() -> "Scanner":
         return Scanner(Rules([path]), base64=False)
 
 
-def redacted(text: str) -> tuple[str, int]:
-    """Return the text with "[secret: KIND]" for each secret, and their number."""
-    found = secrets_in(text)
-    return replaced(text, found), len(found)
-
-
-def redacted_parts(parts: Sequence[str]) -> tuple[list[str], int]:
+def redacted(parts: Sequence[str]) -> tuple[list[str], int]:
     """Return consecutive texts, with "[secret: KIND]" for each secret or piece of one, and the
     number of secrets.
     """

@@ -1,16 +1,25 @@
-"""The MCP clients that `recall install` sets up: one entry each, from which the docs are generated.
+"""The MCP clients that `recall install` sets up: one entry each, from which the docs are generated;
+and the change of a client's own configuration, beside what is there, and its removal.
 
 Every client starts `recall stdio`, which needs no address and no secret in the configuration.
 """
 
 import json
+import math
 import shlex
+import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from recall_server.domain.errors import Invalid
+from recall_server.local.server import write_private
 
 Command = Sequence[str]
 Entry = dict[str, Any]
@@ -233,3 +242,247 @@ def our_hook(entry: object) -> bool:
         and " hook " in str(one.get("command"))
         for one in group
     )
+
+
+BACKUP = ".before-recall"
+
+Document = MutableMapping[str, Any]
+
+
+class _WrongForm(Exception):
+    """A part of a file is of another kind than the client writes there."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a client's file: its text before and after. None: there is no file; `after` is
+    None if nothing else is left in it. What was there has a backup, unless it was all `ours`.
+    """
+
+    path: Path
+    before: str | None
+    after: str | None
+    what: str
+    ours: bool = False
+
+    @property
+    def nothing(self) -> bool:
+        return self.before == self.after
+
+    def write(self) -> Path | None:
+        """Write the file, keeping its mode. Return the backup of what was there, if anything."""
+        backup, mode = None, 0o600
+        if self.before is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+        if self.before is not None and not self.ours:
+            # Not through a link at its name, and never readable by others, not even briefly.
+            backup = self.path.with_name(self.path.name + BACKUP)
+            write_private(backup, self.before)
+            backup.chmod(mode)
+        if self.after is None:
+            self.path.unlink()
+            return backup
+        write_private(self.path, self.after)
+        self.path.chmod(mode)
+        return backup
+
+
+def added(client: Client, home: Path, command: Command, options: Command = ()) -> list[Change]:
+    """Return the changes that set the client up, with the command of this program and the `options`
+    for a server elsewhere. Raises `Invalid` if a file cannot be changed without losing something.
+    """
+    entry = client.entry([*command, "stdio", *options])
+
+    def add(document: Document) -> None:
+        servers = _table(document, client.keys)
+        if NAME in servers and not ours(servers[NAME]):
+            raise Invalid(
+                f"{client.file(home)} has another entry {NAME}. Remove or rename it, then run this "
+                "again."
+            )
+        if servers.get(NAME) != entry:
+            servers[NAME] = entry
+
+    changes = _changes(client, home, add, lambda it, hooks: _add_hooks(it, hooks, command, options))
+    return [*changes, *_plugin(client, home, lambda plugin: plugin.text(command, options))]
+
+
+def removed(client: Client, home: Path) -> list[Change]:
+    """Return the changes that remove what `added` wrote, and nothing else."""
+
+    def remove(document: Document) -> None:
+        servers = document
+        for key in client.keys:
+            found = servers.get(key)
+            servers = found if isinstance(found, MutableMapping) else {}
+        if ours(servers.get(NAME)):
+            del servers[NAME]
+            _prune(document, client.keys)
+
+    changes = _changes(client, home, remove, _remove_hooks)
+    return [*changes, *_plugin(client, home, lambda _: None)]
+
+
+def _changes(
+    client: Client,
+    home: Path,
+    server: Callable[[Document], None],
+    hooks: Callable[[Document, Hooks], None],
+) -> list[Change]:
+    """The change of the servers of a client and that of its hooks: one, where they share a file."""
+    path, what, of = client.file(home), ".".join((*client.keys, NAME)), client.hooks
+    if of is None:
+        return [_change(path, server, what, toml=client.toml)]
+    if home / of.path != path:
+        return [
+            _change(path, server, what, toml=client.toml),
+            _change(home / of.path, lambda it: hooks(it, of), "hooks"),
+        ]
+
+    def both(document: Document) -> None:
+        server(document)
+        hooks(document, of)
+
+    return [_change(path, both, f"{what} with hooks")]
+
+
+def _plugin(client: Client, home: Path, after: Callable[[Plugin], str | None]) -> Iterator[Change]:
+    """The change of the program that has the hooks of a client, if that is how it runs them."""
+    if (plugin := client.plugin) is None:
+        return
+    path = (home / plugin.path).resolve()
+    before, wanted = _text(path), after(plugin)
+    ours = before is not None and plugin.ours(before)
+    if before is not None and not ours:
+        if wanted is not None:
+            raise Invalid(f"{path} is another program. Remove or rename it, then run this again.")
+        wanted = before
+    yield Change(path, before, wanted, "hooks", ours)
+
+
+def _add_hooks(document: Document, of: Hooks, command: Command, options: Command) -> None:
+    if of.version is not None:
+        document.setdefault("version", of.version)
+    hooks = _table(document, ("hooks",))
+    for event in of.events:
+        wanted = of.entry(command, event, options)
+        entries = hooks.setdefault(event, [])
+        if not isinstance(entries, list):
+            raise _WrongForm(f"hooks.{event} is no list")
+        if wanted not in entries:
+            entries[:] = [*(one for one in entries if not our_hook(one)), wanted]
+
+
+def _remove_hooks(document: Document, of: Hooks) -> None:
+    hooks = document.get("hooks")
+    if not isinstance(hooks, MutableMapping):
+        return
+    for event in of.events:
+        entries = hooks.get(event)
+        if isinstance(entries, list) and any(map(our_hook, entries)):
+            entries[:] = [one for one in entries if not our_hook(one)]
+            _prune(document, ("hooks", event))
+    if of.version is not None and [*document] == ["version"]:
+        del document["version"]
+
+
+def _table(document: Document, keys: tuple[str, ...]) -> Document:
+    for key in keys:
+        inner = document.setdefault(key, {})
+        if not isinstance(inner, MutableMapping):
+            raise _WrongForm(f"{key} is no object")
+        document = inner
+    return document
+
+
+def _prune(document: Document, keys: tuple[str, ...]) -> None:
+    """Remove the objects along `keys` that are empty now."""
+    if not keys:
+        return
+    first, *rest = keys
+    if rest:
+        _prune(document[first], tuple(rest))
+    if not document[first]:
+        del document[first]
+
+
+def _change(
+    path: Path, act: Callable[[Document], None], what: str, *, toml: bool = False
+) -> Change:
+    # A link stays a link: change the file that it points to.
+    path = path.resolve()
+    before = _text(path)
+    document = _read(path, before or "", toml=toml)
+    was = json.dumps(document, default=str)
+    try:
+        act(document)
+    except _WrongForm as error:
+        raise Invalid(f"{error} in {path}. Nothing was written. Correct it first.") from None
+    if json.dumps(document, default=str) == was:
+        return Change(path, before, before, what)
+    if not document:
+        return Change(path, before, None, what)
+    return Change(path, before, _written(document, before or "", toml=toml), what)
+
+
+def _text(path: Path) -> str | None:
+    """Return the text of a file; None if there is none."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else None
+    except UnicodeDecodeError:
+        raise Invalid(f"{path} is not UTF-8. Nothing was written. Correct it first.") from None
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read ({error.strerror}). Nothing was written.") from None
+
+
+def _read(path: Path, text: str, *, toml: bool) -> Document:
+    try:
+        document: Any = tomlkit.parse(text) if toml else _plain_json(text or "{}")
+    except (TOMLKitError, ValueError, RecursionError):
+        kind = "TOML" if toml else "JSON; comments and trailing commas would be lost"
+        raise Invalid(
+            f"{path} is no plain {kind}. Nothing was written. Change it by hand: `recall "
+            "install` with --print shows the entry."
+        ) from None
+    if not isinstance(document, MutableMapping):
+        raise Invalid(f"{path} holds no object. Nothing was written. Correct it first.")
+    return document
+
+
+def _plain_json(text: str) -> Any:
+    """Parse a JSON file. Raises `ValueError` if it could not be written back without a loss."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a name stands twice")
+        return found
+
+    def finite(number: str) -> float:
+        if not math.isfinite(found := float(number)):
+            raise ValueError("a number is too large")
+        return found
+
+    document = json.loads(text, object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+    json.dumps(document, ensure_ascii=False).encode()
+    return document
+
+
+def _written(document: Document, before: str, *, toml: bool) -> str:
+    if toml:
+        return tomlkit.dumps(document).rstrip("\n") + "\n"
+    indent: int | str = 2
+    for line in before.splitlines()[1:2]:
+        indent = line[: len(line) - len(line.lstrip())] or 2
+    end = "\n" if before.endswith("\n") or not before else ""
+    return json.dumps(document, indent=indent, ensure_ascii=False) + end
+
+
+def entry_text(client: Client, command: Command, options: Command = ()) -> str:
+    """Return the entry in the form of the client's file."""
+    document: Any = client.entry([*command, "stdio", *options])
+    for key in reversed((*client.keys, NAME)):
+        document = {key: document}
+    return tomlkit.dumps(document) if client.toml else json.dumps(document, indent=2) + "\n"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recall_server.local.folders import write_private
+from recall_server.local.server import write_private
 
 PART_BYTES_MAX = 200_000
 PART_MESSAGES_MAX = 200

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recall_server.domain.namespace import Namespace
-from recall_server.services.audit.audit import Audit
+from recall_server.domain.ids import Namespace
+from recall_server.services.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
-from recall_server.services.auth.access import Access, OpenAnswers
+from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation
 from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits.models import ModelKeys
-from recall_server.services.memory.embedding import Embedding
+from recall_server.services.limits import ModelKeys
+from recall_server.services.memory.indexing import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
@@ -23,11 +23,11 @@ from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
 from recall_server.services.retention import Retention
 from recall_server.services.search.recall import Recall
+from recall_server.services.tasks import Tasks
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
 from recall_server.services.tasks.recheck import Recheck
 from recall_server.services.tasks.reviews import Reviews
-from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import

@@ -12,10 +12,9 @@ from typing import Any, BinaryIO
 
 import structlog
 
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain.audit import AuditEntry, Cut, Verifier
 from recall_server.domain.errors import AuditBroken, NamespaceNotFound, OnHold, Stale
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.audit_chain import Cut, Verifier
+from recall_server.domain.ids import Namespace
 from recall_server.integrations.audit_files import ArchiveFolder, name_of, signed
 from recall_server.services.audit.verification import (
     FORMAT,

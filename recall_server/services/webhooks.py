@@ -30,15 +30,15 @@ from recall_server.domain.errors import (
     SecretUnreadable,
     WebhookNotFound,
 )
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import passed
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job
 from recall_server.domain.text.cleaning import storable
 from recall_server.domain.webhook import SECRET_BYTES, TEST, WebhookKind, secret_of, signed
-from recall_server.integrations.crypto.keys import Sealer
+from recall_server.integrations.keys import Sealer
 from recall_server.integrations.webhook import Webhook, pause
-from recall_server.services.auth.access import stands
+from recall_server.services.auth import stands
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.webhooks import Registration, WebhookEvent
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.storage.driver import Driver, TimeLimits
-from recall_server.storage.sqlite.driver import SqliteDriver
+from recall_server.storage.sqlite import SqliteDriver
 
 
 def driver_for(database: Path | str, limits: TimeLimits = TimeLimits()) -> Driver:
@@ -16,7 +16,7 @@ def driver_for(database: Path | str, limits: TimeLimits = TimeLimits()) -> Drive
         return SqliteDriver(database, limits)
     # Imported on use: importing psycopg takes a tenth of the start time of a command.
     try:
-        from recall_server.storage.postgres.driver import PostgresDriver  # noqa: PLC0415
+        from recall_server.storage.postgres import PostgresDriver  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise DatabaseUnusable(
             f"A Postgres database needs the package {error.name}. Run: "

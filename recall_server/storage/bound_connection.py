@@ -12,9 +12,9 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import PRESENT, Past, utc_now
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import (
     AFTER,
     BEFORE,

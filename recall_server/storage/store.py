@@ -9,8 +9,8 @@ from functools import cached_property
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.fairness import FairSemaphore
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import PRESENT, Past, utc_now
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
@@ -19,7 +19,7 @@ from recall_server.storage.index.documents import Cache
 from recall_server.storage.index.vectors import Vectors
 from recall_server.storage.index.words import Findables, WordIndex
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.access import Access, Rates, Server, Spend
+from recall_server.storage.tables.access import Access, Rates, Server, Spend, SubjectAliasTable
 from recall_server.storage.tables.audit import Audit
 from recall_server.storage.tables.disputes import Decisions, Disputes, Proposals, Relations
 from recall_server.storage.tables.episodes import Episodes, Quarantine
@@ -28,7 +28,6 @@ from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.jobs import Jobs
 from recall_server.storage.tables.memories import Memories
 from recall_server.storage.tables.memory_events import MemoryEvents, Rebuilt
-from recall_server.storage.tables.subject_aliases import SubjectAliasTable
 from recall_server.storage.tables.tasks import Pushes, TaskTable
 from recall_server.storage.tables.webhooks import Webhooks
 from recall_server.tracing import tracer

@@ -15,7 +15,7 @@ from recall_server.api.a2a import wire
 from recall_server.api.app import create_app
 from recall_server.domain.errors import DatabaseUnavailable
 from recall_server.server import bound, listening
-from recall_server.services.tasks.tasks import Tasks
+from recall_server.services.tasks import Tasks
 from recall_server.storage.tables.tasks import TaskTable
 from tests.support.a2a_bindings import (
     BY_HAND,

@@ -9,7 +9,7 @@ from a2a.types import Role
 from a2a.utils.errors import A2AError
 
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_clients import BINDINGS, Json, agent, said
 from tests.support.server import Running
 

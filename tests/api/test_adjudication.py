@@ -3,10 +3,10 @@
 from mcp import Client
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Policy
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.mcp_clients import MODERN, data, told
 from tests.support.server import Json, Running
 

@@ -9,7 +9,7 @@ import pytest
 from recall_server.api.mcp import aliases_of
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_clients import at_work
 from tests.support.limited_tokens import Json, data, told
 from tests.support.mcp_clients import request

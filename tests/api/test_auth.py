@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 
 from recall_server.api.app import create_app
 from recall_server.domain.errors import Invalid
-from recall_server.domain.namespace import namespace
-from recall_server.domain.security.own_tokens import ALPHABET, checksum
+from recall_server.domain.ids import namespace
+from recall_server.domain.permissions import ALPHABET, checksum
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import new_token
+from recall_server.services.auth import new_token
 from recall_server.storage.driver import Connection, Statement
 from tests.support.application import Open
 from tests.support.engines import on_sqlite

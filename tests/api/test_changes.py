@@ -4,9 +4,9 @@ import httpx2
 import pytest
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import OPERATOR, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.memory import undo
 from tests.support.limited_tokens import Json, limited

@@ -6,9 +6,8 @@ import socket
 
 import pytest
 
-from recall_server.api import endpoint
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.conversation import ALICE
 from tests.support.processes import until
@@ -137,7 +136,7 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
         return not services.export._open
 
     with pytest.MonkeyPatch.context() as impatient:
-        impatient.setattr(endpoint, "STALL_S", 0.3)
+        impatient.setattr("recall_server.api.http.STALL_S", 0.3)
         begun = await reader.read(1)
         # Read nothing more until the server has given up.
         await until(let_go, 10, "the export is broken off")

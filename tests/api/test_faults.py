@@ -12,7 +12,7 @@ from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.domain.audit import Outcome
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.server import bound, listening
 from recall_server.storage.tables.audit import Audit, AuditRecord
 from recall_server.storage.tables.jobs import Jobs

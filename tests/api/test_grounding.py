@@ -9,7 +9,7 @@ import pytest
 
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.search.ranking import text_tokens
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.runtime import Clock
 from tests.support.server import Json, Running
 

@@ -5,7 +5,7 @@ import pytest
 from recall_server.api.operations.hooks import HEAD, ITEMS_MAX, TOKENS_MAX
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.search.ranking import text_tokens
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.server import Json, Running
 
 READ = TokenRequest(Rights(frozenset({Scope.READ})))

@@ -11,7 +11,7 @@ from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_clients import at_work
 from tests.support.extractors import Scripted
 from tests.support.mcp_clients import MODERN

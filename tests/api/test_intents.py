@@ -7,7 +7,7 @@ import httpx2
 from mcp import Client
 
 from recall_server.domain.permissions import AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.mcp_clients import data
 from tests.support.server import Running, Serve
 
@@ -144,6 +144,19 @@ async def test_what_needs_a_review_is_believed_half_at_most(running: Running) ->
         kept = await memory(http, report["changes"][0]["memory_id"])
 
     assert kept["confidence"] == 0.5
+
+
+async def test_a_correction_is_of_the_type_of_what_it_corrects_unless_it_says_another(
+    running: Running,
+) -> None:
+    async with running.http(await running.token()) as http:
+        await submit(http, "The deploy key is rotated every Monday.", type="procedure")
+        kept = await submit(http, "The deploy key is rotated every Tuesday.", intent="correct")
+        said = await submit(
+            http, "The deploy key is rotated every Friday.", intent="correct", type="decision"
+        )
+
+    assert [one["changes"][0]["type"] for one in (kept, said)] == ["procedure", "decision"]
 
 
 async def test_a_correction_is_taken_back_by_the_change_that_it_answers_with(

@@ -13,7 +13,7 @@ from mcp.types import METHOD_NOT_FOUND
 from tokenizers import Tokenizer
 
 from recall_server.api import presenters
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import ERAS, MODERN, data, request, told
 from tests.support.server import WITHIN_S, Json, Running

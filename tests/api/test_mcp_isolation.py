@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.client import ConnectMode
 
-from recall_server.services.auth.access import new_token
+from recall_server.services.auth import new_token
 from tests.support.engines import on_sqlite
 from tests.support.length import at_full_length, has_full_length
 from tests.support.mcp_clients import ERAS, data, request, told

@@ -11,9 +11,9 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 
-from recall_server.api.mcp_sse import UNREAD_BYTES_MAX, UNREAD_MAX
+from recall_server.api.mcp import UNREAD_BYTES_MAX, UNREAD_MAX
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.conversation import ALICE
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import data, told

@@ -8,7 +8,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from recall_server.domain.permissions import AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.engines import on_sqlite
 from tests.support.server import Running, Serve
 

@@ -5,7 +5,7 @@ metrics only.
 import pytest
 
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.server import MAY_ALL, Running
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from recall_server.api.endpoint import Endpoint
-from recall_server.api.openapi import routes
+from recall_server.api.http import Endpoint, about_routes
 from recall_server.api.operations import OPERATIONS, tasks
 from recall_server.api.operations.operation import Http, Operation
 from recall_server.api.perform import Calls
@@ -150,7 +149,7 @@ async def test_an_error_leads_to_its_code_on_the_page(running: Running) -> None:
 async def test_what_an_operation_says_of_itself_is_escaped(running: Running) -> None:
     rude = Operation("rude", None, "<script>alert(1)</script>&", http=(Http("GET", "/v1/rude"),))
     endpoint = Endpoint(Calls(running.application.services, 1.0), rude, rude.http[0])
-    [_, page] = routes([endpoint], [rude], None)
+    [_, page] = about_routes([endpoint], [rude], None)
     response = await page.endpoint(None)
 
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in response.body.decode()

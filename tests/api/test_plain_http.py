@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.conversation import drained, remember
 from tests.support.engines import on_sqlite
 from tests.support.server import Running

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.permissions import AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.server import Running
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from recall_server.domain.context import Context
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.plan import Policy
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks import recheck
 from tests.support.conversation import ALICE
 from tests.support.server import Running

@@ -7,10 +7,10 @@ import httpx2
 import pytest
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.plan import Policy
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_clients import LISBON, PORTO, agent, at_work, sent
 from tests.support.counted import counted
 from tests.support.server import Running

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.conversation import context
 from tests.support.runtime import Clock
 from tests.support.server import Running

@@ -18,9 +18,9 @@ from recall_client._calls import ROUTES, from_environment
 from recall_server.api import app as every_protocol
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain import errors as known
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_clients import at_work
 from tests.support.engines import on_sqlite
 from tests.support.server import Running

@@ -12,10 +12,13 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from recall_server import factories
 from recall_server.config import Settings
 from recall_server.domain.errors import RerankerUnavailable
-from recall_server.domain.namespace import namespace
-from recall_server.integrations.rerankers import Passage, RerankQuery
-from recall_server.integrations.rerankers.cross_encoder import CrossEncoderReranker
-from recall_server.integrations.rerankers.maxsim import MaxSimReranker
+from recall_server.domain.ids import namespace
+from recall_server.integrations.rerankers import (
+    CrossEncoderReranker,
+    MaxSimReranker,
+    Passage,
+    RerankQuery,
+)
 
 QUESTION = "Where does Ana live?"
 TEXTS = [

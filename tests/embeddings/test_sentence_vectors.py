@@ -12,7 +12,7 @@ from recall_server import factories
 from recall_server.config import Settings
 from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.query import Query, SearchMode
-from recall_server.integrations.embeddings.torch_models import SentenceEmbedder
+from recall_server.integrations.embeddings import SentenceEmbedder
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, remember
 

@@ -17,8 +17,8 @@ from recall_server.domain.errors import QueryTimeout
 from recall_server.storage import inspection
 from recall_server.storage.driver import Driver
 from recall_server.storage.inspection import Level
+from recall_server.storage.sqlite import SqliteDriver
 from recall_server.storage.sqlite.connection import JOURNAL_BYTES
-from recall_server.storage.sqlite.driver import SqliteDriver
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, enter, remember
 from tests.support.engines import on_sqlite

@@ -95,11 +95,10 @@ def test_only_the_drivers_begin_transactions() -> None:
     }
 
     assert found == {
-        "recall_server/storage/postgres/driver.py",
+        "recall_server/storage/postgres/__init__.py",
         "recall_server/storage/postgres/connection.py",
-        "recall_server/storage/sqlite/driver.py",
-        # This module reads the schema of a copy.
-        "recall_server/storage/sqlite/backup.py",
+        # It also reads the schema of a copy.
+        "recall_server/storage/sqlite/__init__.py",
     }
 
 

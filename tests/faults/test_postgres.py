@@ -13,9 +13,9 @@ import pytest
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from recall_server.domain.namespace import Namespace
-from recall_server.storage import driver_for
-from recall_server.storage.postgres import connection, driver
+from recall_server.domain.ids import Namespace
+from recall_server.storage import driver_for, postgres
+from recall_server.storage.postgres import connection
 from tests.support.application import settings_for
 from tests.support.conversation import ALICE, enter, remember
 from tests.support.engines import Postgres
@@ -152,8 +152,8 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One namespace alone cannot take all connections."""
-    assert driver.POOL_WAIT_S <= 5
-    monkeypatch.setattr(driver, "POOL_WAIT_S", 0.5)
+    assert postgres.POOL_WAIT_S <= 5
+    monkeypatch.setattr(postgres, "POOL_WAIT_S", 0.5)
     loop = asyncio.get_running_loop()
     async with living(url, clock) as built:
         await enter(built)
@@ -163,12 +163,12 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
                 of = built.store.driver.transaction(namespace=owner, write=False)
                 await (await held.enter_async_context(of)).fetch("SELECT 1", {})
 
-            for _ in range(driver.EACH_MAX):
+            for _ in range(postgres.EACH_MAX):
                 await hold(ALICE)
             with pytest.raises(DatabaseUnavailable, match="one namespace"):
                 await remember(built, TEXT)
             await built.check()  # Other namespaces are served.
-            for number in range(driver.POOL_SIZE - driver.EACH_MAX):
+            for number in range(postgres.POOL_SIZE - postgres.EACH_MAX):
                 await hold(f"other-{number}")
             began = loop.time()
             with pytest.raises(DatabaseUnavailable):

@@ -9,7 +9,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.ids import new_id
 from recall_server.domain.task import JobState
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.storage.tables.jobs import Fenced
 from tests.support.application import Open
 from tests.support.conversation import ALICE, drained, enter, entry, memories, remember

@@ -8,7 +8,7 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.storage.driver import Row
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember

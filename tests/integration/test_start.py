@@ -77,7 +77,7 @@ from pathlib import Path
 from recall_server.bootstrap import open_application
 from recall_server.config import Settings
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.query import Query
 from recall_server.lifecycle import checked_and_loaded
 

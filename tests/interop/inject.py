@@ -18,7 +18,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.server import bound, listening
 
 

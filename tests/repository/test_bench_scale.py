@@ -11,7 +11,7 @@ from benchmarks.scale import Scale, recall_of_vectors
 from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query
 from tests.support.application import settings_for
 from tests.support.runtime import Clock

@@ -30,7 +30,7 @@ BREAKAGES = (
     Breakage(
         "reads-never-refused",
         "that reads are refused while their records cannot be written",
-        "recall_server.services.audit.audit:ReadLog.check",
+        "recall_server.services.audit:ReadLog.check",
         Body("pass"),
         (
             "tests/security/test_read_log.py::test_where_records_cannot_be_written_reads_are_refused_until_they_can[sqlite]",
@@ -39,7 +39,7 @@ BREAKAGES = (
     Breakage(
         "reads-lost-on-stop",
         "that a server which stops writes the records of reads that wait",
-        "recall_server.services.audit.audit:ReadLog.close",
+        "recall_server.services.audit:ReadLog.close",
         Without("flush"),
         (
             "tests/security/test_read_log.py::test_a_server_that_stops_writes_the_records_that_wait[sqlite]",
@@ -48,7 +48,7 @@ BREAKAGES = (
     Breakage(
         "reads-written-twice",
         "that a batch whose commit was not answered is looked for before it is written again",
-        "recall_server.services.audit.audit:write_reads",
+        "recall_server.services.audit:write_reads",
         Never("again"),
         (
             "tests/security/test_read_log.py::test_a_batch_whose_commit_was_not_answered_is_not_written_twice[sqlite]",
@@ -57,14 +57,14 @@ BREAKAGES = (
     Breakage(
         "field-beside-digest",
         "one field from the digest of a record",
-        "recall_server.domain.security.audit_chain:_NOT_DIGESTED",
+        "recall_server.domain.audit:_NOT_DIGESTED",
         Value('original | {"counts"}'),
         ("tests/unit/test_chain.py::test_every_field_is_under_the_digest",),
     ),
     Breakage(
         "mac-not-checked",
         "the server's own code on each record",
-        "recall_server.domain.security.audit_chain:Verifier._check",
+        "recall_server.domain.audit:Verifier._check",
         Never("compare_digest"),
         (
             "tests/unit/test_chain.py::test_without_the_key_nobody_continues_the_chain",
@@ -74,14 +74,14 @@ BREAKAGES = (
     Breakage(
         "chain-not-followed",
         "that each record carries the digest of the one before",
-        "recall_server.domain.security.audit_chain:Verifier._check",
+        "recall_server.domain.audit:Verifier._check",
         Never("prev"),
         ("tests/unit/test_chain.py::test_what_is_dropped_moved_or_added_is_named",),
     ),
     Breakage(
         "checkpoint-unsigned",
         "the signature of a checkpoint",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_audit_exports.py::test_the_operators_key_wins_over_the_one_in_the_export",
@@ -90,7 +90,7 @@ BREAKAGES = (
     Breakage(
         "checkpoint-of-any-kind",
         "that only a checkpoint is one",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Never("get_unverified_header"),
         (
             "tests/security/test_audit_exports.py::test_a_checkpoint_is_not_taken_for_something_else",
@@ -99,7 +99,7 @@ BREAKAGES = (
     Breakage(
         "cut-of-any-kind",
         "that only a statement of a cut is one",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Never("get_unverified_header"),
         (
             "tests/security/test_audit_retention.py::test_a_statement_is_not_taken_for_something_else[sqlite]",

@@ -116,7 +116,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "gate-open-while-emptied",
         "the refusal of tokens for a namespace that is being emptied",
-        "recall_server.services.auth.access:Access.issue",
+        "recall_server.services.auth:Access.issue",
         Never("BeingErased"),
         (
             "tests/security/test_namespace_erasure.py::test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job[sqlite]",
@@ -230,14 +230,14 @@ RETURNING accessor"""),
     Breakage(
         "purge-without-vacuum",
         "the rewriting of the file of SQLite",
-        "recall_server.storage.sqlite.driver:SqliteDriver.purge",
+        "recall_server.storage.sqlite:SqliteDriver.purge",
         Without("_run_alone"),
         ("tests/security/test_purge.py::test_no_page_of_the_file_is_left_over[sqlite]",),
     ),
     Breakage(
         "purge-leaves-journal",
         "the emptying of the journal of SQLite",
-        "recall_server.storage.sqlite.driver:SqliteDriver._empty_journal",
+        "recall_server.storage.sqlite:SqliteDriver._empty_journal",
         Without("_run_alone"),
         ("tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[sqlite]",),
     ),
@@ -271,7 +271,7 @@ RETURNING accessor"""),
     Breakage(
         "purge-of-postgres",
         "the rewriting of the tables of Postgres",
-        "recall_server.storage.postgres.purge:_rewrite",
+        "recall_server.storage.postgres:_rewrite",
         Without("execute", "Identifier"),
         (
             "tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[postgres]",
@@ -289,7 +289,7 @@ RETURNING accessor"""),
     Breakage(
         "receipt-unsigned",
         "the signature of a receipt",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
@@ -298,7 +298,7 @@ RETURNING accessor"""),
     Breakage(
         "receipt-of-any-kind",
         "that only a receipt is one",
-        "recall_server.integrations.crypto.keys:verified",
+        "recall_server.integrations.keys:verified",
         Never("get_unverified_header"),
         (
             "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
@@ -316,7 +316,7 @@ RETURNING accessor"""),
     Breakage(
         "slots-given-again",
         "that a cache learns of deleted vectors",
-        "recall_server.services.memory.embedding:Embedding.drop_others",
+        "recall_server.services.memory.indexing:Embedding.drop_others",
         Never("gone", "dropped_at_once"),
         (
             "tests/integration/search/test_search_races.py::test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place[sqlite]",

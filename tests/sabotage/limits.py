@@ -44,7 +44,7 @@ BREAKAGES = (
     Breakage(
         "journal-without-end",
         "that an export does not fill the disk with the journal",
-        "recall_server.storage.sqlite.driver:SqliteDriver._limit_journal",
+        "recall_server.storage.sqlite:SqliteDriver._limit_journal",
         Body("return None"),
         ("tests/faults/test_journal.py::test_a_snapshot_ends_before_the_journal_fills_the_disk",),
     ),
@@ -189,7 +189,7 @@ BREAKAGES = (
     Breakage(
         "reads-of-several-states",
         "that what a transaction reads is of one state on PostgreSQL",
-        "recall_server.storage.postgres.driver:_BEGIN_READ",
+        "recall_server.storage.postgres:_BEGIN_READ",
         Value("'BEGIN READ ONLY'"),
         (
             "tests/integration/storage/test_conformance.py::test_a_reader_sees_one_state_however_often_it_reads[postgres]",
@@ -198,7 +198,7 @@ BREAKAGES = (
     Breakage(
         "unread-without-end",
         "that few bytes wait for a client of SSE that does not read",
-        "recall_server.api.mcp_sse:UNREAD_BYTES_MAX",
+        "recall_server.api.mcp:UNREAD_BYTES_MAX",
         Value("2**40"),
         (
             "tests/api/test_mcp_sse.py::test_few_bytes_wait_for_a_client_that_does_not_read_however_long_its_answers_are[sqlite]",
@@ -207,7 +207,7 @@ BREAKAGES = (
     Breakage(
         "code-of-the-folder",
         "that no program runs code from the folder in which it is started",
-        "recall_server.local.starting:_PYTHON",
+        "recall_server.local.server:_PYTHON",
         Value("(sys.executable,)"),
         (
             "tests/security/test_local_files.py::test_no_code_is_run_that_lies_beside_the_database_or_in_the_folder_of_a_client",
@@ -234,7 +234,7 @@ BREAKAGES = (
     Breakage(
         "queries-without-end",
         "that SQLite stops a query when its time is over",
-        "recall_server.storage.sqlite.driver:SqliteDriver._read_with",
+        "recall_server.storage.sqlite:SqliteDriver._read_with",
         Argument("Transaction", 2, "300 * original"),
         (
             "tests/faults/test_slow_queries.py::test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection[sqlite-in a transaction]",
@@ -252,14 +252,14 @@ BREAKAGES = (
     Breakage(
         "snapshots-without-end",
         "that a snapshot ends when it has lasted too long",
-        "recall_server.storage.sqlite.driver:SqliteDriver.snapshot",
+        "recall_server.storage.sqlite:SqliteDriver.snapshot",
         Argument("call_later", 0, "86_400"),
         ("tests/faults/test_journal.py::test_a_snapshot_that_is_held_too_long_is_let_go[sqlite]",),
     ),
     Breakage(
         "standby-asked",
         "that the host that accepts writes is chosen",
-        "recall_server.storage.postgres.driver:_WRITABLE",
+        "recall_server.storage.postgres:_WRITABLE",
         Entry("target_session_attrs", '"any"'),
         (
             "tests/faults/test_standby.py::test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused",
@@ -331,7 +331,7 @@ BREAKAGES = (
         "masked-on-the-loop",
         "that masking lets other callers go on",
         "recall_server.integrations.redaction:SecretRedactor.redact",
-        Body("return redacted(text)"),
+        Body("return redacted(parts)"),
         (
             "tests/security/test_bounds.py::test_masking_lets_the_others_go_on_however_a_text_is_cut",
         ),
@@ -366,7 +366,7 @@ BREAKAGES = (
     Breakage(
         "places-for-the-first",
         "that connections are shared by address",
-        "recall_server.api.listener:Connections.add",
+        "recall_server.server:Connections.add",
         Forgets("_made_place"),
         (
             "tests/security/test_before_the_token.py::test_silent_connections_of_one_address_leave_the_others_their_places[sqlite]",
@@ -400,7 +400,7 @@ BREAKAGES = (
     Breakage(
         "reads-of-any-length",
         "that the loop reads little of one connection before it serves others",
-        "recall_server.api.listener:READ_BYTES_MAX",
+        "recall_server.server:READ_BYTES_MAX",
         Value("262_144"),
         (
             "tests/security/test_event_loop.py::test_what_is_refused_does_not_hold_up_the_others[chunks of one byte, without a token-sqlite]",

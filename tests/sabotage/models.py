@@ -8,7 +8,7 @@ BREAKAGES = (
     Breakage(
         "key-sent-for-ever",
         "that a rejected key is sent less and less often",
-        "recall_server.integrations.llm.model_api:ModelApi.ask",
+        "recall_server.integrations.llm:ModelApi.ask",
         Without("_pause"),
         (
             "tests/integration/models/test_openai.py::test_a_rejected_key_is_sent_less_and_less_often_and_in_the_end_no_more",

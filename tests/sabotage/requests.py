@@ -64,7 +64,7 @@ BREAKAGES = (
     Breakage(
         "quarantine-off",
         "that suspects are held back",
-        "recall_server.services.memory.passages:with_turns",
+        "recall_server.services.memory.episodes:with_turns",
         Argument("suspects", 0, "[]"),
         (
             "tests/security/test_hostile_text.py::test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of[sqlite]",
@@ -73,7 +73,7 @@ BREAKAGES = (
     Breakage(
         "labels-not-screened",
         "that an order in a label holds the text back",
-        "recall_server.services.memory.passages:with_turns",
+        "recall_server.services.memory.episodes:with_turns",
         Never("reasons"),
         (
             "tests/security/test_hostile_text.py::test_an_order_in_a_label_holds_the_text_back[sqlite-topic]",
@@ -91,7 +91,7 @@ BREAKAGES = (
     Breakage(
         "orders-proposed",
         "that a proposal of a model is screened for orders",
-        "recall_server.services.memory.passages:_refusal",
+        "recall_server.services.memory.episodes:_refusal",
         (Instead("orders", "[]"), Instead("suspicions", "()")),
         (
             "tests/security/test_hostile_text.py::test_a_model_that_obeys_gets_nothing_but_its_good_proposals[sqlite]",
@@ -116,7 +116,7 @@ BREAKAGES = (
     Breakage(
         "rate-limit-off",
         "the limit of calls a minute",
-        "recall_server.services.limits.rates:SlidingWindow.take",
+        "recall_server.services.limits:SlidingWindow.take",
         Body("return"),
         ("tests/security/test_limits.py::test_a_token_may_make_so_many_calls_a_minute",),
     ),
@@ -141,7 +141,7 @@ BREAKAGES = (
     Breakage(
         "names-twice",
         "that a name stands once in an object",
-        "recall_server.api.middleware.request_validation:_once",
+        "recall_server.domain.text.cleaning:unique_names",
         Never("ValueError"),
         ("tests/api/test_values.py::test_a_body_that_parsers_disagree_on_is_refused",),
     ),
@@ -164,7 +164,7 @@ BREAKAGES = (
     Breakage(
         "handles-asked-for-without-end",
         "that a server without a free file handle does not occupy its event loop",
-        "recall_server.api.listener:Listener.accept",
+        "recall_server.server:Listener.accept",
         Without("_short", "errno"),
         (
             "tests/faults/test_disk.py::test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when_there_is_one[sqlite]",

@@ -89,7 +89,7 @@ BREAKAGES = (
     Breakage(
         "rls-role-not-taken",
         "the role that row-level security binds, in each transaction on Postgres",
-        "recall_server.storage.postgres.driver:_ENTER",
+        "recall_server.storage.postgres:_ENTER",
         Value("\"SELECT %(role)s::text, set_config('recall.namespace', %(namespace)s, true)\""),
         (
             "tests/security/test_tenant_wall.py::test_a_statement_that_names_no_tenant_sees_one_only",
@@ -98,7 +98,7 @@ BREAKAGES = (
     Breakage(
         "token-of-all",
         "the namespace filter of a token that is named by its accessor",
-        "recall_server.services.auth.access:Access.find",
+        "recall_server.services.auth:Access.find",
         Forgets("namespace"),
         (
             "tests/security/test_tokens.py::test_another_tenants_token_is_as_one_that_never_was[sqlite]",
@@ -169,14 +169,14 @@ BREAKAGES = (
     Breakage(
         "token-widens-itself",
         "that a token issues none that may do more than it",
-        "recall_server.services.auth.access:_require_narrower",
+        "recall_server.services.auth:_require_narrower",
         Never("narrower_or_equal"),
         ("tests/security/test_tokens.py::test_a_token_never_widens_itself",),
     ),
     Breakage(
         "crc-not-checked",
         "the checksum of a token",
-        "recall_server.domain.security.own_tokens:well_formed",
+        "recall_server.domain.permissions:well_formed",
         Forgets("checksum"),
         (
             "tests/api/test_auth.py::test_a_damaged_token_is_refused_without_asking_the_database[sqlite]",
@@ -247,7 +247,7 @@ BREAKAGES = (
     Breakage(
         "children-not-revoked",
         "that what a token issued ends with it",
-        "recall_server.services.auth.access:Access.revoke",
+        "recall_server.services.auth:Access.revoke",
         Instead("_descendants", "set()"),
         (
             "tests/security/test_tokens.py::test_revoking_a_token_revokes_all_that_came_of_it[sqlite]",
@@ -263,7 +263,7 @@ BREAKAGES = (
     Breakage(
         "jwt-unsigned",
         "the signature of a JWT",
-        "recall_server.integrations.crypto.jwt:prove",
+        "recall_server.integrations.issuers:prove",
         Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_jwt.py::test_no_signature_no_entry",
@@ -273,7 +273,7 @@ BREAKAGES = (
     Breakage(
         "jwt-of-any-kind",
         "that a JWT of another kind is refused",
-        "recall_server.integrations.crypto.jwt:check",
+        "recall_server.integrations.issuers:check",
         Never("_short"),
         ("tests/security/test_jwt.py::test_another_kind_of_token_of_the_issuer_is_none_of_these",),
     ),

@@ -153,7 +153,7 @@ def test_a_query_without_the_place_is_outdated(rewrite: Rewrite) -> None:
     "symbol",
     [
         "recall_server.no_such_module:function",
-        "recall_server.services.auth.access:no_such_function",
+        "recall_server.services.auth:no_such_function",
         "query:no_such_query",
         "migrations/no_such_file.sql",
     ],

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from recall_server.domain.audit import Checkpoint
 from recall_server.domain.errors import Invalid
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.audit_chain import Checkpoint
+from recall_server.domain.ids import Namespace
 from recall_server.integrations.audit_files import CHECKPOINT_TYP, signed, verified_checkpoint
-from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.integrations.keys import ServerKey
 from recall_server.services.audit.verification import Verification
 from tests.support.audit import (
     ALICE,

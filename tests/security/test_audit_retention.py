@@ -17,12 +17,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from recall_server.application import Application
+from recall_server.domain.audit import Cut
 from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnusable, Invalid, Unavailable
-from recall_server.domain.security.audit_chain import Cut
 from recall_server.integrations import audit_files
 from recall_server.integrations.audit_files import ArchiveFolder, signed, verified_cut
-from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.integrations.keys import ServerKey
 from tests.support.audit import (
     ALICE,
     BOB,

@@ -115,7 +115,7 @@ async def test_masking_lets_the_others_go_on_however_a_text_is_cut() -> None:
     async def turns(*texts: str) -> int:
         async with steps() as taken:
             for text in texts:
-                await redactor.redact(text)
+                await redactor.redact([text])
         return taken.count
 
     hostile = "password=" * 7_000

@@ -9,14 +9,14 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.errors import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Usage
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
+from recall_server.integrations import llm
 from recall_server.integrations.extraction.model_extractor import ModelExtractor
-from recall_server.integrations.llm import prompts
+from recall_server.integrations.llm import CALL_TOKENS_MAX
 from recall_server.integrations.llm.claude_api import ClaudeApi
-from recall_server.integrations.llm.model_api import CALL_TOKENS_MAX
-from recall_server.services.limits.models import Budget
+from recall_server.services.limits import Budget
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store
 from tests.support import models, stored
@@ -45,7 +45,7 @@ ANSWER = models.memories([{"text": "Ana lives in Lisbon.", "quote": "I live in L
 def claude(model: models.ScriptedModel) -> ModelExtractor:
     return ModelExtractor(
         ClaudeApi(api_key="sk-secret", model="m", base_url=model.url),
-        prompt=prompts.load("extract"),
+        prompt=llm.load_prompt("extract"),
         attributes="- lives_in: where it lives",
     )
 

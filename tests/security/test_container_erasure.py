@@ -13,8 +13,8 @@ from recall_server.domain.episode import Citation, Span
 from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import ErasedContent, Invalid, OnHold, OutsideAccessScope
 from recall_server.domain.permissions import DEFAULT_SCOPES, FULL_ACCESS, AccessScope, Rights, Scope
-from recall_server.integrations.crypto.keys import verified
-from recall_server.services.auth.access import TokenRequest
+from recall_server.integrations.keys import verified
+from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.eraser import Batch, Limits
 from recall_server.services.erasure.purge import RECEIPT_TYP

@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_bindings import HOOK, Wire, message
 from tests.support.a2a_clients import at_work
 from tests.support.limited_tokens import Json, code, data, limited, told

@@ -12,10 +12,10 @@ import pytest
 from jwt.utils import base64url_decode
 
 from recall_server.domain.context import Context
+from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.auth.signed_tokens import TYP
 from recall_server.storage.driver import Connection, Statement
 from tests.support.application import Open

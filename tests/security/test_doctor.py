@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.doctor import examine, secrets
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
-from recall_server.domain.namespace import Namespace
 from recall_server.storage import inspection
 from recall_server.storage.inspection import Level, inspect
-from recall_server.storage.sqlite.driver import SqliteDriver
+from recall_server.storage.sqlite import SqliteDriver
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, enter
 from tests.support.engines import Postgres

@@ -13,11 +13,11 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import ModelKeyRejected, Unauthenticated
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskState
-from recall_server.services.auth.access import KINDS, TokenRequest, stands
+from recall_server.services.auth import KINDS, TokenRequest, stands
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.transitions import COUNTED, END, STORED, TASKS_AT_ONCE
 from recall_server.storage.store import Store

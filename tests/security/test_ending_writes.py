@@ -14,7 +14,7 @@ from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.intents import Intent
 from recall_server.domain.permissions import OPERATOR, Bearer, Rights, Scope
 from recall_server.domain.plan import RelationKind
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.storage.store import Store

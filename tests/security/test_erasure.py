@@ -17,8 +17,8 @@ from recall_server.domain.errors import (
     NotRestorable,
     Unauthenticated,
 )
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Fact
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.derivation import derive
 from recall_server.services.memory.ingest import Submission

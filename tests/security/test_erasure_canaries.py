@@ -10,8 +10,8 @@ import pytest
 from recall_server.domain.ids import derived_id
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
 from recall_server.domain.plan import Policy
-from recall_server.integrations.crypto.keys import verified
-from recall_server.services.auth.access import TokenRequest
+from recall_server.integrations.keys import verified
+from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Batch, Limits
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.derivation import derive

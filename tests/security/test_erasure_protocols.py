@@ -8,11 +8,11 @@ import httpx2
 import pytest
 
 from recall_server.api.app import create_app
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
-from recall_server.integrations.crypto.keys import verified
+from recall_server.integrations.keys import verified
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from tests.support.application import Open
 from tests.support.mcp_clients import LEGACY, data, told

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from recall_server.bootstrap import working
-from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
+from recall_server.integrations.embeddings import StaticEmbedder
 from recall_server.integrations.extraction.rules import RulesExtractor
 from tests.support.engines import on_sqlite
 from tests.support.hostile_inputs import INPUTS, Post, tool

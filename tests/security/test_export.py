@@ -28,7 +28,7 @@ from recall_server.domain.errors import (
     LimitReached,
     NotFound,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Transaction

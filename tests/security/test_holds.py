@@ -15,10 +15,10 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, NotFound, OnHold
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.memory.ingest import Submission
-from recall_server.services.tasks.tasks import HOLD_DELAY
+from recall_server.services.tasks import HOLD_DELAY
 from tests.support.a2a_bindings import Wire
 from tests.support.application import Open
 from tests.support.audit import recall

@@ -10,7 +10,7 @@ from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 
 from recall_server.api.app import create_app
 from recall_server.api.operations import tasks
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.server import bound, listening
 from tests.support.a2a_bindings import message, of_rpc
 from tests.support.a2a_requests import REQUESTS

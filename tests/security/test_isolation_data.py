@@ -12,7 +12,7 @@ import pytest
 
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage import bound_connection
 from tests.support.a2a_bindings import HOOK, Wire

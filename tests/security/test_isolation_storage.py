@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from recall_server.domain.errors import RecallError
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.storage.store import Store
 from tests.support.engines import Postgres, on_postgres
 from tests.support.isolation import furnished, rows

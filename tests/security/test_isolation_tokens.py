@@ -7,7 +7,7 @@ import pytest
 
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.services.erasure.leak_scan import scan
 from tests.support.mcp_clients import request
 from tests.support.runtime import Clock

@@ -18,9 +18,9 @@ from structlog.testing import capture_logs
 
 from recall_server.api.app import create_app
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
-from recall_server.integrations.crypto import issuers
-from recall_server.integrations.crypto.jwt import NotValid, read
+from recall_server.domain.ids import namespace
+from recall_server.integrations import issuers
+from recall_server.integrations.issuers import NotValid, read
 from recall_server.server import bound, listening
 from tests.support.application import Open
 from tests.support.engines import on_sqlite

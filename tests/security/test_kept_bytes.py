@@ -9,7 +9,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import ExportDamaged, TextTooLong
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Policy
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Document

@@ -18,9 +18,9 @@ from cryptography.fernet import Fernet
 from recall_server.application import Application
 from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.integrations.crypto.keys import verified
+from recall_server.integrations.keys import verified
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.purge import RECEIPT_TYP

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from recall_server.domain.errors import RateLimited
-from recall_server.domain.namespace import Namespace
-from recall_server.services.limits.rates import Rates
+from recall_server.domain.ids import Namespace
+from recall_server.services.limits import Rates
 from recall_server.storage.store import Store
 from tests.support.a2a_bindings import Wire
 from tests.support.limits import ROUTES, called

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from recall_server.domain.errors import Invalid, ServerUnreachable
-from recall_server.local import folders, presence
-from recall_server.local.clients import CLIENTS
-from recall_server.local.installing import BACKUP, added
-from recall_server.local.starting import PROGRAM, Local, private_file
+from recall_server.local import server
+from recall_server.local.clients import BACKUP, CLIENTS, added
+from recall_server.local.server import PROGRAM, Local, private_file
 from tests.support.stdio import Home
 
 pytest_plugins = ("tests.support.stdio",)
@@ -46,14 +45,14 @@ def test_an_address_that_others_can_write_is_not_believed(
 ) -> None:
     """The client would send its token to whoever wrote the file."""
     with planted(database.with_name("recall.db.address"), mode):
-        assert presence.address_of(database) == (ADDRESS if believed else None)
+        assert server.address_of(database) == (ADDRESS if believed else None)
 
 
 def test_an_address_behind_a_link_is_not_believed(database: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     with planted(elsewhere):
         database.with_name("recall.db.address").symlink_to(elsewhere)
-        assert presence.address_of(database) is None
+        assert server.address_of(database) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -61,7 +60,7 @@ def test_an_address_of_another_user_is_not_believed(database: Path) -> None:
     path = database.with_name("recall.db.address")
     with planted(path):
         os.chown(path, 12_345, 12_345)
-        assert presence.address_of(database) is None
+        assert server.address_of(database) is None
 
 
 def test_no_file_is_written_through_a_link(database: Path, tmp_path: Path) -> None:
@@ -70,12 +69,12 @@ def test_no_file_is_written_through_a_link(database: Path, tmp_path: Path) -> No
     theirs.write_text("theirs")
     part = database.with_name(f"recall.db.address.{os.getpid()}")
     part.symlink_to(theirs)
-    with pytest.raises(OSError, match="symbolic"), presence.published(database, ADDRESS):
+    with pytest.raises(OSError, match="symbolic"), server.published(database, ADDRESS):
         pass
     assert theirs.read_text() == "theirs"
     part.unlink()
-    with presence.published(database, ADDRESS):
-        assert presence.address_of(database) == ADDRESS
+    with server.published(database, ADDRESS):
+        assert server.address_of(database) == ADDRESS
 
 
 def started(command: Sequence[str], folder: Path, home: Home) -> str:
@@ -155,8 +154,8 @@ def test_a_token_of_the_local_server_that_others_can_read_is_refused(
     database: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int, taken: bool
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    path = folders.token_file(database)
-    folders.write_private(path, "rcl_secret")
+    path = server.token_file(database)
+    server.write_private(path, "rcl_secret")
     path.chmod(mode)
     if taken:
         assert Local(database).token() == "rcl_secret"
@@ -170,7 +169,7 @@ def test_the_token_does_not_go_into_a_file_that_was_planted(tmp_path: Path) -> N
     theirs, path = tmp_path / "theirs", tmp_path / "token"
     theirs.write_text("theirs")
     path.symlink_to(theirs)
-    folders.write_private(path, "rcl_secret")
+    server.write_private(path, "rcl_secret")
     assert (theirs.read_text(), path.read_text(), path.is_symlink()) == (
         "theirs",
         "rcl_secret",
@@ -178,7 +177,7 @@ def test_the_token_does_not_go_into_a_file_that_was_planted(tmp_path: Path) -> N
     )
     path.with_name(f"token.{os.getpid()}.part").symlink_to(theirs)
     with pytest.raises(FileExistsError):
-        folders.write_private(path, "rcl_secret")
+        server.write_private(path, "rcl_secret")
     assert theirs.read_text() == "theirs"
 
 

@@ -23,7 +23,7 @@ from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Job, Mode, Request, Task
 from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.retention import Days
 from recall_server.services.tasks.transitions import EXPIRE

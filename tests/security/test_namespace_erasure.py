@@ -12,8 +12,8 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import BeingErased, ErasedContent, Unauthenticated
-from recall_server.domain.namespace import Namespace
-from recall_server.integrations.crypto.keys import verified
+from recall_server.domain.ids import Namespace
+from recall_server.integrations.keys import verified
 from recall_server.services.erasure.eraser import Batch, Limits
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP

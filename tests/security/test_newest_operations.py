@@ -7,7 +7,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from recall_server.domain.permissions import AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.conversation import drained
 from tests.support.server import Serve
 

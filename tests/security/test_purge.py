@@ -15,13 +15,13 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnavailable, Invalid, ReceiptNotFound
-from recall_server.domain.namespace import Namespace
-from recall_server.integrations.crypto.keys import ServerKey, verified
+from recall_server.domain.ids import Namespace
+from recall_server.integrations.keys import ServerKey, verified
 from recall_server.services.erasure.erase import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
+from recall_server.storage import postgres
 from recall_server.storage.driver import Params, moment
-from recall_server.storage.postgres import purge
 from recall_server.storage.sqlite.connection import Step, step_of
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
@@ -65,7 +65,7 @@ async def test_while_somebody_reads_an_older_state_the_purge_waits(
     """The erasure is done in the tables and pending in the files. The purge is retried until it is
     done.
     """
-    monkeypatch.setattr(purge, "PROBES", 2)
+    monkeypatch.setattr(postgres, "PROBES", 2)
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -332,7 +332,7 @@ async def test_others_read_while_a_file_is_written_anew(
             return vacuumed
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr("recall_server.storage.sqlite.driver.step_of", noticed)
+        monkeypatch.setattr("recall_server.storage.sqlite.step_of", noticed)
         assert await store.purge() == ""
     assert read == [1]
 

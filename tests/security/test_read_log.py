@@ -17,10 +17,10 @@ from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query
 from recall_server.server import bound, listening
-from recall_server.services.audit.audit import ReadLog
+from recall_server.services.audit import ReadLog
 from recall_server.storage.driver import Connection
 from recall_server.storage.store import Store
 from tests.support.application import Open

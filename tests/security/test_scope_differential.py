@@ -12,7 +12,7 @@ import pytest
 from recall_server.api.app import create_app
 from recall_server.api.operations import OPERATIONS, tasks
 from recall_server.bootstrap import open_application
-from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
+from recall_server.integrations.embeddings import StaticEmbedder
 from recall_server.server import bound, listening
 from tests.support.application import settings_for
 from tests.support.length import at_full_length, has_full_length

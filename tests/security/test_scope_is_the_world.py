@@ -7,7 +7,7 @@ import pytest
 
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain.permissions import AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.limited_tokens import Json, data, limited
 from tests.support.server import Running
 

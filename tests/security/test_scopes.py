@@ -9,9 +9,9 @@ from recall_server.api.operations.operation import Caller
 from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import InsufficientScope
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_bindings import Wire
 from tests.support.a2a_clients import at_work
 from tests.support.engines import on_sqlite

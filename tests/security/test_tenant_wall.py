@@ -2,7 +2,7 @@
 
 import psycopg
 
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember

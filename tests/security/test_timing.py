@@ -16,8 +16,8 @@ from benchmarks.measure import Measured
 from benchmarks.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, mann_whitney, report
 from recall_server.application import Application
 from recall_server.domain.errors import Unauthenticated
-from recall_server.domain.namespace import Namespace
-from recall_server.services.auth.access import TokenRequest, new_token
+from recall_server.domain.ids import Namespace
+from recall_server.services.auth import TokenRequest, new_token
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection, Statement
 from tests.support.application import Open

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from recall_server.domain.context import Context
 from recall_server.domain.errors import LastAdmin
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import TokenRequest, new_token
+from recall_server.services.auth import TokenRequest, new_token
 from tests.support.engines import on_sqlite
 from tests.support.runtime import NOON, Clock
 from tests.support.server import Running, unnamed

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from recall_server.cli.maintenance import dump_command
-from recall_server.storage.sqlite.backup import copy_to
+from recall_server.storage.sqlite import copy_to
 from tests.support.cli import recall, refused
 from tests.support.engines import KEY_FILE, Postgres, on_postgres, on_sqlite
 from tests.support.processes import Server

@@ -23,8 +23,8 @@ from recall_server.api import operations
 from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.lifecycle import checked_and_loaded
-from recall_server.local import folders
-from recall_server.local.starting import Local
+from recall_server.local import server
+from recall_server.local.server import Local
 from tests.support.application import settings_for
 from tests.support.cli import Said, clean_environment, recall, refused
 from tests.support.forked import forked
@@ -175,7 +175,7 @@ def test_adding_finishes_what_a_search_needs_and_says_nothing_of_its_jobs(tmp_pa
 
 
 def test_people_see_what_the_clients_of_this_machine_stored() -> None:
-    local = folders.database()
+    local = server.database()
     local.parent.mkdir(parents=True)
     recall("create-token", "me", "--db", local, "--create")
     recall("add", "I'm allergic to penicillin.", "--db", local)
@@ -198,7 +198,7 @@ def test_the_first_text_begins_the_memory_that_the_clients_share() -> None:
     refused(wrong, "DATABASE_UNUSABLE", "mistyped.db")
     assert added.code == 0
     assert "allergic to penicillin" in listed.out
-    assert Local(folders.database()).token().startswith("rcl_")
+    assert Local(server.database()).token().startswith("rcl_")
     assert not [*Path().iterdir()]
 
 

@@ -8,9 +8,9 @@ from benchmarks.fill import fill
 from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.query import Query
-from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
+from recall_server.integrations.embeddings import StaticEmbedder
 from tests.support.application import Open
 from tests.support.length import at_full_length, has_full_length
 

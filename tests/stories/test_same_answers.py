@@ -13,9 +13,9 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.query import Query, SearchMode
-from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
+from recall_server.integrations.embeddings import StaticEmbedder
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import settings_for
 from tests.support.engines import Postgres

@@ -14,12 +14,11 @@ import psycopg
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain import audit
+from recall_server.domain.audit import AuditEntry, Head
 from recall_server.domain.context import Context
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.security import audit_chain
-from recall_server.domain.security.audit_chain import Head
 from recall_server.services.audit.verification import PURPOSE
 from tests.support.application import settings_for
 from tests.support.cli import Said, invoked
@@ -131,14 +130,14 @@ def rebuilt(records: list[Record], seq: int, key: bytes) -> list[Record]:
     """Return the audit log with record `seq` changed, and all later records sealed again with
     `key`.
     """
-    head, made = Head(0, audit_chain.START.digest), []
+    head, made = Head(0, audit.START.digest), []
     for record in records:
         changed = {**record}
         if record["seq"] >= seq:
             changed["prev"] = head.digest
             changed["code"] = "INNOCENT" if record["seq"] == seq else record["code"]
-            changed["digest"] = audit_chain.digest(changed)
-            changed["mac"] = audit_chain.mac(key, changed["digest"])
+            changed["digest"] = audit.digest(changed)
+            changed["mac"] = audit.mac(key, changed["digest"])
         head = Head(changed["seq"], changed["digest"])
         made.append(changed)
     return made

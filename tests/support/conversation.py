@@ -3,9 +3,9 @@
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
+from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Memory
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Dispute, Policy
 from recall_server.services.memory.ingest import Accepted, Submission

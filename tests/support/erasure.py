@@ -6,8 +6,8 @@ from typing import Any
 from recall_server.application import Application
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Fact, MemoryType
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.services.erasure.erase import Erased
 from recall_server.storage.store import Store

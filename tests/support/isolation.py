@@ -9,10 +9,10 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Policy
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_bindings import HOOK, Json, Request, Stream, Wire, message, of_rest, of_rpc
 from tests.support.a2a_clients import PORTO, at_work
 from tests.support.mcp_clients import request as mcp

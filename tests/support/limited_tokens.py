@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.mcp_clients import request
 
 Json = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.storage.index.documents import numbers_of
 from recall_server.storage.store import Store
 from tests.support.conversation import ALICE

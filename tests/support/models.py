@@ -10,10 +10,12 @@ import inspect
 import json
 import re
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -270,18 +272,22 @@ class HashEmbedder:
             raise EmbedderUnavailable
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in enumerate(texts):
-            for word in re.findall(r"\w+", text.lower()):
-                vectors[row] += self._signs(self._stem(word))
+            if counts := Counter(map(self._stem, re.findall(r"\w+", text.lower()))):
+                # The sums of whole numbers are exact in any order.
+                times = np.fromiter(counts.values(), np.float32)
+                vectors[row] = times @ np.stack([_signs(stem) for stem in counts])
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return (vectors / np.where(lengths == 0.0, 1.0, lengths)).astype(np.float32)
 
     async def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    def _signs(self, stem: str) -> Vectors:
-        digest = hashlib.blake2b(stem.encode(), digest_size=self.dimensions // 8).digest()
-        bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8))
-        return bits.astype(np.float32) * 2 - 1
+
+@lru_cache(maxsize=10_000)
+def _signs(stem: str) -> Vectors:
+    digest = hashlib.blake2b(stem.encode(), digest_size=HashEmbedder.dimensions // 8).digest()
+    bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8))
+    return bits.astype(np.float32) * 2 - 1
 
 
 WHEN = datetime(2025, 3, 12, 9, 30, tzinfo=UTC)

@@ -6,7 +6,7 @@ from functools import partial
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.integrations.embeddings import Vectors
 from tests.support.conversation import ALICE
 from tests.support.models import HashEmbedder

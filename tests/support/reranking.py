@@ -7,7 +7,7 @@ from pathlib import Path
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.integrations.rerankers import Passage, RerankQuery
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import settings_for

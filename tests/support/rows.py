@@ -3,8 +3,8 @@
 import hashlib
 
 from recall_server.domain.episode import Citation, Episode, Span, Turn
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Fact, Memory, MemoryType
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.storage.store import Store
 from tests.support.runtime import NOON

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx2
 
+from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.a2a_bindings import HOOK, Wire, message, of_rpc
 from tests.support.isolation import Answer, ask, call, disputed
 from tests.support.mcp_clients import request as mcp

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from recall_server.application import Application
 from recall_server.domain.episode import Source
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import Hit, Query, Scores, SearchMode
 from recall_server.domain.search import ranking

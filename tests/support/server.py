@@ -15,10 +15,10 @@ from mcp.types import Implementation
 from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.domain.context import Context
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from tests.support.application import Open
 
 WITHIN_S = 60.0

@@ -10,7 +10,7 @@ from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.export_format import Episode, Memory, written
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import Choice, Decision, Policy, Resolution
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
@@ -59,7 +59,7 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     clock = application.runtime.now
     clock.pass_(timedelta(hours=1))  # type: ignore[attr-defined]
     searched = line_of(application, namespace, "search_memories", read_only=True)
-    found = await services.recall.search(Context(searched), Query("Which colours?"))
+    found = await services.recall.search(Context(searched), Query("Which colours?", mmr_lambda=1.0))
     await services.audit.note(searched)
     await services.audit.reads.flush()
     turn = next(hit.item.id for hit in found.hits if hit.item.id.startswith("ep_"))

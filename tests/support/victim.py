@@ -20,7 +20,7 @@ from recall_server.bootstrap import open_application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.errors import RecallError
-from recall_server.domain.namespace import namespace
+from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Refusal, TokenInfo
 from recall_server.domain.task import JobState, Mode, Request, TaskState
 from recall_server.services.audit.verification import read_archive

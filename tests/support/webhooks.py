@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.webhook import WebhookKind
 from recall_server.storage.tables.webhooks import Registration

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from recall_server.domain import audit
+from recall_server.domain.audit import START, Checkpoint, Head, Verifier
 from recall_server.domain.errors import AuditBroken
-from recall_server.domain.security import audit_chain
-from recall_server.domain.security.audit_chain import START, Checkpoint, Head, Verifier
 
 KEY = b"k" * 32
 Record = dict[str, Any]
@@ -14,8 +14,8 @@ Record = dict[str, Any]
 
 def sealed(record: Record, key: bytes = KEY) -> Record:
     """Add the right digest and code."""
-    digest = audit_chain.digest(record)
-    return {**record, "digest": digest, "mac": audit_chain.mac(key, digest)}
+    digest = audit.digest(record)
+    return {**record, "digest": digest, "mac": audit.mac(key, digest)}
 
 
 def book(length: int, *, after: Head = START, word: str = "said") -> list[Record]:
@@ -29,7 +29,7 @@ def book(length: int, *, after: Head = START, word: str = "said") -> list[Record
                 "prev": after.digest,
                 "counts": {"hits": seq},
                 "code": word,
-                "detail_digest": audit_chain.detail_digest(salt, values),
+                "detail_digest": audit.detail_digest(salt, values),
                 "details": {"salt": salt.hex(), "values": values},
             }
         )
@@ -63,13 +63,13 @@ def first_bad(records: list[Record], *checkpoints: Checkpoint, key: bytes | None
     ],
 )
 def test_the_canonical_form_is_that_of_rfc_8785(value: object, text: str) -> None:
-    assert audit_chain.canonical(value) == text.encode()
+    assert audit.canonical(value) == text.encode()
 
 
 @pytest.mark.parametrize("value", [0.5, {"a": [1.0]}, {"a": {"b": float("nan")}}])
 def test_a_float_has_no_canonical_form(value: object) -> None:
     with pytest.raises(ValueError, match="float"):
-        audit_chain.canonical(value)
+        audit.canonical(value)
 
 
 def test_an_audit_log_as_it_was_written_is_sound() -> None:

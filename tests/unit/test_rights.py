@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
+from recall_server.domain.ids import NONE, container, namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import NONE, container, namespace
 from recall_server.domain.permissions import (
     FULL_ACCESS,
     AccessScope,

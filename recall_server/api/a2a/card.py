@@ -33,7 +33,7 @@ from starlette.types import Scope
 from recall_server import __version__, shipped
 from recall_server.api.operations import tasks
 from recall_server.domain.errors import Invalid
-from recall_server.integrations.crypto.keys import Jwk, thumbprint
+from recall_server.integrations.keys import Jwk, thumbprint
 
 # OpenSSL writes the curve in another block beside the key, and people add certificates.
 _PRIVATE = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)

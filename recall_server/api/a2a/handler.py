@@ -62,18 +62,24 @@ from recall_server.api.a2a.errors import (
     version_of,
 )
 from recall_server.api.a2a.wire import answer_of, checked, request_of, with_whole_numbers
-from recall_server.api.arguments import Arguments, checked_id
-from recall_server.api.endpoint import Endpoint
+from recall_server.api.http import Endpoint
 from recall_server.api.middleware.limits import Streams, turn_of
 from recall_server.api.middleware.request_validation import RewrittenJson, UnsupportedMedia
 from recall_server.api.operations import reviews, tasks
-from recall_server.api.operations.operation import CALLER, Caller, Operation, caller_of
+from recall_server.api.operations.operation import (
+    CALLER,
+    Arguments,
+    Caller,
+    Operation,
+    caller_of,
+    checked_id,
+)
 from recall_server.api.perform import Calls
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
 from recall_server.domain.task import Task
+from recall_server.services.tasks import refuse_large_answer
 from recall_server.services.tasks.push import PushRequest
-from recall_server.services.tasks.tasks import refuse_large_answer
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import CONFIGS_MAX, Filter, PushConfig
 

@@ -16,10 +16,10 @@ from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.operations.operation import CALLER, Caller
 from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyStreams
 from recall_server.domain.fairness import FairSemaphore
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import TokenInfo
-from recall_server.services.auth.access import STREAMS, OpenAnswers
-from recall_server.services.limits.rates import Rates
+from recall_server.services.auth import STREAMS, OpenAnswers
+from recall_server.services.limits import Rates
 from recall_server.services.supervision import Supervisor
 
 log = structlog.get_logger()

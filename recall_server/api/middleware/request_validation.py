@@ -26,7 +26,7 @@ from recall_server.domain.errors import (
     RecallError,
 )
 from recall_server.domain.fairness import Pace
-from recall_server.domain.text.cleaning import plain_json
+from recall_server.domain.text.cleaning import no_number, plain_json, unique_names
 
 log = structlog.get_logger()
 
@@ -284,7 +284,7 @@ def check_json(body: bytes, depth_max: int) -> Any:
     if opened > depth_max or opened + body.count(b",") > JSON_VALUES_MAX:
         _check_structure(body, depth_max)
     try:
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        value = json.loads(text, object_pairs_hook=unique_names, parse_constant=no_number)
     except (ValueError, RecursionError):
         raise MalformedBody from None
     if _SURROGATE.search(body):
@@ -329,17 +329,6 @@ def _check_structure(body: bytes, depth_max: int) -> None:
             raise MalformedBody(
                 f"The body has more than {JSON_VALUES_MAX} values. Send it in parts."
             )
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
-    return found
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
 
 
 _JSON = (

@@ -6,17 +6,18 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.intake import check_own
 from recall_server.api.operations.memories import InTime
 from recall_server.api.operations.operation import (
     CAMILLO,
     ENGRAM,
+    Arguments,
     Call,
     Download,
     Http,
     Json,
     Mcp,
+    NoArguments,
     Operation,
     Plain,
 )

@@ -3,8 +3,7 @@
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
-from recall_server.api.operations.operation import Call, Caller, Http, Mcp, Operation
+from recall_server.api.operations.operation import Arguments, Call, Caller, Http, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid

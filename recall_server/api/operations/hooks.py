@@ -11,11 +11,10 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from recall_server.api.arguments import Arguments
 from recall_server.api.operations.intake import Message, StoreMemory
-from recall_server.api.operations.operation import Call, Http, Json, Operation
+from recall_server.api.operations.operation import Arguments, Call, Http, Json, Operation
+from recall_server.domain.ids import NONE
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.query import Hit, Query
 from recall_server.domain.search.ranking import text_tokens

@@ -9,14 +9,13 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from recall_server.api.arguments import Arguments
-from recall_server.api.operations.operation import Call
+from recall_server.api.operations.operation import Arguments, Call
 from recall_server.domain.episode import TEXT_ONLY, Source, Utterance
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.moments import parse_moment
-from recall_server.domain.namespace import Namespace
-from recall_server.services.auth.access import CONTAINERS_MAX
+from recall_server.services.auth import CONTAINERS_MAX
 from recall_server.services.memory.ingest import Submission
 
 

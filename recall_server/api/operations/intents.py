@@ -7,10 +7,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
 from recall_server.api.operations.intake import Origin, check_own, moment_given, source_of
 from recall_server.api.operations.memories import DELETE_MEMORY
-from recall_server.api.operations.operation import REVIEWS, Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import (
+    REVIEWS,
+    Arguments,
+    Call,
+    Http,
+    Json,
+    Mcp,
+    Operation,
+)
 from recall_server.domain.errors import Invalid
 from recall_server.domain.intents import Intent, intended
 from recall_server.domain.memory import MemoryType

@@ -1,7 +1,9 @@
-"""Memories: store a text, list, get, forget and restore."""
+"""Memories: store a text, list, get, forget and restore; and the aliases of their subjects, names
+that stand for one person or thing.
+"""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -9,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import INT64_MAX, Arguments, checked_id
 from recall_server.api.operations.erasure import ERASE_MEMORY
 from recall_server.api.operations.intake import (
     AddMemory,
@@ -20,18 +21,23 @@ from recall_server.api.operations.intake import (
 from recall_server.api.operations.operation import (
     CAMILLO,
     ENGRAM,
+    INT64_MAX,
+    REVIEWS,
+    Arguments,
     Call,
     Http,
     Json,
     Mcp,
+    NoArguments,
     Operation,
+    checked_id,
 )
+from recall_server.domain.attributes import ALIASES_MAX, Alias, Timeline
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Place
 from recall_server.domain.moments import Past, parse_moment, past
 from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
-from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
@@ -382,3 +388,82 @@ OPERATIONS = (
     DELETE_MEMORY,
     RESTORE_MEMORY,
 )
+
+
+class SetAliases(Arguments):
+    subject: str
+    aliases: list[str] = Field(max_length=ALIASES_MAX)
+
+
+class OneAlias(Arguments):
+    alias: str
+
+
+async def list_aliases(call: Call, _: NoArguments) -> Sequence[Alias]:
+    return await call.services.aliases.all(call.context)
+
+
+async def set_aliases(call: Call, given: SetAliases) -> Sequence[Alias]:
+    return await call.services.aliases.set(call.context, given.subject, given.aliases)
+
+
+async def remove_alias(call: Call, given: OneAlias) -> Json:
+    await call.services.aliases.remove(call.context, given.alias)
+    return {"removed": given.alias}
+
+
+def _aliases(found: Sequence[Alias], _: Arguments) -> Json:
+    return {"aliases": [one._asdict() for one in found]}
+
+
+LIST_ALIASES = Operation(
+    "list_aliases",
+    Scope.READ,
+    "List the aliases of subjects: names that stand for one person or thing.",
+    NoArguments,
+    list_aliases,
+    _aliases,
+    ("aliases",),
+    whole_namespace=True,
+    http=(Http("GET", "/v1/aliases"),),
+    mcp=Mcp(
+        "List aliases",
+        "List the names that stand for one person or thing.",
+        toolset=REVIEWS,
+        idempotent=True,
+    ),
+    cli="recall aliases list",
+    read_only=True,
+)
+SET_ALIASES = Operation(
+    "set_aliases",
+    Scope.EDIT,
+    "Set the aliases of a subject, in place of those it had: facts about them are facts about it.",
+    SetAliases,
+    set_aliases,
+    _aliases,
+    ("aliases",),
+    whole_namespace=True,
+    http=(Http("POST", "/v1/aliases"),),
+    mcp=Mcp(
+        "Set aliases",
+        "Say which other names a person or thing has: facts about them are about it from now on.",
+        toolset=REVIEWS,
+        idempotent=True,
+    ),
+    cli="recall aliases set",
+)
+REMOVE_ALIAS = Operation(
+    "remove_alias",
+    Scope.EDIT,
+    "Remove an alias: it is a subject of its own again.",
+    OneAlias,
+    remove_alias,
+    returns=("removed",),
+    whole_namespace=True,
+    http=(Http("DELETE", "/v1/aliases"),),
+    mcp=Mcp("Remove alias", "Remove an alias of a person or thing.", toolset=REVIEWS),
+    cli="recall aliases remove",
+)
+
+ALIASES = (LIST_ALIASES, SET_ALIASES, REMOVE_ALIAS)

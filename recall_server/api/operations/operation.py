@@ -1,24 +1,228 @@
-"""An operation: one entry of the registry, from which every protocol derives its own form.
+"""An operation: one entry of the registry, from which every protocol derives its own form; and its
+arguments: exact types, and errors that name the fault, never the value.
 
 A protocol knows how to read arguments and write answers. This module says which operations there
 are, what they need and what they do.
 """
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import cache
+from itertools import islice
+from typing import Any, ClassVar, Self, cast, get_args
 
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 from starlette.types import Scope as Connection
 
-from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
-from recall_server.domain.errors import InsufficientScope, Unauthenticated
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.errors import InsufficientScope, Invalid, Unauthenticated
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services import Services
 from recall_server.services.transfer.export import Reader
+
+INT64_MAX = 2**63 - 1
+FAULTS_NAMED = 5
+ID_CHARS_MAX = 128
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,40}")
+
+
+def _failing_fast(schema: Any) -> Any:
+    """Return a schema by which a list has at most one error: its first."""
+    if isinstance(schema, list):
+        return [_failing_fast(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _failing_fast(part) for name, part in schema.items()}
+    return found | {"fail_fast": True} if schema.get("type") == "list" else found
+
+
+class Arguments(BaseModel):
+    """Arguments of one operation: exact types, finite numbers, and no unknown names.
+
+    `null` and `""` mean that an optional argument is not given, and a whole float, such as 3.0, is
+    an integer, since clients and models that fill in a schema send these. Texts are plain `str`
+    with "" for "none": the MCP SDK would parse other strings as JSON.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    # True if an error repeats the name of an unknown argument that looks like a name.
+    repeats_names: ClassVar[bool] = True
+    # The arguments for which an empty text is refused, since leaving them out would mean more.
+    empty_is_given: ClassVar[frozenset[str]] = frozenset()
+    _known: ClassVar[frozenset[str]]
+    _optional: ClassVar[frozenset[str]]
+    _integers: ClassVar[frozenset[str]]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        fields = cls.model_fields.items()
+        cls._known = frozenset(one for name, field in fields for one in (name, field.alias) if one)
+        cls._optional = frozenset(name for name, field in fields if not field.is_required())
+        cls._integers = frozenset(
+            name for name, field in fields if field.annotation in (int, int | None)
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        return cast("CoreSchema", _failing_fast(handler(source)))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_few_unknown(cls, given: Any) -> Any:
+        """Leave out all but a few unknown names: each would be an error, and the event loop would
+        wait while thousands of errors are made.
+        """
+        if not isinstance(given, dict) or len(given) <= len(cls._known) + FAULTS_NAMED:
+            return given
+        unknown = ((name, value) for name, value in given.items() if name not in cls._known)
+        known = {name: value for name, value in given.items() if name in cls._known}
+        return known | dict(islice(unknown, FAULTS_NAMED))
+
+    @classmethod
+    def parse(cls, given: Any, operation: str, *, as_text: bool = False) -> Self:
+        """Return the checked arguments `given` to `operation`; with `as_text` each is a text, as in
+        a query. Raises `Invalid`, which names each fault and the allowed values.
+        """
+        try:
+            return cls.model_validate(cls._given(given), strict=False if as_text else None)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False, include_context=False)
+            faults = [
+                cls._fault(each["type"], each["loc"], each["msg"], operation)
+                for each in found[:FAULTS_NAMED]
+            ]
+            raise Invalid(" ".join(dict.fromkeys(faults))) from None
+
+    @classmethod
+    def _given(cls, arguments: Any) -> Any:
+        """Return the given `arguments`, with integers for whole floats."""
+        if not isinstance(arguments, dict):
+            return arguments
+        given: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if value is None and name in cls._optional:
+                # If None is a value of the argument, it is its default too.
+                if cls.model_fields[name].default is None:
+                    given[name] = value
+            elif value == "" and name in cls._optional - cls.empty_is_given:
+                continue
+            elif isinstance(value, float) and name in cls._integers and value.is_integer():
+                given[name] = int(value)
+            else:
+                given[name] = value
+        return given
+
+    @classmethod
+    def _fault(cls, kind: str, place: tuple[int | str, ...], why: str, operation: str) -> str:
+        names = (field.alias or name for name, field in cls.model_fields.items())
+        known = ", ".join(names) or "no arguments"
+        if not place:
+            return f"Send a JSON object. It may have {known}."
+        field = str(place[0])
+        if len(place) > 1:
+            inner, model = cls._declared(place)
+            if kind != "extra_forbidden":
+                return f"{inner}: {why}."
+            takes = f" It takes {', '.join(model.model_fields)}." if model else ""
+            return f"{inner}: A field in it is not known.{takes}"
+        if kind != "extra_forbidden":
+            return f"{field}: {why}."
+        # Only a possible name of an argument is worth repeating, and safe to repeat.
+        named = f"'{field}'" if cls.repeats_names and _NAME.fullmatch(field) else "An argument"
+        return f"{named} is not known to {operation}, which takes {known}."
+
+    @classmethod
+    def _declared(cls, place: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None]:
+        """Return the part of a place that is declared here, and the model that is there: names
+        further down may come from what the client sent.
+        """
+        named, model = "", cast("type[BaseModel] | None", cls)
+        for part in place:
+            if isinstance(part, int):
+                named += f"[{part}]"
+            elif model is not None and part in model.model_fields:
+                named += f".{part}"
+                model = _model_in(model.model_fields[part].annotation)
+            else:
+                break
+        return named.removeprefix("."), model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of an argument that is an object, or a list of them; None for another."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((one for each in get_args(annotation) if (one := _model_in(each))), None)
+
+
+class NoArguments(Arguments):
+    """The arguments of an operation that takes none."""
+
+
+_OBJECT = {"type": "object"}
+
+
+@cache
+def schema_of(model: type[Arguments]) -> dict[str, Any]:
+    """Return the schema of arguments without the parts that cost a client tokens and tell it
+    nothing.
+    """
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def strip(node: Any) -> Any:
+        if isinstance(node, list):
+            return [strip(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            # The docstring of a class is for readers of the code. The description of the argument
+            # says which fields an object has.
+            named = definitions[node["$ref"].rsplit("/", 1)[1]]
+            if named["type"] == "object":
+                return {key: node[key] for key in ("description",) if key in node} | _OBJECT
+            node = {**named, "description": "", **node}
+            del node["$ref"]
+        if "anyOf" in node:
+            # "or null" means the same as leaving an optional argument out.
+            options = [part for part in node["anyOf"] if part != {"type": "null"}]
+            rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+            node = {**rest, **strip(options[0])}
+        return {
+            key: strip(value)
+            for key, value in node.items()
+            if value != INT64_MAX
+            # An unknown argument is refused, and the error names the known ones.
+            and key != "additionalProperties"
+            # "", 0 and false mean the same as leaving an argument out.
+            and (key != "default" or value)
+            if (not (key == "title" and isinstance(value, str)) and key != "description")
+            or (key == "description" and value and "type" in node and "properties" not in node)
+        }
+
+    return {"properties": {}, **strip(schema)}
+
+
+def checked_id(value: str, name: str) -> str:
+    """Return an id of the client's. Raises `Invalid` if it cannot be kept everywhere."""
+    if len(value) > ID_CHARS_MAX or not (value.isprintable() or not value):
+        raise Invalid(f"{name} must be at most {ID_CHARS_MAX} printable characters.")
+    return value
+
 
 Json = dict[str, Any]
 

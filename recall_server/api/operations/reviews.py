@@ -8,8 +8,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import INT64_MAX, Arguments, NoArguments
-from recall_server.api.operations.operation import REVIEWS, Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import (
+    INT64_MAX,
+    REVIEWS,
+    Arguments,
+    Call,
+    Http,
+    Json,
+    Mcp,
+    NoArguments,
+    Operation,
+)
 from recall_server.domain.ids import is_proposal
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Choice

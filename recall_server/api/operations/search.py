@@ -1,30 +1,42 @@
-"""Search what is remembered."""
+"""Search what is remembered; and the reads of aCMF: a block for the prompt before a turn, a
+grounded answer, and a snapshot. No model is called: a block and an answer consist of memories and
+of words that were said.
+"""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
+from xml.sax.saxutils import escape
 
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import INT64_MAX
-from recall_server.api.operations.intake import check_own
-from recall_server.api.operations.memories import UNLISTED, UNLISTED_TIMES, Filtered
+from recall_server.api.operations.hooks import line_of
+from recall_server.api.operations.intake import NamedContainer, check_own
+from recall_server.api.operations.memories import UNLISTED, UNLISTED_TIMES, Filtered, InTime
 from recall_server.api.operations.operation import (
     AGENTERNAL,
     CAMILLO,
     ENGRAM,
+    INT64_MAX,
+    Arguments,
     Call,
     Http,
+    Json,
     Mcp,
     Operation,
 )
 from recall_server.domain.context import Context
+from recall_server.domain.ids import NONE
 from recall_server.domain.memory import Layer, MemoryType
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import AccessScope, Scope
-from recall_server.domain.query import Query, SearchMode
-from recall_server.services.auth.access import CONTAINERS_MAX
+from recall_server.domain.query import Hit, Query, SearchMode
+from recall_server.domain.search.calibration import WEAK_BELOW
+from recall_server.domain.search.ranking import text_tokens
+from recall_server.services.auth import CONTAINERS_MAX
+from recall_server.services.search import grounding
+from recall_server.services.search.grounding import Grounding, Snapshot
 from recall_server.services.search.recall import Found
 
 
@@ -198,3 +210,238 @@ SEARCH_MEMORIES = Operation(
 )
 
 OPERATIONS = (SEARCH_MEMORIES,)
+
+
+# How many hits each mode reads.
+CANDIDATES = {"simple": 10, "balanced": 30, "deep": 50}
+WITH_CONTAINERS = "user_global_container"
+NOTE = "Use as supportive context, not unquestionable fact."
+ANSWER = "Based on stored memory:"
+SNAPSHOT_TOKENS_MAX = 400
+CONTEXT_TOKENS = 400
+ANSWER_TOKENS = 500
+# With fewer, the elements of a block alone would not fit.
+OUTPUT_TOKENS_MIN = 100
+
+
+class Budgets(Arguments):
+    max_output_tokens: int | None = Field(None, ge=OUTPUT_TOKENS_MIN, le=100_000)
+    max_candidate_memories: int | None = Field(None, ge=1)
+
+
+class Grounded(InTime):
+    """The arguments of both reads. `metadata` is for the host's own use and is not read."""
+
+    user_id: str = ""
+    containers: list[NamedContainer] = Field([], max_length=CONTAINERS_MAX)
+    scope_level: Literal["user", "user_global", "user_global_container"] = "user_global"
+    read_mode: Literal["simple", "balanced", "deep"] = "balanced"
+    budgets: Budgets | None = None
+    metadata: Json = Field({})
+
+    def within(self) -> Collection[str]:
+        named = self.containers if self.scope_level == WITH_CONTAINERS else []
+        return {NONE, *(one.id for one in named)}
+
+    def candidates(self) -> int:
+        given = self.budgets.max_candidate_memories if self.budgets else None
+        most = CANDIDATES[self.read_mode]
+        return min(most, given or most)
+
+    def output_tokens(self, default: int) -> int:
+        return (self.budgets.max_output_tokens if self.budgets else None) or default
+
+    def warnings(self) -> list[str]:
+        if self.containers and self.scope_level != WITH_CONTAINERS:
+            return [f"The containers were not read. For that send scope_level: {WITH_CONTAINERS}."]
+        return []
+
+
+class GetContext(Grounded):
+    message: str
+
+
+class AnswerQuestion(Grounded):
+    query: str
+
+
+class GetSnapshot(InTime):
+    user_id: str
+
+
+async def _ground(
+    call: Call, given: Grounded, message: str, budget: int, price: Callable[[Hit], int]
+) -> Grounding:
+    check_own(given.user_id, "user_id", call.caller.namespace)
+    found = await grounding.ground(
+        call.services.recall,
+        call.context,
+        message,
+        containers=given.within(),
+        candidates=given.candidates(),
+        budget=budget,
+        price=price,
+        past=given.past(call),
+    )
+    if found.degraded is not None:
+        call.services.metrics.degraded()
+    return found
+
+
+async def get_context(call: Call, given: GetContext) -> Grounding:
+    around = text_tokens(_block(given.scope_level, []))
+    budget = given.output_tokens(CONTEXT_TOKENS) - around
+
+    def price(hit: Hit) -> int:
+        return text_tokens(escape(line_of(hit))) + 1
+
+    return await _ground(call, given, given.message, budget, price)
+
+
+async def answer_question(call: Call, given: AnswerQuestion) -> Grounding:
+    budget = given.output_tokens(ANSWER_TOKENS) - text_tokens(ANSWER)
+    return await _ground(
+        call, given, given.query, budget, lambda hit: text_tokens(hit.in_prompt) + 1
+    )
+
+
+async def get_snapshot(call: Call, given: GetSnapshot) -> Snapshot:
+    check_own(given.user_id, "user_id", call.caller.namespace)
+    return await grounding.snapshot(call.services.recall, call.context, given.past(call))
+
+
+def _block(scope: str, lines: Sequence[str]) -> str:
+    """Return the block; the best line is the summary."""
+    summary, rest = "".join(lines[:1]), "\n".join(lines[1:])
+    return (
+        f"<contextenhancement>\n<scope>{scope}</scope>\n<summary>{escape(summary)}</summary>\n"
+        f"<active_context>{escape(rest)}</active_context>\n"
+        f"<confidence_note>{NOTE}</confidence_note>\n</contextenhancement>"
+    )
+
+
+def _context(found: Grounding, given: GetContext) -> Json:
+    lines = [line_of(hit).removeprefix("- ") for hit in found.used[:1]]
+    lines += [line_of(hit) for hit in found.used[1:]]
+    return {
+        "status": "ok",
+        "has_usable_context": bool(found.used),
+        "context_enhancement": _block(given.scope_level, lines) if found.used else None,
+        "abstained_reason": found.abstained,
+        "diagnostics": _diagnostics(found, given),
+    }
+
+
+def _answer(found: Grounding, given: AnswerQuestion) -> Json:
+    texts = " ".join(hit.in_prompt for hit in found.used)
+    return {
+        "status": "ok",
+        "answer": f"{ANSWER} {texts}" if found.used else None,
+        "abstained": not found.used,
+        "abstained_reason": found.abstained,
+        "used_memory_count": len(found.used),
+        "diagnostics": _diagnostics(found, given),
+        "evidence": [_evidence(hit, found) for hit in found.used],
+    }
+
+
+def _diagnostics(found: Grounding, given: Grounded) -> Json:
+    ranks = [hit.scores.signals for hit in found.used]
+    return {
+        "scope_applied": given.scope_level,
+        "read_mode": given.read_mode,
+        # A namespace exists by its tokens, and one was sent.
+        "user_found": True,
+        "candidate_count": len(found.relevant),
+        "used_memory_count": len(found.used),
+        "missing_containers": list(found.missing),
+        "source_breakdown": {
+            "snapshot": 0,
+            "vector": sum(one.get("cosine_rank") is not None for one in ranks),
+            "metadata": sum(one.get("keyword_rank") is not None for one in ranks),
+            "graph": 0,
+        },
+        "evidence_strength": round(found.evidence, 4),
+        "thresholds": {"relevance": grounding.RELEVANT_FROM, "evidence": WEAK_BELOW},
+        "warnings": [*given.warnings(), *([found.degraded] if found.degraded else [])],
+    }
+
+
+def _evidence(hit: Hit, found: Grounding) -> Json:
+    """Return what a hit says for the answer. Words that are no memory are what was said: they
+    support it fully.
+    """
+    item = hit.item
+    memory = found.memories.get(item.id)
+    return {
+        "memory_id": item.id,
+        "scope_type": "container" if item.container else "user",
+        "bucket_id": item.container or None,
+        "relevance": round(hit.scores.score, 4),
+        "support": round(memory.confidence, 4) if memory else 1.0,
+        "relation_refs": [
+            presenters.relation(one)
+            for one in found.relations
+            if item.id in (one.from_id, one.to_id)
+        ],
+        "entity_refs": [memory.fact.entity] if memory and memory.fact else [],
+    }
+
+
+def _snapshot(found: Snapshot, given: GetSnapshot) -> Json:
+    shown, left = [], SNAPSHOT_TOKENS_MAX
+    for one in found.memories:
+        if (tokens := text_tokens(one.text) + 1) <= left:
+            shown.append(one)
+            left -= tokens
+    return {
+        "status": "ok",
+        "user_id": given.user_id,
+        "generated_at": presenters.moment(found.at),
+        "snapshot": {
+            "summary": " ".join(one.text for one in shown),
+            "memory_refs": [one.id for one in shown],
+            "health_note": (
+                f"{found.disputed} of these memories are disputed: `GET /v1/reviews` lists why."
+                if found.disputed
+                else "No contradiction among these memories is open."
+            ),
+        },
+    }
+
+
+GET_CONTEXT = Operation(
+    "get_context",
+    Scope.READ,
+    "Return a block for the prompt of what is known about a message, or say why there is none.",
+    GetContext,
+    get_context,
+    _context,
+    ("status", "has_usable_context", "context_enhancement", "abstained_reason", "diagnostics"),
+    http=(Http("POST", "/v1/context"),),
+    read_only=True,
+)
+ANSWER_QUESTION = Operation(
+    "answer_question",
+    Scope.READ,
+    "Answer a question with what is known, and name the memories, or say why there is no answer.",
+    AnswerQuestion,
+    answer_question,
+    _answer,
+    ("status", "answer", "abstained", "used_memory_count", "diagnostics", "evidence"),
+    http=(Http("POST", "/v1/deep-memory"),),
+    read_only=True,
+)
+GET_SNAPSHOT = Operation(
+    "get_snapshot",
+    Scope.READ,
+    "Sum up what is in no container: the most important of the newest memories.",
+    GetSnapshot,
+    get_snapshot,
+    _snapshot,
+    ("status", "user_id", "generated_at", "snapshot"),
+    http=(Http("GET", "/v1/snapshot/{user_id}"),),
+    read_only=True,
+)
+
+GROUNDING = (GET_CONTEXT, ANSWER_QUESTION, GET_SNAPSHOT)

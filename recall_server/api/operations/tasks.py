@@ -12,12 +12,19 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments, checked_id
 from recall_server.api.operations.intake import Message, Origin, moment_given, source_of
-from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import (
+    Arguments,
+    Call,
+    Http,
+    Json,
+    Mcp,
+    Operation,
+    checked_id,
+)
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, TaskFailed
-from recall_server.domain.namespace import NONE
+from recall_server.domain.ids import NONE
 from recall_server.domain.permissions import Scope
 from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Mode, Request, Task

@@ -5,12 +5,13 @@ from typing import Any
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import INT64_MAX, Arguments
 from recall_server.api.operations.intake import moment_given
 from recall_server.api.operations.memories import Selection
 from recall_server.api.operations.operation import (
     AGENTERNAL,
     ENGRAM,
+    INT64_MAX,
+    Arguments,
     Call,
     Http,
     Json,

@@ -7,12 +7,20 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.operations.operation import Call, Caller, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import (
+    Arguments,
+    Call,
+    Caller,
+    Http,
+    Json,
+    Mcp,
+    NoArguments,
+    Operation,
+)
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks.transitions import COUNTED
 
 T = TypeVar("T")

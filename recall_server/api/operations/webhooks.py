@@ -6,8 +6,14 @@ from typing import Annotated
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.operations.operation import Call, Http, Json, Operation
+from recall_server.api.operations.operation import (
+    Arguments,
+    Call,
+    Http,
+    Json,
+    NoArguments,
+    Operation,
+)
 from recall_server.domain.permissions import Scope
 from recall_server.domain.webhook import WebhookKind
 from recall_server.services.webhooks import Listed, Tested

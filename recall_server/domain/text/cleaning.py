@@ -56,6 +56,19 @@ def storable(text: str) -> None:
         raise InvalidText from None
 
 
+def unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the object that `json.loads` reads. Raises `ValueError` if a name occurs twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def no_number(text: str) -> None:
+    """Raise `ValueError` on a constant that `json.loads` reads but JSON does not have."""
+    raise ValueError(f"{text} is not a number")
+
+
 def validator_message(message: str) -> str:
     """Return the message of a validator without pydantic's prefix."""
     return message.removeprefix("Value error, ")

@@ -24,14 +24,14 @@ from recall_server.domain.errors import ModelAnswerInvalid
 from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import EXTRACTED_TYPES, Fact, MemoryType
 from recall_server.integrations.extraction.extractor import Extractor, Passage
-from recall_server.integrations.llm.model_api import (
+from recall_server.integrations.llm import (
     Line,
     ModelApi,
     ModelRole,
+    Prompt,
     Storable,
     json_object,
 )
-from recall_server.integrations.llm.prompts import Prompt
 
 # About a thousand tokens, which seldom state more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000

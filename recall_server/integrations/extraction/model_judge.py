@@ -17,7 +17,7 @@ from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question
 from recall_server.domain.security.screening import orders
 from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX, Judge, Judgement
-from recall_server.integrations.llm.model_api import Line, ModelRole, json_object
+from recall_server.integrations.llm import Line, ModelRole, json_object
 
 # As much as a merge sends at most.
 SIDES_CHARS_MAX = 20_000

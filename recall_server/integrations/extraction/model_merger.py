@@ -23,8 +23,7 @@ from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
 from recall_server.integrations.extraction.rules.merge import all_said
-from recall_server.integrations.llm.model_api import Line, ModelApi, ModelRole, json_object
-from recall_server.integrations.llm.prompts import Prompt
+from recall_server.integrations.llm import Line, ModelApi, ModelRole, Prompt, json_object
 
 OUTPUT = json_object({"text": {"type": "string"}})
 

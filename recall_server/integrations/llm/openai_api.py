@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Usage
-from recall_server.integrations.llm.model_api import (
+from recall_server.integrations.llm import (
     OUTPUT_TOKENS_MAX,
     Answer,
     Connection,

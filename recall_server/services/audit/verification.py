@@ -12,9 +12,7 @@ from typing import Any
 
 import structlog
 
-from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, Stale
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.audit_chain import (
+from recall_server.domain.audit import (
     START,
     Checkpoint,
     Cut,
@@ -22,13 +20,15 @@ from recall_server.domain.security.audit_chain import (
     Restored,
     Verifier,
 )
+from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, Stale
+from recall_server.domain.ids import Namespace
 from recall_server.integrations.audit_files import (
     CheckpointStore,
     signed,
     verified_checkpoint,
     verified_cut,
 )
-from recall_server.integrations.crypto.keys import Jwk, ServerKey
+from recall_server.integrations.keys import Jwk, ServerKey
 from recall_server.storage.store import Store
 
 

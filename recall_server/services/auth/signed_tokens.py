@@ -26,7 +26,7 @@ from recall_server.domain.errors import (
     Unauthenticated,
     WouldWiden,
 )
-from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import (
     Rights,
     Scope,
@@ -34,21 +34,23 @@ from recall_server.domain.permissions import (
     TokenInfo,
     narrower_or_equal,
 )
-from recall_server.integrations.crypto.issuers import OURS, Issuer, KeySet
-from recall_server.integrations.crypto.jwt import (
+from recall_server.integrations.issuers import (
     LEEWAY,
     LIFE_MAX,
+    OURS,
     TEXT_CHARS_MAX,
     TOKEN_CHARS_MAX,
     Expected,
+    Issuer,
     Jwt,
+    KeySet,
     NotValid,
     check,
     prove,
     read,
 )
-from recall_server.integrations.crypto.keys import ALG, ServerKey
-from recall_server.services.auth.access import REFUSED, End, TokenRequest, validated
+from recall_server.integrations.keys import ALG, ServerKey
+from recall_server.services.auth import REFUSED, End, TokenRequest, validated
 from recall_server.storage.store import Store
 
 TYP = "recall-child+jwt"

@@ -23,7 +23,7 @@ from recall_server.domain.errors import (
     OnHold,
     ReceiptNotFound,
 )
-from recall_server.domain.namespace import NONE, Namespace, container
+from recall_server.domain.ids import NONE, Namespace, container
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.text.cleaning import clean_label, storable
 from recall_server.services.erasure import redact

@@ -24,12 +24,12 @@ from recall_server.domain.erasure import (
     Subject,
     distinctive,
 )
-from recall_server.domain.namespace import NONE
+from recall_server.domain.ids import NONE
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.redact import EPISODES, MEMORIES, Affected, restore_turns
-from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.indexing import EMBED
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables import registry

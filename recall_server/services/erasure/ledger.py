@@ -18,7 +18,7 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import ACCESS_SCOPE, FULL_ACCESS, AccessScope
 from recall_server.integrations.audit_files import AppendedFile
 from recall_server.storage.store import Store

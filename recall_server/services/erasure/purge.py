@@ -29,11 +29,11 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
 from recall_server.domain.erasure import Kind, Stage, Subject, as_read
 from recall_server.domain.errors import Unavailable
-from recall_server.domain.namespace import NONE, Namespace
+from recall_server.domain.ids import NONE, Namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.domain.task import Job
 from recall_server.domain.webhook import WebhookKind
-from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.integrations.keys import ServerKey
 from recall_server.services.erasure.eraser import Eraser, OnProgress, PartTargets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.redact import Affected

@@ -25,7 +25,7 @@ from recall_server.services.erasure.erase import refuse_held
 from recall_server.services.erasure.eraser import anywhere
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import ahead, commit, indexing
-from recall_server.services.memory.embedding import promise_vectors
+from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from recall_server.domain.episode import Citation, Episode, Span, episode_of, passage_id, turn_id
 from recall_server.domain.erasure import Covered, Digests, ErasedText, Subject, redacted
-from recall_server.domain.namespace import NONE, Namespace
+from recall_server.domain.ids import NONE, Namespace
 from recall_server.domain.text.passages import passages
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.services.memory import commit, indexing

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Stale
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.storage.store import Store, Transaction
 
 # How often a change is planned without a lock, if others change memories meanwhile; then it is

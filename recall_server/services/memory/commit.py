@@ -1,11 +1,16 @@
-"""Applies plans: changes memories and their index entries."""
+"""Applies plans: changes memories and their index entries; and asks the questions of disputes that
+a plan leaves, with the jobs that have a language model judge them.
+"""
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from recall_server.domain.context import Runtime
 from recall_server.domain.errors import Stale
-from recall_server.domain.memory import Status
+from recall_server.domain.ids import derived_id
+from recall_server.domain.memory import BELIEVED, Memory, Status
 from recall_server.domain.plan import (
     Add,
     Change,
@@ -14,6 +19,7 @@ from recall_server.domain.plan import (
     Forget,
     Plan,
     Propose,
+    Question,
     Reinforce,
     Restore,
     Rule,
@@ -21,9 +27,10 @@ from recall_server.domain.plan import (
     Supersede,
 )
 from recall_server.domain.search.index_entry import findable_memory
-from recall_server.services.memory import indexing
+from recall_server.services.memory import indexing, reconcile
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Transaction
+from recall_server.storage.tables.disputes import OpenDispute
 
 
 async def apply(
@@ -128,3 +135,45 @@ async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
         else:
             await tx.memories.add(replace(memory, status=Status.QUARANTINED, retired_at=now))
     await tx.proposals.open(change.proposal)
+
+
+JUDGE = "judge"
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Queues the jobs that have disputes judged, on behalf of whoever opened them; none if no
+    language model `judges`.
+    """
+
+    runtime: Runtime
+    judges: bool
+
+    async def promise(self, tx: Transaction, plan: Plan, accessor: str | None) -> None:
+        """Queue a job for each dispute of the plan."""
+        disputes = [one.question_id for one in plan.changes if isinstance(one, Dispute)]
+        await self.promise_each(tx, disputes, accessor)
+
+    async def promise_each(
+        self, tx: Transaction, disputes: Iterable[str], accessor: str | None
+    ) -> None:
+        """Queue a job for each of these disputes that none waits for."""
+        for one in disputes if self.judges else ():
+            job_id, now = derived_id("job", one, JUDGE), self.runtime.now()
+            payload = {"question_id": one}
+            await tx.jobs.add(job_id, JUDGE, payload, now, accessor, again=True)
+
+
+async def question_of(
+    tx: Transaction, dispute: OpenDispute, known: Mapping[str, Memory]
+) -> Question | None:
+    """Return the question of a dispute; None if a side is not `known`, as it is beyond the access
+    scope, or believed no more.
+    """
+    if not known.keys() >= {dispute.new, *dispute.existing}:
+        return None
+    existing = [known[one] for one in dispute.existing]
+    believed = [one for one in existing if one.status in BELIEVED]
+    if not believed or known[dispute.new].status not in BELIEVED:
+        return None
+    return await reconcile.question_of(tx, dispute.question_id, known[dispute.new], believed)

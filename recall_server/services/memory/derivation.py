@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from recall_server import __version__
 from recall_server.domain import record
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Histories, MemoryState
-from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
 from recall_server.storage.driver import Row
 from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
@@ -186,8 +186,7 @@ async def derive(store: Store, namespace: Namespace, on_progress: Progress) -> i
         if not batch.ids:
             return resumed
         derived = await asyncio.to_thread(json.dumps, vars(batch))
-        async with store.transaction(namespace) as tx:
-            await tx.lock()
+        async with store.transaction(namespace, locked=True) as tx:
             stands = await tx.rebuilt.keep(__version__, cursor, derived, now)
         if stands:
             count += len(batch.ids)

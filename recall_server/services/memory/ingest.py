@@ -25,13 +25,12 @@ from recall_server.domain.episode import (
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
-from recall_server.domain.ids import PROPOSAL
+from recall_server.domain.ids import NONE, PROPOSAL, Namespace, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead as in_future
 from recall_server.domain.moments import not_ahead, passed
-from recall_server.domain.namespace import NONE, Namespace, container
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
 from recall_server.domain.plan import (
     Plan,
@@ -46,29 +45,27 @@ from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
-from recall_server.services.limits.models import Budget
+from recall_server.services.limits import Budget
 from recall_server.services.memory import ahead, commit, indexing, reconcile
-from recall_server.services.memory.embedding import promise_vectors
+from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
+    TEXT_CHARS_MAX,
+    VERBATIM,
     Redaction,
     checked_utterances,
     last_said_at,
+    passages,
     prepared,
     promise_expiry,
     refuse_fragments,
     store_episode,
-)
-from recall_server.services.memory.judgements import Judgements
-from recall_server.services.memory.passages import (
-    TEXT_CHARS_MAX,
-    VERBATIM,
-    passages,
     validate_candidates,
     verbatim,
     visible_text,
     without_forgotten,
 )
+from recall_server.services.memory.indexing import promise_vectors
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import refused_row
@@ -352,8 +349,7 @@ class Ingest:
             episode = await tx.episodes.get(job.payload["episode_id"])
         left = self._left(job, episode) if episode else []
         if episode is None or not left:
-            async with self.store.transaction(job.namespace) as tx:
-                await tx.lock()
+            async with self.store.transaction(job.namespace, locked=True) as tx:
                 await tx.jobs.finish(job, self.runtime.now(), job.payload.get("fault"))
                 if episode is not None:
                     await self._finished(tx, job)
@@ -408,8 +404,7 @@ class Ingest:
         lasting text supports. Raises `Fenced` if another worker holds the job.
         """
         record = entry(EXPIRE_TEXT)
-        async with self.store.transaction(job.namespace, entry=record) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
             now = self.runtime.now()
             await tx.jobs.finish(job, now)
             episode = await tx.episodes.get(job.payload["episode_id"])
@@ -506,8 +501,7 @@ class Ingest:
 
     async def _embed_meanwhile(self, job: Job) -> None:
         """Give the text its vectors before it has memories: the model may be away for long."""
-        async with self.store.transaction(job.namespace) as tx:
-            await tx.lock()
+        async with self.store.transaction(job.namespace, locked=True) as tx:
             if await tx.jobs.state(job.id) is not None:  # else it was erased
                 await self._embed(tx, job)
         self.runtime.wake()

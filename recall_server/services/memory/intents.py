@@ -18,7 +18,7 @@ from recall_server.domain.errors import (
     Stale,
 )
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.ids import PROPOSAL, derived_id
+from recall_server.domain.ids import PROPOSAL, container, derived_id
 from recall_server.domain.intents import (
     Intent,
     Match,
@@ -29,7 +29,6 @@ from recall_server.domain.intents import (
     statement,
 )
 from recall_server.domain.memory import BELIEVED, Memory, MemoryType, Status
-from recall_server.domain.namespace import container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import (
     BY_HAND,
@@ -50,18 +49,20 @@ from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import ahead, commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
-from recall_server.services.memory.embedding import promise_vectors
-from recall_server.services.memory.episodes import EPOCH, promise_expiry, store_episode
-from recall_server.services.memory.ingest import Ingest, Submission
-from recall_server.services.memory.passages import (
+from recall_server.services.memory.episodes import (
+    EPOCH,
     TEXT_CHARS_MAX,
     VERBATIM,
     passages,
+    promise_expiry,
+    store_episode,
     validate_candidates,
     verbatim,
     visible_text,
     with_turns,
 )
+from recall_server.services.memory.indexing import promise_vectors
+from recall_server.services.memory.ingest import Ingest, Submission
 from recall_server.services.memory.reconcile import Corrected
 from recall_server.storage.store import Store, Transaction
 
@@ -288,7 +289,7 @@ class Intents:
         _, episode, words = await self.ingest.prepared(context, submission)
         said = await self._said(episode, wish)
         if corrected:
-            said = replace(said, candidates=_correcting(said.candidates, corrected))
+            said = replace(said, candidates=_correcting(said.candidates, corrected, wish.type))
         _refuse_types(context.scope, said.candidates)
         # The text can change only what its caller may access, in its container.
         scope = context.scope.inside({episode.container})
@@ -510,11 +511,17 @@ def _citing(plan: Plan, evidence: Citation) -> Plan:
     return replace(plan, changes=tuple(changes))
 
 
-def _correcting(said: Sequence[Candidate], corrected: Memory) -> tuple[Candidate, ...]:
-    """Return the candidates with the correction first: one about the fact of the memory, if any."""
-    first = [one for one in said if compare(one, corrected) is not Verdict.COMPATIBLE] or said[:1]
-    rest = [one for one in said if one not in first[:1]]
-    return (*first[:1], *rest)
+def _correcting(
+    said: Sequence[Candidate], corrected: Memory, type_: MemoryType | None
+) -> tuple[Candidate, ...]:
+    """Return the candidates with the correction first: one about the fact of the memory, if any.
+    Without a fact of its own it is of the type of the memory, unless the caller named one.
+    """
+    about = [one for one in said if compare(one, corrected) is not Verdict.COMPATIBLE] or said[:1]
+    first, rest = about[:1], [one for one in said if one not in about[:1]]
+    if type_ is None:
+        first = [one if one.fact else replace(one, type=corrected.type) for one in first]
+    return (*first, *rest)
 
 
 def _refuse_types(scope: AccessScope, said: Sequence[Candidate]) -> None:

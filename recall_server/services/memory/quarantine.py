@@ -60,8 +60,9 @@ class Quarantine:
         job_id, now = self.runtime.new_id("job"), self.runtime.now()
         # Releasing the turn and extracting its memories are one change.
         context.entry.part_of = job_id
-        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, locked=True
+        ) as tx:
             place = await self._decide(tx, item_id, Held.RELEASED, now, context.entry)
             if place is not None:
                 show = partial(tx.episodes.show, item_id, now)
@@ -78,8 +79,9 @@ class Quarantine:
         """Keep the turn hidden. Idempotent. Raises `ReviewNotFound`; `Stale` if it was
         released: undo the release instead.
         """
-        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
-            await tx.lock()
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, locked=True
+        ) as tx:
             await self._decide(tx, item_id, Held.REJECTED, self.runtime.now(), context.entry)
 
     async def _decide(

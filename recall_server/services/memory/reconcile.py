@@ -41,9 +41,7 @@ from recall_server.domain.plan import (
 from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.transcript import turn_at, turns_at
-from recall_server.services.memory import succession
-from recall_server.services.memory.beliefs import Beliefs
-from recall_server.services.memory.succession import end_of, outdated
+from recall_server.services.memory.beliefs import Beliefs, end_of, outdated, place
 from recall_server.storage.store import Transaction
 
 
@@ -330,7 +328,7 @@ async def _settle(
         return _correct(memory, same, clashing, draft)
     decide = draft.settling.policy is Policy.DECIDE or (candidate.correction and trusted)
     if (decide or not clashing) and (
-        placed := await succession.place(memory, same, clashing, beliefs, stored=draft.stored)
+        placed := await place(memory, same, clashing, beliefs, stored=draft.stored)
     ):
         draft.rule(memory, placed.rule, same, [*clashing, *placed.before])
         draft.relate(memory, RelationKind.DUPLICATES, placed.duplicates)

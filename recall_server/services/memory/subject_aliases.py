@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recall_server.domain.attributes import normal_entity
+from recall_server.domain.attributes import NAMESPACE_ALIASES_MAX, Alias, normal_entity
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import SUBJECT_CHARS_MAX, Subject
 from recall_server.domain.errors import Invalid, LimitReached, NamespaceNotFound, NotFound
 from recall_server.domain.security.screening import orders, suspicions
-from recall_server.domain.subject_aliases import NAMESPACE_ALIASES_MAX, Alias
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.services.memory.episodes import Redaction
 from recall_server.storage.store import Store, Transaction

@@ -15,6 +15,7 @@ from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Episode, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import Busy, ChangeNotFound, NotUndoable
 from recall_server.domain.fairness import Pace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import (
     Change,
@@ -24,14 +25,13 @@ from recall_server.domain.memory_event import (
     MemoryState,
     Reversal,
 )
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import ahead, commit, indexing, reconcile
 from recall_server.services.memory.beliefs import Beliefs, FactKey, fact_keys
-from recall_server.services.memory.embedding import promise_vectors
 from recall_server.services.memory.episodes import promise_expiry
+from recall_server.services.memory.indexing import promise_vectors
 from recall_server.storage.driver import span
 from recall_server.storage.store import Store, Transaction
 

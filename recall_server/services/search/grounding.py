@@ -6,9 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from recall_server.domain.context import Context
+from recall_server.domain.ids import NONE
 from recall_server.domain.memory import Memory, Status
 from recall_server.domain.moments import PRESENT, Past
-from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import Relation
 from recall_server.domain.query import Hit, ItemKind, Query
 from recall_server.services.search.recall import Recall, relations_of

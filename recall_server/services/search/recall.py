@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from recall_server.domain.attributes import Timeline, without_taken_over
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_id, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
@@ -26,11 +27,10 @@ from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.domain.text.passages import started
-from recall_server.domain.timeline import Timeline, without_taken_over
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
-from recall_server.services.memory.embedding import promise_vectors
-from recall_server.services.memory.judgements import Judgements
+from recall_server.services.memory.commit import Judgements
+from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.metrics import Backlog
 from recall_server.services.search import expired, search
 from recall_server.services.search.reranking import RERANKED_MIN, Reranking

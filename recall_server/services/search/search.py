@@ -11,12 +11,13 @@ from itertools import islice
 import numpy as np
 
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.query import (
     DEFAULT_ORDER,
     Hit,
     Item,
     Query,
+    Repeat,
     Scores,
     SearchMode,
     Step,
@@ -57,6 +58,8 @@ COMPARED_MAX = 20
 LIKELY_MORE = 4
 # Longer texts are compared in a thread.
 COMPARED_INLINE_CHARS_MAX = 4_000
+# How many of the items that say the same as a hit are named.
+REPEATS_MAX = 5
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -138,12 +141,21 @@ class Candidates:
             signals = self.fused.explain([places[one.slot] for one in self.best])
         return [
             hit_of(
-                [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items],
+                self.items_of(one),
                 Scores(one.score, one.final, one.coverage, of_one, one.rerank, one.cosine),
                 gave_way_to=None if one.later is None else self.items[one.later].id,
-            )
+            )._replace(said_again=self._repeats(one))
             for one, of_one in zip(self.best, signals, strict=True)
         ]
+
+    def items_of(self, one: Candidate) -> list[Item]:
+        """Return the loaded items of a candidate, the best first."""
+        return [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items]
+
+    def _repeats(self, one: Candidate) -> tuple[Repeat, ...]:
+        found = [self.items[slot] for slot in one.repeats if slot in self.items]
+        found.sort(key=lambda item: (item.valid_from, item.id), reverse=True)
+        return tuple(Repeat(item.id, item.valid_from) for item in found[:REPEATS_MAX])
 
     def count_accesses(self, hits: Iterable[Hit]) -> None:
         """Count one access of each hit, in memory only."""
@@ -447,15 +459,16 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     found = await load_items(tx, found, without, only_current=only_current)
     found = _worth_showing(found, query)
     fresh = replace(found, best=_in_order(found, query))
+    chosen: Sequence[Candidate] = ()
     while True:
-        wanted = _spread(fresh.documents, fresh.best, query)
+        wanted = [*_spread(fresh.documents, fresh.best, query), *chosen]
         if _is_current_first(query):
             wanted = [*fresh.best[: ranking.LOOKED_AT], *wanted]
         before = len(fresh.best)
         fresh = await load_items(tx, fresh, wanted, only_current=only_current)
         if len(fresh.best) < before:
             continue
-        best = _current_first(fresh, query)
+        best = _without_repeats(fresh, _current_first(fresh, query), query)
         chosen = _spread(fresh.documents, best, query)
         if all(one.slot in fresh.items for one in chosen):
             return replace(fresh, best=chosen)
@@ -523,6 +536,26 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
         better = first[place]
         best[place] = first[at]._replace(final=better.final, score=better.score, later=slot)
     return best
+
+
+def _without_repeats(
+    found: Candidates, best: Sequence[Candidate], query: Query
+) -> Sequence[Candidate]:
+    """Return the candidates without the loaded ones that only repeat a better one. A memory takes
+    the place and the scores of the passage that it repeats. With turns around it each stays.
+    """
+    if query.neighbours or query.mode not in DEFAULT_ORDER or not _is_diverse(query):
+        return best
+    loaded = [at for at, one in enumerate(best) if one.slot in found.items]
+    kept = dict(enumerate(best))
+    for place, first in ranking.repeats([found.items_of(best[at]) for at in loaded]).items():
+        one, better = kept.pop(loaded[place]), kept[loaded[first]]
+        slots = (*better.repeats, one.slot)
+        if ranking.has_memory(found.items_of(one)):
+            slots = (*better.repeats, better.slot)
+            better = better._replace(slot=one.slot, others=one.others)
+        kept[loaded[first]] = better._replace(repeats=slots)
+    return list(kept.values())
 
 
 async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:

@@ -27,10 +27,10 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
+from recall_server.domain.ids import Namespace, container
 from recall_server.domain.memory import Memory, searchable
 from recall_server.domain.moments import ahead as in_future
 from recall_server.domain.moments import not_ahead
-from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.task import (
@@ -51,28 +51,29 @@ from recall_server.domain.text.passages import visible_passages
 from recall_server.domain.text.transcript import transcript
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import ahead, commit, reconcile
-from recall_server.services.memory.embedding import (
-    Texts,
-    of_memories,
-    of_passages,
-    promise_vectors,
-)
 from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
     find_erased,
     last_said_at,
+    passages,
     promise_expiry,
     refuse_erased,
     refuse_fragments,
     store_planned_episode,
+    validate_candidates,
+)
+from recall_server.services.memory.indexing import (
+    Texts,
+    of_memories,
+    of_passages,
+    promise_vectors,
 )
 from recall_server.services.memory.ingest import (
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
     text_details,
 )
-from recall_server.services.memory.passages import passages, validate_candidates
 from recall_server.services.tasks import merge, recheck
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,

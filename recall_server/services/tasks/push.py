@@ -25,12 +25,12 @@ from recall_server.domain.errors import (
     SecretUnreadable,
     TaskNotFound,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job, Task
-from recall_server.integrations.crypto.keys import Sealer
+from recall_server.integrations.keys import Sealer
 from recall_server.integrations.webhook import Webhook, pause
-from recall_server.services.auth.access import stands
+from recall_server.services.auth import stands
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.tasks.transitions import locked
 from recall_server.services.webhooks import NotDue, ReceiverGone, send

@@ -29,11 +29,11 @@ from recall_server.domain.plan import (
 from recall_server.domain.similarity import near_duplicates, opposed
 from recall_server.domain.task import Job, JobProgress, together
 from recall_server.integrations.extraction.extractor import Judge, Judgement
-from recall_server.services.limits.models import Budget
+from recall_server.services.limits import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import Beliefs, similar_items
+from recall_server.services.memory.commit import JUDGE, Judgements, question_of
 from recall_server.services.memory.episodes import Redaction
-from recall_server.services.memory.judgements import JUDGE, Judgements, question_of
 from recall_server.storage.store import Store, Transaction
 
 RECHECK = "recheck"

@@ -27,14 +27,14 @@ from recall_server.domain.security.screening import Held, Suspect
 from recall_server.domain.task import AnswerUnclear, Task, resolutions
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import commit, reconcile
-from recall_server.services.memory.embedding import promise_vectors
+from recall_server.services.memory.commit import question_of
 from recall_server.services.memory.episodes import Redaction
+from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Intents, Wish
-from recall_server.services.memory.judgements import question_of
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.reconcile import SIDES_MAX
-from recall_server.services.tasks.tasks import Tasks
+from recall_server.services.tasks import Tasks
 from recall_server.storage.store import Store, Transaction
 
 # How many proposals or disputes are read at once; some of them may be outside of the access scope.

@@ -14,14 +14,13 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Compute, Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.errors import LimitReached, TaskNotFound
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Bearer
 from recall_server.domain.task import Job, Outcome, Status, Task, TaskState
 from recall_server.domain.webhook import OF_TASK
-from recall_server.services.auth.access import KINDS, OpenAnswers
-from recall_server.services.memory.embedding import Texts
+from recall_server.services.auth import KINDS, OpenAnswers
 from recall_server.services.memory.episodes import prepared
-from recall_server.services.memory.indexing import INLINE_CHARS_MAX
+from recall_server.services.memory.indexing import INLINE_CHARS_MAX, Texts
 from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction

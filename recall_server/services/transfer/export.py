@@ -18,16 +18,16 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from recall_server.domain.attributes import SubjectAliases
 from recall_server.domain.context import Context
 from recall_server.domain.episode import turn_id
 from recall_server.domain.erasure import SUBJECT_CHARS_MAX, Subject
 from recall_server.domain.errors import ExportBusy, Stale
 from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.subject_aliases import SubjectAliases
+from recall_server.domain.ids import Namespace
 from recall_server.domain.text.cleaning import clean_label
-from recall_server.services.audit.audit import ReadLog
-from recall_server.services.auth.access import EXPORTS, OpenAnswers, require_standing
+from recall_server.services.audit import ReadLog
+from recall_server.services.auth import EXPORTS, OpenAnswers, require_standing
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.export import Records
 

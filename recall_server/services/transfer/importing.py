@@ -25,12 +25,12 @@ from recall_server.domain.errors import (
 from recall_server.domain.export_format import FORMAT, ORDER, VERSION, End, Episode, Line, Manifest
 from recall_server.domain.export_format import Memory as MemoryLine
 from recall_server.domain.export_format import read as read_line
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import BELIEVED, FINDABLE, Status
-from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import commit, indexing, reconcile, subject_aliases
-from recall_server.services.memory.embedding import promise_lacking
+from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import Redaction, promise_expiry
-from recall_server.services.memory.judgements import Judgements
+from recall_server.services.memory.indexing import promise_lacking
 from recall_server.services.transfer import intake
 from recall_server.services.transfer.export import Account
 from recall_server.storage.store import Store, Transaction

@@ -12,19 +12,18 @@ from recall_server.domain import export_format
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Episode, Source, Span, Turn, turn_id
 from recall_server.domain.errors import RecallError
-from recall_server.domain.ids import is_ours
-from recall_server.domain.namespace import container
+from recall_server.domain.ids import container, is_ours
 from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.text.cleaning import clean_label, not_too_long
 from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX
-from recall_server.services.memory.episodes import Redaction
-from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
-from recall_server.services.memory.passages import (
+from recall_server.services.memory.episodes import (
     TEXT_CHARS_MAX,
     WORDS_CHARS_MAX,
+    Redaction,
     labels,
     with_turns,
 )
+from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
 from recall_server.storage.tables import registry
 
 # Stands for a decider on another server whose name may be any words.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.broad import TYPES
 from recall_server.domain.search.index_entry import TermPostings

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.episode import Span
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import searchable
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms

@@ -1,15 +1,16 @@
-"""The tables of namespaces, of tokens (hashes and accessors, never a token), of their limits and of
-the server.
+"""The tables of namespaces, of tokens (hashes and accessors, never a token), of their limits, of
+the aliases of subjects and of the server.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from recall_server.domain.attributes import Alias, SubjectAliases, normal_entity
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.domain.extraction import RejectedKey, Role
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import (
     AccessScope,
     Bearer,
@@ -346,3 +347,37 @@ def _limits(scope: AccessScope) -> dict[str, Any]:
 
 def _listed(values: Iterable[str] | None) -> Document | None:
     return None if values is None else Document(sorted(values))
+
+
+class SubjectAliasTable(BoundTable):
+    """The names count for the quota as texts do."""
+
+    async def all(self) -> SubjectAliases:
+        rows = await self._bound.fetch("subject_aliases")
+        return SubjectAliases(Alias(row["subject"], row["alias"]) for row in rows)
+
+    async def add(self, aliases: Sequence[Alias]) -> None:
+        """Add aliases. Raises `QuotaExceeded`."""
+        await take_quota(self._bound, _bytes(aliases))
+        await self._bound.many(
+            "add_subject_alias",
+            [
+                {
+                    **one._asdict(),
+                    "alias_key": normal_entity(one.alias),
+                    "subject_key": normal_entity(one.subject),
+                }
+                for one in aliases
+            ],
+        )
+
+    async def remove(self, aliases: Iterable[str]) -> int:
+        """Remove aliases. Return how many there were."""
+        keys = sorted({normal_entity(one) for one in aliases})
+        rows = await self._bound.fetch("remove_subject_aliases", keys=keys) if keys else []
+        await return_quota(self._bound, _bytes(Alias(row["subject"], row["alias"]) for row in rows))
+        return len(rows)
+
+
+def _bytes(aliases: Iterable[Alias]) -> int:
+    return sum(bytes_of(one) for one in aliases)

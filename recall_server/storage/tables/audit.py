@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from recall_server.domain.audit import AuditEntry, Outcome
+from recall_server.domain import audit
+from recall_server.domain.audit import START, AuditEntry, Head, Link, Outcome
 from recall_server.domain.errors import NamespaceNotFound, Unauthenticated
 from recall_server.domain.extraction import Usage
-from recall_server.domain.ids import is_ours
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace, is_ours
 from recall_server.domain.permissions import LATEST, Bearer
-from recall_server.domain.security import audit_chain
-from recall_server.domain.security.audit_chain import START, Head, Link
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, reader
 
@@ -132,7 +130,7 @@ class Audit(BoundTable):
         records, details = [], []
         for entry in entries:
             salt = os.urandom(SALT_BYTES)
-            beside = audit_chain.detail_digest(salt, entry.details) if entry.details else None
+            beside = audit.detail_digest(salt, entry.details) if entry.details else None
             link = Link(head.seq + 1, head.digest, "", "", beside)
             record = AuditRecord(
                 namespace=entry.namespace,
@@ -151,12 +149,12 @@ class Audit(BoundTable):
                 usage=entry.usage,
                 link=link,
                 details=None,
-                inputs_hash=audit_chain.inputs_hash(mac_key, entry.id, entry.inputs)
+                inputs_hash=audit.inputs_hash(mac_key, entry.id, entry.inputs)
                 if entry.inputs
                 else None,
             )
             line = record.exported()
-            head = Head(link.seq, audit_chain.digest(line))
+            head = Head(link.seq, audit.digest(line))
             row = {
                 "at": record.at,
                 "ids": Document(record.ids),
@@ -164,7 +162,7 @@ class Audit(BoundTable):
                 "milliseconds": record.milliseconds,
                 "cost_usd": record.usage.cost_usd,
                 "digest": head.digest,
-                "mac": audit_chain.mac(mac_key, head.digest),
+                "mac": audit.mac(mac_key, head.digest),
                 "inputs_hash": record.inputs_hash,
             }
             records.append(line | row)

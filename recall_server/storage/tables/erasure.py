@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind
-from recall_server.domain.namespace import Namespace
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,

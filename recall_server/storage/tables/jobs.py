@@ -8,8 +8,8 @@ from typing import Any
 
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Refusal, Refused
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job, JobProgress, JobState, TextJob
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none, reader

@@ -15,12 +15,7 @@ from recall_server.domain.episode import Citation, Span, episode_of
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryState
 from recall_server.domain.record import Recorded
-from recall_server.domain.webhook import (
-    MEMORY_EVENTS,
-    TEXT_EVENTS,
-    kind_for_memory,
-    kind_for_words,
-)
+from recall_server.domain.webhook import MEMORY_EVENTS, TEXT_EVENTS, kind_for_memory, kind_for_words
 from recall_server.storage.bound_connection import ANY, BoundTable, Noted
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none, reader
 from recall_server.storage.index.words import Statistics

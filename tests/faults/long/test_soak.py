@@ -20,7 +20,7 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from recall_server.storage.postgres.driver import POOL_SIZE
+from recall_server.storage.postgres import POOL_SIZE
 from recall_server.storage.sqlite.connection import JOURNAL_BYTES
 from tests.support.engines import ENGINES
 from tests.support.faults import held, limit, own_postgres, terminate, whole

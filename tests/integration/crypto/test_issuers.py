@@ -11,7 +11,7 @@ import pytest
 from recall_server.bootstrap import open_application
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import Scope
-from recall_server.integrations.crypto.issuers import keys_of, load
+from recall_server.integrations.issuers import keys_of, load_issuers
 from tests.support.application import settings_for
 from tests.support.identity_provider import jwk, private
 from tests.support.paths import ROOT
@@ -58,7 +58,7 @@ def faulty(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_issuer_as_the_documents_have_it(tmp_path: Path) -> None:
-    one, *others = load(written(tmp_path, GOOD), HERE)
+    one, *others = load_issuers(written(tmp_path, GOOD), HERE)
 
     assert others == []
     assert one.audience == HERE
@@ -76,23 +76,23 @@ def test_what_is_not_safe_is_refused_and_named(
     given: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     with pytest.raises(Invalid, match=f"RECALL_ISSUERS_FILE.*{named}"):
-        load(written(tmp_path, faulty(given)), HERE)
+        load_issuers(written(tmp_path, faulty(given)), HERE)
 
 
 def test_somebody_else_s_tokens_are_not_let_in_for_want_of_an_audience(tmp_path: Path) -> None:
     """The library accepts a token without an audience if none is required."""
     with pytest.raises(Invalid, match="audience: missing, and there is no RECALL_PUBLIC_URL"):
-        load(written(tmp_path, GOOD), None)
-    own = load(written(tmp_path, GOOD | {"audience": "urn:ours"}), None)
+        load_issuers(written(tmp_path, GOOD), None)
+    own = load_issuers(written(tmp_path, GOOD | {"audience": "urn:ours"}), None)
     assert own[0].audience == "urn:ours"
 
 
 def test_no_two_issuers_are_one(tmp_path: Path) -> None:
     for other in ({"name": "other"}, {"issuer": "https://other.example.com"}):
         with pytest.raises(Invalid, match="two issuers with the same"):
-            load(written(tmp_path, GOOD, GOOD | other), HERE)
+            load_issuers(written(tmp_path, GOOD, GOOD | other), HERE)
     both = GOOD | {"name": "other", "issuer": "https://other.example.com"}
-    assert len(load(written(tmp_path, GOOD, both), HERE)) == 2
+    assert len(load_issuers(written(tmp_path, GOOD, both), HERE)) == 2
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "[1]", "[", '[{"name":"a","name":"b"}]'])
@@ -101,7 +101,7 @@ def test_a_file_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     for path in (file, tmp_path / "nowhere.json"):
         with pytest.raises(Invalid, match="RECALL_ISSUERS_FILE"):
-            load(path, HERE)
+            load_issuers(path, HERE)
 
 
 async def test_keys_that_cannot_be_had_stop_the_start(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.integrations.keys import ServerKey
 from tests.support.application import Open
 
 

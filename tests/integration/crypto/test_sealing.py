@@ -5,7 +5,7 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from recall_server.domain.errors import Invalid, SecretKeyMissing, SecretUnreadable
-from recall_server.integrations.crypto.keys import Sealer
+from recall_server.integrations.keys import Sealer
 
 OLD, NEW = (urlsafe_b64encode(bytes([byte]) * 32).decode() for byte in (1, 2))
 SECRETS = {"token": "plain words"}

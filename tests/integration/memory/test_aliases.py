@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.attributes import NAMESPACE_ALIASES_MAX, Alias
 from recall_server.domain.errors import (
     Invalid,
     LimitReached,
@@ -13,11 +14,10 @@ from recall_server.domain.errors import (
     NotFound,
     QuotaExceeded,
 )
+from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Status
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import OPERATOR
-from recall_server.domain.subject_aliases import NAMESPACE_ALIASES_MAX, Alias
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from tests.support.application import Open

@@ -19,8 +19,8 @@ from recall_server.domain.errors import (
     TaskNotFound,
 )
 from recall_server.domain.extraction import Usage
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
 from recall_server.integrations.extraction.extractor import Merged

@@ -19,16 +19,16 @@ from recall_server.domain.errors import (
     TextTooLong,
 )
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType, Status
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import JobState
 from recall_server.domain.text.transcript import chunk
 from recall_server.services.memory.beliefs import CITED_MAX
 from recall_server.services.memory.ingest import EXTRACT, Accepted, Submission
 from recall_server.services.memory.intents import Wish
-from recall_server.storage.postgres import driver
+from recall_server.storage import postgres
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, entry, memories, remember
 from tests.support.counted import counted, interrupted
@@ -67,7 +67,7 @@ async def test_a_hundred_at_once_with_one_key_make_one_episode(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wait for a connection is longer than on any slow machine."""
-    monkeypatch.setattr(driver, "POOL_WAIT_S", 60.0)
+    monkeypatch.setattr(postgres, "POOL_WAIT_S", 60.0)
     async with open_app() as application:
         await enter(application)
         answers = await asyncio.gather(

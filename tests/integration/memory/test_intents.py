@@ -14,9 +14,9 @@ from recall_server.api.operations.intents import reported
 from recall_server.application import Application
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.errors import NotFound, NotRestorable, Stale
+from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import LANGUAGES, Intent, intended, statement
 from recall_server.domain.memory import BELIEVED, Status
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Add, Choice, Dispute, Forget, Plan, Policy, Settle, Supersede
 from recall_server.integrations.extraction.rules import language

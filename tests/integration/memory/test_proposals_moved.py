@@ -4,8 +4,8 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import NotFound, NotRestorable, NotWaiting
+from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
 from recall_server.services.memory.ingest import Submission

@@ -22,8 +22,7 @@ from recall_server.services.memory import rebuild as rebuild_module
 from recall_server.services.memory.derivation import Compared, Differences
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
-from recall_server.services.memory.rebuild import Reextracted
-from recall_server.services.memory.records import NOT_KEPT
+from recall_server.services.memory.rebuild import NOT_KEPT, Reextracted
 from recall_server.storage.store import Transaction
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember

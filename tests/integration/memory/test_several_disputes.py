@@ -9,8 +9,8 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import NotUndoable
+from recall_server.domain.ids import Namespace
 from recall_server.domain.intents import Intent
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Choice, Policy
 from recall_server.services.memory.ingest import Submission

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 from recall_server.api.presenters import timeline
 from recall_server.application import Application
-from recall_server.cli.timeline import drawing, drawn
+from recall_server.cli.changes import drawing, drawn
 from recall_server.demo import ASKED_FOR, MOVES, WHERE_IVO_LIVES
+from recall_server.domain.attributes import OVERLAPS_MAX, Interval, Timeline
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.domain.moments import PRESENT, Past, past
 from recall_server.domain.permissions import OPERATOR, AccessScope
 from recall_server.domain.query import Query
-from recall_server.domain.timeline import OVERLAPS_MAX, Interval, Timeline
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember

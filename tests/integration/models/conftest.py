@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from recall_server.integrations import llm
 from recall_server.integrations.extraction.model_extractor import ModelExtractor
-from recall_server.integrations.llm import prompts
 from recall_server.integrations.llm.claude_api import ClaudeApi
 from tests.support.models import Pauses
 
@@ -35,7 +35,7 @@ async def extractor_at(pauses: Pauses) -> AsyncIterator[Callable[..., ModelExtra
             jitter=lambda: 0.5,
         )
         extractor = ModelExtractor(
-            api, prompt=prompts.load("extract"), attributes="- lives_in: where it lives"
+            api, prompt=llm.load_prompt("extract"), attributes="- lives_in: where it lives"
         )
         made.append(extractor)
         return extractor

@@ -17,8 +17,7 @@ import pytest
 from recall_server import factories
 from recall_server.config import Settings
 from recall_server.domain.errors import EmbedderUnavailable, Invalid
-from recall_server.integrations.embeddings import TEXT_CHARS_MAX
-from recall_server.integrations.embeddings.http_vectors import HttpEmbedder
+from recall_server.integrations.embeddings import TEXT_CHARS_MAX, HttpEmbedder
 from tests.support.models import Manner, Reply, ScriptedModel, json_reply
 from tests.support.stalls import readers_of_certificates
 

@@ -19,6 +19,7 @@ from recall_server.domain.errors import BudgetSpent, ModelKeyRejected, ModelUnav
 from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.plan import Choice, Question
+from recall_server.integrations import llm
 from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX, Judge, Judgement
 from recall_server.integrations.extraction.model_judge import (
     SIDES_CHARS_MAX,
@@ -26,9 +27,8 @@ from recall_server.integrations.extraction.model_judge import (
     Said,
     Side,
 )
-from recall_server.integrations.llm import prompts
+from recall_server.integrations.llm import ModelApi
 from recall_server.integrations.llm.claude_api import ClaudeApi
-from recall_server.integrations.llm.model_api import ModelApi
 from recall_server.integrations.llm.openai_api import OpenAIApi
 from tests.support.application import settings_for
 from tests.support.conversation import ALICE
@@ -82,7 +82,7 @@ async def judge_at() -> AsyncIterator[MakeJudge]:
                 deadline_s=deadline_s,
                 sleep=pauses.sleep,
             )
-        made.append(ModelJudge(api, prompt=prompts.load("judge")))
+        made.append(ModelJudge(api, prompt=llm.load_prompt("judge")))
         return made[-1]
 
     yield make
@@ -164,7 +164,7 @@ async def test_both_sides_are_sent_as_data_with_words_dates_and_speakers(
 
 
 def test_the_prompt_names_the_choices_and_its_example_is_an_answer_that_would_be_taken() -> None:
-    system = prompts.load("judge").system
+    system = llm.load_prompt("judge").system
     _, answer = re.findall(r"```json\n(.*?)```", system, re.DOTALL)
 
     assert f"at most {REASON_CHARS_MAX} characters" in system

@@ -21,10 +21,10 @@ from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.security.screening import orders
 from recall_server.domain.text.terms import terms
+from recall_server.integrations import llm
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.model_merger import ModelMerger, objections
 from recall_server.integrations.extraction.rules.merge import NAME, SENTENCES_MAX, RulesMerger
-from recall_server.integrations.llm import prompts
 from recall_server.integrations.llm.claude_api import ClaudeApi
 from tests.support.models import WHEN, Manner, Pauses, Reply, ScriptedModel, error, says
 
@@ -228,7 +228,7 @@ async def merger_at(pauses: Pauses) -> AsyncIterator[MakeMerger]:
             clock=pauses.now,
             jitter=lambda: 0.5,
         )
-        merger = ModelMerger(api, prompt=prompts.load("merge"))
+        merger = ModelMerger(api, prompt=llm.load_prompt("merge"))
         made.append(merger)
         return merger
 
@@ -257,7 +257,7 @@ async def test_a_text_that_keeps_everything_is_taken_and_paid_for(merger_at: Mak
 
 
 def test_the_prompt_names_the_limit_and_its_example_is_an_answer_that_would_be_taken() -> None:
-    system = prompts.load("merge").system
+    system = llm.load_prompt("merge").system
     assert f"At most {MERGED_CHARS_MAX} characters" in system
     given, answer = re.findall(r"```json\n(.*?)```", system, re.DOTALL)
     memories = [

@@ -13,12 +13,12 @@ import pytest
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, ModelUnavailable
 from recall_server.domain.extraction import Extraction, Usage
+from recall_server.integrations import llm
 from recall_server.integrations.extraction.extractor import Merged
 from recall_server.integrations.extraction.model_extractor import OUTPUT, ModelExtractor
 from recall_server.integrations.extraction.model_merger import ModelMerger
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
-from recall_server.integrations.llm import prompts
-from recall_server.integrations.llm.model_api import (
+from recall_server.integrations.llm import (
     CHARS_PER_TOKEN,
     KEY_PAUSE_S,
     KEY_TRIES_MAX,
@@ -79,7 +79,7 @@ async def api_at(pauses: Pauses) -> AsyncIterator[MakeApi]:
 
 
 def extractor(api: OpenAIApi) -> ModelExtractor:
-    return ModelExtractor(api, prompt=prompts.load("extract"), attributes="- lives_in: where")
+    return ModelExtractor(api, prompt=llm.load_prompt("extract"), attributes="- lives_in: where")
 
 
 async def extracted(api_at: MakeApi, *script: Reply) -> Extraction:
@@ -386,7 +386,7 @@ MILK = a_memory("mem_2", "Ana takes tea with milk.")
 
 async def merged(api_at: MakeApi, reply: Reply) -> Merged | None:
     async with scripted(reply) as server:
-        return await ModelMerger(api_at(server), prompt=prompts.load("merge")).merge([TEA, MILK])
+        return await ModelMerger(api_at(server), prompt=llm.load_prompt("merge")).merge([TEA, MILK])
 
 
 async def test_a_merged_text_names_its_model(api_at: MakeApi) -> None:

@@ -9,13 +9,13 @@ from importlib import resources
 
 import pytest
 
+from recall_server.integrations import llm
 from recall_server.integrations.extraction.model_extractor import Entry, read_entries
-from recall_server.integrations.llm import prompts
 from tests.support.models import passage_of
 
 NAMES = sorted(
     file.name.removesuffix(".md")
-    for file in resources.files(prompts).iterdir()
+    for file in resources.files(llm).joinpath("prompts").iterdir()
     if file.name.endswith(".md")
 )
 # A changed text needs a new version, since memories record the version of their prompt.
@@ -29,7 +29,7 @@ GOOD = "version: 3\n\n# System\n\nBe {{mood}}.\n\n# User\n\nSay {{word}}, {{word
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_prompt_is_known_by_the_version_of_its_exact_text(name: str) -> None:
-    prompt = prompts.load(name)
+    prompt = llm.load_prompt(name)
     digest = hashlib.sha256(f"{prompt.system}\n{prompt.user}".encode()).hexdigest()[:16]
 
     assert WRITTEN[name, prompt.version] == digest, "the text changed: give it a new version"
@@ -37,7 +37,7 @@ def test_each_prompt_is_known_by_the_version_of_its_exact_text(name: str) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_prompt_is_filled_without_a_rest(name: str) -> None:
-    prompt = prompts.load(name)
+    prompt = llm.load_prompt(name)
 
     system, user = prompt.fill(**dict.fromkeys(prompt.placeholders, "VALUE"))
 
@@ -47,17 +47,17 @@ def test_each_prompt_is_filled_without_a_rest(name: str) -> None:
 
 
 def test_what_others_said_goes_into_the_user_message_only() -> None:
-    prompt = prompts.load("extract")
+    prompt = llm.load_prompt("extract")
 
     assert set(re.findall(r"{{(\w+)}}", prompt.system)) == {"attributes"}
     assert set(re.findall(r"{{(\w+)}}", prompt.user)) == {"date", "nonce", "passage"}
 
 
 def test_the_example_in_the_prompt_is_an_answer_that_would_be_kept_whole() -> None:
-    example = re.search(r"```json\n(.*?)```", prompts.load("extract").system, re.DOTALL)
+    example = re.search(r"```json\n(.*?)```", llm.load_prompt("extract").system, re.DOTALL)
     assert example
     entries = json.loads(example[1])["memories"]
-    system = prompts.load("extract").system
+    system = llm.load_prompt("extract").system
     said = re.findall(r'^\d, (\w+): "(.*)"$', system, re.MULTILINE)
 
     kept, rejected = read_entries(entries, passage_of(*said, first_index=1))
@@ -67,7 +67,7 @@ def test_the_example_in_the_prompt_is_an_answer_that_would_be_kept_whole() -> No
 
 
 def test_a_prompt_is_read_and_filled() -> None:
-    prompt = prompts.parse("hello", GOOD)
+    prompt = llm.parse_prompt("hello", GOOD)
 
     filled = prompt.fill(mood="brief", word="hi")
 
@@ -76,7 +76,7 @@ def test_a_prompt_is_read_and_filled() -> None:
 
 
 def test_a_value_that_looks_like_a_placeholder_is_not_filled_in_again() -> None:
-    filled = prompts.parse("hello", GOOD).fill(mood="brief", word=r"{{mood}} \1 \g<0>")
+    filled = llm.parse_prompt("hello", GOOD).fill(mood="brief", word=r"{{mood}} \1 \g<0>")
 
     assert filled.user == r"Say {{mood}} \1 \g<0>, {{mood}} \1 \g<0>!"
 
@@ -90,7 +90,7 @@ def test_a_value_that_looks_like_a_placeholder_is_not_filled_in_again() -> None:
 )
 def test_a_missing_or_unknown_placeholder_is_refused(values: dict[str, str], names: str) -> None:
     with pytest.raises(ValueError, match=names):
-        prompts.parse("hello", GOOD).fill(**values)
+        llm.parse_prompt("hello", GOOD).fill(**values)
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_a_missing_or_unknown_placeholder_is_refused(values: dict[str, str], nam
 )
 def test_a_prompt_file_with_a_mistake_is_refused(old: str, new: str) -> None:
     with pytest.raises(ValueError, match="prompt hello: "):
-        prompts.parse("hello", GOOD.replace(old, new))
+        llm.parse_prompt("hello", GOOD.replace(old, new))

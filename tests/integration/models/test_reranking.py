@@ -9,9 +9,8 @@ import pytest
 from recall_server import factories
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid, RerankerUnavailable
-from recall_server.domain.namespace import namespace
-from recall_server.integrations.rerankers import Passage, RerankQuery
-from recall_server.integrations.rerankers.maxsim import word_weights
+from recall_server.domain.ids import namespace
+from recall_server.integrations.rerankers import Passage, RerankQuery, word_weights
 
 
 def test_none_is_chosen_unless_one_is_named() -> None:

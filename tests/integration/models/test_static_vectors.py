@@ -15,9 +15,14 @@ import pytest
 import wordllama
 
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.integrations.embeddings import TEXT_CHARS_MAX, Vectors, static_vectors
-from recall_server.integrations.embeddings.static_vectors import INLINE_CHARS_MAX, StaticEmbedder
-from recall_server.integrations.embeddings.torch_models import SentenceEmbedder
+from recall_server.integrations import embeddings
+from recall_server.integrations.embeddings import (
+    INLINE_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    SentenceEmbedder,
+    StaticEmbedder,
+    Vectors,
+)
 from tests.support.models import HashEmbedder
 
 TEXTS = [
@@ -112,7 +117,7 @@ async def test_missing_weights_are_unavailable_and_tried_again(
 ) -> None:
     embedder = StaticEmbedder()
     with monkeypatch.context() as broken:
-        broken.setattr(static_vectors, "Path", lambda _: Path("/nowhere/at/all"))
+        broken.setattr(embeddings, "Path", lambda _: Path("/nowhere/at/all"))
         with pytest.raises(EmbedderUnavailable):
             await embedder.embed(["Ana"])
 
@@ -139,13 +144,13 @@ async def test_loading_leaves_logging_alone_and_needs_no_network(
 
 async def test_first_calls_at_once_load_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads = []
-    load = static_vectors._load
+    load = embeddings._load_wordllama
 
-    def counted() -> tuple[static_vectors.Tokenize, Vectors]:
+    def counted() -> tuple[embeddings.Tokenize, Vectors]:
         loads.append(1)
         return load()
 
-    monkeypatch.setattr(static_vectors, "_load", counted)
+    monkeypatch.setattr(embeddings, "_load_wordllama", counted)
     embedder = StaticEmbedder()
 
     await asyncio.gather(*(embedder.embed([text]) for text in TEXTS))

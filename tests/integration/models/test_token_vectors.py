@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recall_server.domain.namespace import namespace
-from recall_server.integrations.rerankers.maxsim import Tokens, TokenVectors
+from recall_server.domain.ids import namespace
+from recall_server.integrations.rerankers import Tokens, TokenVectors
 
 ANA, BO = namespace("ana"), namespace("bo")
 ROWS_BYTES = 2 * 4 * 2

@@ -14,7 +14,7 @@ from recall_server.application import Application
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import Query, Scores
-from recall_server.services.memory.embedding import RECIPE
+from recall_server.services.memory.indexing import RECIPE
 from recall_server.storage.index import vector_cache, vectors, words
 from recall_server.storage.store import Store
 from tests.support.application import Open

@@ -11,9 +11,8 @@ from recall_server.domain.episode import Episode, Span, Turn
 from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.query import Query
 from recall_server.domain.text.passages import VisiblePassage, visible_passages
-from recall_server.integrations.embeddings import Vectors
-from recall_server.integrations.embeddings.http_vectors import HttpEmbedder
-from recall_server.services.memory.embedding import (
+from recall_server.integrations.embeddings import HttpEmbedder, Vectors
+from recall_server.services.memory.indexing import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
     ItemEmbedder,

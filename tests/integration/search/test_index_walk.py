@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.security.screening import Held
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter

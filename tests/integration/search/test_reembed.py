@@ -9,9 +9,9 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query, SearchMode
-from recall_server.services.memory.embedding import RECIPE
+from recall_server.services.memory.indexing import RECIPE
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import document
 from tests.support.application import Open

@@ -17,14 +17,13 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span, Turn
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import Memory, MemoryType
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import ItemKind, Query, SearchMode
 from recall_server.domain.search.index_entry import words_in
 from recall_server.domain.search.signals import PARTS
-from recall_server.integrations.embeddings import Vectors
-from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
+from recall_server.integrations.embeddings import StaticEmbedder, Vectors
 from recall_server.services.memory import indexing
 from recall_server.services.search import search
 from recall_server.services.search.recall import Found

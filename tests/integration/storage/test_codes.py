@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recall_server import shipped
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.search.index_entry import Findable
 from recall_server.domain.search.ranking import best
 from recall_server.storage import driver_for

@@ -7,7 +7,7 @@ import pytest
 
 from recall_server import shipped
 from recall_server.domain.fairness import FairSemaphore
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
 from recall_server.storage.store import Store

@@ -17,8 +17,8 @@ import pytest
 
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import episode_of, turn_id
+from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import Past
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage.bound_connection import BoundConnection, load, parse
 from recall_server.storage.driver import Document, accesses

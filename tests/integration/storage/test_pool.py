@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from recall_server.storage.postgres.driver import PostgresDriver
+from recall_server.storage.postgres import PostgresDriver
 from tests.support.engines import Postgres
 from tests.support.processes import until
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.task import Job
 from recall_server.storage.bound_connection import load
 from recall_server.storage.store import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recall_server.storage.driver import Row
-from recall_server.storage.sqlite.driver import SqliteDriver
+from recall_server.storage.sqlite import SqliteDriver
 
 BRIEF = "SELECT 1 AS n"
 LONG = """

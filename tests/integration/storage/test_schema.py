@@ -15,7 +15,7 @@ from recall_server.storage import driver_for
 from recall_server.storage.bound_connection import load
 from recall_server.storage.index.vector_cache import code
 from recall_server.storage.migrations import migrate, pending, read
-from recall_server.storage.sqlite.driver import SqliteDriver
+from recall_server.storage.sqlite import SqliteDriver
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import EVENT_BYTES
 from recall_server.storage.tables.registry import Part, Table

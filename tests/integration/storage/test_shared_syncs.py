@@ -13,7 +13,7 @@ import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, Stale
 from recall_server.domain.task import JobState
-from recall_server.storage.sqlite.driver import SqliteDriver
+from recall_server.storage.sqlite import SqliteDriver
 from recall_server.storage.store import Store, Transaction
 from tests.support.engines import on_sqlite
 from tests.support.rows import ALICE, BOB, enter

@@ -9,8 +9,8 @@ from recall_server.application import Application
 from recall_server.bootstrap import working
 from recall_server.domain.episode import Span
 from recall_server.domain.extraction import Candidate
+from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import JobState
 from recall_server.services.memory.ingest import Submission
 from recall_server.worker import FAILURES_MAX

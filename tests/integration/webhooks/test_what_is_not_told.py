@@ -10,12 +10,12 @@ import pytest
 
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.domain.webhook import WebhookKind
-from recall_server.integrations.crypto.keys import Sealer
+from recall_server.integrations.keys import Sealer
 from recall_server.integrations.webhook import Webhook
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth import TokenRequest
 from recall_server.services.webhooks import PAUSES, Delivery
 from recall_server.storage.tables.jobs import PUSH
 from tests.support.models import Reply

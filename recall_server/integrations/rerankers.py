@@ -1,10 +1,13 @@
-"""Re-ranking by late interaction: each word of the question is compared with the word of a text
-that is nearest to it (Khattab & Zaharia 2020, ColBERT), by the token vectors of a small embedding
-model.
+"""Re-ranking: scores how well each of a few texts answers a question.
+
+The port, and its two re-rankers: by a cross-encoder, a model that reads question and text together;
+and by late interaction: each word of the question is compared with the word of a text that is
+nearest to it (Khattab & Zaharia 2020, ColBERT), by the token vectors of a small embedding model.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,17 +15,118 @@ from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from types import ModuleType
-from typing import Any, Protocol, Unpack, cast
+from typing import Any, NamedTuple, Protocol, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.errors import RerankerUnavailable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.ids import Namespace
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.embeddings import TEXT_CHARS_MAX
-from recall_server.integrations.embeddings.torch_models import ModelThread, Running
-from recall_server.integrations.rerankers import Passage, RerankQuery
+from recall_server.integrations.embeddings import TEXT_CHARS_MAX, ModelThread, Running
+
+
+class RerankQuery(NamedTuple):
+    """The question as it was asked, and as the person whom it names would ask it. `weights` has the
+    idf in the namespace of each of its terms (as `terms` makes them) that the namespace has.
+
+    A re-ranker may cache what it computes for a namespace, apart from all others, until `epoch`
+    changes: an erasure changes it.
+    """
+
+    text: str
+    in_first_person: str
+    weights: Mapping[str, float]
+    namespace: Namespace
+    epoch: int
+
+
+class Passage(NamedTuple):
+    """The text of a hit, the turn that it comes from, and the turns around that."""
+
+    text: str
+    said: str | None = None
+    around: tuple[str, ...] = ()
+
+
+class Reranker(Protocol):
+    """Scores the best hits of a search anew: from 0 to 1, the higher the better.
+
+    Raises `RerankerUnavailable` if it cannot; the order then stays as it was, and the answer says
+    so.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in the provenance: "maxsim/<model>", "cross-encoder/<model>"."""
+
+    @property
+    def judges(self) -> bool:
+        """Whether a score says by itself how relevant a text is, so that it can be compared with a
+        threshold. False if it only compares the texts of one question.
+        """
+
+    async def load(self) -> None:
+        """Load the model from this machine. Raises `RerankerUnavailable`, which at the start means
+        a wrong setting.
+        """
+
+    async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
+        """Return one score for each of `passages`."""
+
+    def forget(self, namespace: Namespace) -> None:
+        """Drop what is cached for a namespace."""
+
+    async def close(self) -> None: ...
+
+
+class _PairEncoder(Protocol):
+    def predict(
+        self, inputs: list[tuple[str, str]], *, activation_fn: object, show_progress_bar: bool
+    ) -> NDArray[np.float32]: ...
+
+
+class CrossEncoderReranker:
+    """The port `Reranker` over a model with one output, by name or path. Its output goes through
+    the logistic function, which is what such a model is trained with: the score is how likely the
+    text is relevant.
+    """
+
+    judges = True
+
+    def __init__(self, model_name: str, **running: Unpack[Running]) -> None:
+        self._thread = ModelThread(model_name, _cross_encoder, RerankerUnavailable, **running)
+
+    @property
+    def name(self) -> str:
+        return f"cross-encoder/{self._thread.name}"
+
+    async def load(self) -> None:
+        await self._thread.load()
+
+    async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
+        """Score the texts of the hits alone, without word weights and the turns around them."""
+        pairs = [(query.text, one.text[:TEXT_CHARS_MAX]) for one in passages]
+        return await self._thread.run(partial(_pair_scores, pairs=pairs)) if pairs else []
+
+    def forget(self, namespace: Namespace) -> None:
+        """Nothing is cached."""
+
+    async def close(self) -> None:
+        await self._thread.close()
+
+
+def _cross_encoder(package: ModuleType, place: str, local: bool) -> _PairEncoder:
+    return cast("_PairEncoder", package.CrossEncoder(place, local_files_only=local))
+
+
+def _pair_scores(encoder: _PairEncoder, pairs: list[tuple[str, str]]) -> list[float]:
+    sigmoid = importlib.import_module("torch").sigmoid
+    scores = np.asarray(encoder.predict(pairs, activation_fn=sigmoid, show_progress_bar=False))
+    if scores.shape != (len(pairs),) or not np.isfinite(scores).all():
+        raise ValueError("not one score for each pair")
+    return [float(score) for score in scores]
+
 
 Tokens = NDArray[np.float16]
 """A row of length 1 for each token of a text."""
@@ -118,7 +222,7 @@ _WORD = re.compile(r"\S+")
 _SENTENCE = re.compile(r"[^.?!]+[.?!]*")
 
 
-class _Encoder(Protocol):
+class _TokenEncoder(Protocol):
     max_seq_length: int
 
     @property
@@ -149,7 +253,7 @@ class MaxSimReranker:
     def __init__(
         self, model_name: str, *, cache_bytes_max: int, **running: Unpack[Running]
     ) -> None:
-        self._thread = ModelThread(model_name, _made, RerankerUnavailable, **running)
+        self._thread = ModelThread(model_name, _token_encoder, RerankerUnavailable, **running)
         self.cache = TokenVectors(cache_bytes_max)
 
     @property
@@ -163,7 +267,7 @@ class MaxSimReranker:
         if not passages:
             return []
         return await self._thread.run(
-            partial(_scores, query=query, passages=passages, cache=self.cache)
+            partial(_token_scores, query=query, passages=passages, cache=self.cache)
         )
 
     def forget(self, namespace: Namespace) -> None:
@@ -184,14 +288,14 @@ def word_weights(query: str, weights: Mapping[str, float]) -> list[tuple[int, in
     return found
 
 
-def _made(package: ModuleType, place: str, local: bool) -> _Encoder:
-    encoder = cast("_Encoder", package.SentenceTransformer(place, local_files_only=local))
+def _token_encoder(package: ModuleType, place: str, local: bool) -> _TokenEncoder:
+    encoder = cast("_TokenEncoder", package.SentenceTransformer(place, local_files_only=local))
     encoder.max_seq_length = min(encoder.max_seq_length or TOKENS_MAX, TOKENS_MAX)
     return encoder
 
 
-def _scores(
-    encoder: _Encoder, query: RerankQuery, passages: Sequence[Passage], cache: TokenVectors
+def _token_scores(
+    encoder: _TokenEncoder, query: RerankQuery, passages: Sequence[Passage], cache: TokenVectors
 ) -> list[float]:
     question = query.in_first_person[:TEXT_CHARS_MAX]
     weights = _token_weights(encoder, question, query.weights)
@@ -263,7 +367,7 @@ def _asking(text: str) -> float:
     return asked / max(len(text), 1)
 
 
-def _token_weights(encoder: _Encoder, query: str, weights: Mapping[str, float]) -> Floats:
+def _token_weights(encoder: _TokenEncoder, query: str, weights: Mapping[str, float]) -> Floats:
     """Return the weight of each token of the question; special tokens weigh nothing."""
     words = word_weights(query, weights)
     read = encoder.tokenizer(
@@ -276,7 +380,7 @@ def _token_weights(encoder: _Encoder, query: str, weights: Mapping[str, float]) 
     return np.array(found, dtype=np.float32)
 
 
-def _token_vectors(encoder: _Encoder, texts: list[str]) -> list[Tokens]:
+def _token_vectors(encoder: _TokenEncoder, texts: list[str]) -> list[Tokens]:
     """Return for each text a unit row for each token. The encoder sorts texts by length itself, so
     little is padded.
     """

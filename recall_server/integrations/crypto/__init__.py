@@ -1,1 +1,0 @@
-"""Keys, JSON web tokens and sealed secrets."""

@@ -1,1 +1,0 @@
-"""Call rates and model budgets."""

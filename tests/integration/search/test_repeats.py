@@ -1,0 +1,103 @@
+"""What was said in the same words several times is one hit, which names the others."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.query import Hit, ItemKind, Query, SearchMode
+from recall_server.services.memory.ingest import Submission
+from tests.support.application import Open
+from tests.support.conversation import context, enter
+from tests.support.runtime import Clock
+
+SAID = "The office printer has the address 10.0.0.7."
+OTHER = "The office printer was bought in spring."
+QUESTION = "Which address has the office printer?"
+
+
+async def stored(application: Application, clock: Clock, *texts: str) -> None:
+    """Store the texts, a day after another, and read them."""
+    for text in texts:
+        clock.pass_(timedelta(days=1))
+        await application.services.ingest.remember(context(application), Submission(text, "office"))
+        while await application.worker.run_once():
+            pass
+
+
+async def asked(application: Application, question: str = QUESTION, **query: Any) -> list[Hit]:
+    found = await application.services.recall.search(context(application), Query(question, **query))
+    return list(found.hits)
+
+
+async def test_what_was_said_again_is_one_hit_and_leaves_its_place_to_another(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, f"Ana: {SAID}", f"Ana: {SAID}", f"Ana: {SAID}")
+        await stored(application, clock, f"Ana: {OTHER}")
+        hits = await asked(application, limit=2)
+
+    assert [hit.item.citation.quote for hit in hits] == [SAID, OTHER]
+    first = hits[0]
+    moments = [one.said_at for one in first.said_again]
+    assert len({first.item.id, *(one.id for one in first.said_again)}) == 3
+    assert moments == sorted(moments, reverse=True)
+    assert hits[1].said_again == ()
+
+
+async def test_a_memory_and_the_same_words_in_a_later_text_are_one_hit(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, "I live in Lisbon now.", "I live in Lisbon now!")
+        hits = await asked(application, "Where do I live?")
+
+    assert [hit.item.kind for hit in hits] == [ItemKind.MEMORY]
+    assert hits[0].quote == "I live in Lisbon now."
+    assert [one.said_at - hits[0].item.valid_from for one in hits[0].said_again] == [
+        timedelta(days=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "query"),
+    [
+        ([f"Ana: {SAID}", f"Ben: {SAID}"], {}),
+        # The answer may have changed.
+        ([f"Ana: {QUESTION}\nBen: It is .7.", f"Ana: {QUESTION}\nBen: It is .9."], {}),
+        ([f"Ana: {SAID}", f"Ana: {SAID}"], {"mmr_lambda": 1.0}),
+        ([f"Ana: {SAID}", f"Ana: {SAID}"], {"mode": SearchMode.RECALL}),
+        ([f"Ana: {SAID}", f"Ana: {SAID}"], {"neighbours": 1}),
+    ],
+    ids=["of two speakers", "questions", "lambda 1", "mode recall", "with neighbours"],
+)
+async def test_other_hits_that_are_alike_stay(
+    open_app: Open, clock: Clock, texts: list[str], query: dict[str, Any]
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, *texts)
+        hits = await asked(application, **query)
+
+    said = [hit for hit in hits if hit.item.citation.quote in {SAID, QUESTION}]
+    assert len(said) == 2
+    assert [hit.said_again for hit in hits] == [()] * len(hits)
+
+
+async def test_words_that_no_longer_hold_are_no_repetition_of_those_that_do(
+    open_app: Open, clock: Clock
+) -> None:
+    """A value that returns holds again, by another memory."""
+    async with open_app() as application:
+        await enter(application)
+        await stored(
+            application, clock, "I live in Porto.", "I live in Lisbon.", "I live in Porto."
+        )
+        hits = await asked(application, "Where do I live?")
+
+    porto = [hit for hit in hits if "Porto" in hit.text]
+    assert {hit.item.superseded_by is None for hit in porto} == {True, False}
