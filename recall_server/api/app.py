@@ -34,9 +34,8 @@ from recall_server.api.middleware.request_validation import (
     escaped,
 )
 from recall_server.api.operations import OPERATIONS
-from recall_server.api.operations.operation import Operation
+from recall_server.api.operations.operation import Calls, Operation
 from recall_server.api.operations.tasks import CREATE_TASK
-from recall_server.api.perform import Calls
 from recall_server.api.probes import PROBES
 from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application

@@ -25,6 +25,7 @@ from recall_server import __version__
 from recall_server.api.operations.operation import (
     Arguments,
     Caller,
+    Calls,
     Download,
     Http,
     NoArguments,
@@ -32,7 +33,6 @@ from recall_server.api.operations.operation import (
     Plain,
     caller_of,
 )
-from recall_server.api.perform import Calls
 from recall_server.api.problems import (
     DOCS_PATH,
     MEDIA_TYPE,

@@ -46,13 +46,13 @@ from recall_server.api.middleware.request_validation import MalformedBody, has_m
 from recall_server.api.operations import UNKNOWN_TOOL
 from recall_server.api.operations.operation import (
     Arguments,
+    Calls,
     Json,
     Mcp,
     Operation,
     caller_of,
     schema_of,
 )
-from recall_server.api.perform import Calls
 from recall_server.api.problems import MethodNotAllowed, NotAcceptable, problem
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import (

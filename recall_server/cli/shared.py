@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import os
+import shlex
 import stat
 import sys
 import textwrap
@@ -138,9 +139,14 @@ def existing_settings(db: str | None) -> Settings:
     if isinstance(chosen.database, Path) and not chosen.database.exists():
         local = local_server.database()
         of_clients = f" That of the clients on this machine is {local}." if local.exists() else ""
+        advice = (
+            "Name it with --db, or make one with `recall serve` or `recall create-token NAMESPACE`."
+        )
+        if db is not None:
+            made = f"recall create-token NAMESPACE --db {shlex.quote(db)} --create"
+            advice = f"Correct the path, or make one with `{made}`."
         fail(
-            f"There is no database at {chosen.database}.{of_clients} Name it with --db, or make "
-            "one with `recall serve` or `recall create-token NAMESPACE`.",
+            f"There is no database at {chosen.database}.{of_clients} {advice}",
             "DATABASE_UNUSABLE",
         )
     return chosen

@@ -158,6 +158,16 @@ class Repeat(NamedTuple):
     said_at: datetime
 
 
+# How many of the items that say the same as a hit are named.
+REPEATS_MAX = 5
+
+
+def said_again(items: Sequence[Item]) -> tuple[Repeat, ...]:
+    """Return the items that say the same as a hit, the latest first."""
+    latest = sorted(items, key=lambda one: (one.valid_from, one.id), reverse=True)
+    return tuple(Repeat(one.id, one.valid_from) for one in latest[:REPEATS_MAX])
+
+
 class Hit(NamedTuple):
     """One answer of a search.
 

@@ -9,8 +9,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from recall_server.api.http import Endpoint, about_routes
 from recall_server.api.operations import OPERATIONS, tasks
-from recall_server.api.operations.operation import Http, Operation
-from recall_server.api.perform import Calls
+from recall_server.api.operations.operation import Calls, Http, Operation
 from tests.support.operations import operations
 from tests.support.server import Running
 

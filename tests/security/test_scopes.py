@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from recall_server.api.operations import BY_NAME, OPERATIONS, by_name
-from recall_server.api.operations.operation import Caller
-from recall_server.api.perform import Calls
+from recall_server.api.operations.operation import Caller, Calls
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import InsufficientScope
 from recall_server.domain.ids import namespace

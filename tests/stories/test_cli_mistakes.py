@@ -245,6 +245,16 @@ def test_a_server_that_is_not_there_is_told_with_its_address() -> None:
     assert "speaks http" not in plain.err
 
 
+def test_where_the_named_database_is_missing_the_command_that_makes_it_is_told(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "a file.db")
+    made = f"recall create-token NAMESPACE --db '{path}' --create"
+    refused(recall("add", "acme", "I like tea.", "--db", path), "DATABASE_UNUSABLE", made)
+    assert recall("create-token", "acme", "--db", path, "--create").code == 0
+    assert recall("add", "acme", "I like tea.", "--db", path).code == 0
+
+
 def test_where_there_is_no_database_that_of_the_clients_is_named() -> None:
     before = recall("tokens", "list")
     recall("add", "I like tea.")

@@ -70,11 +70,11 @@ from recall_server.api.operations.operation import (
     CALLER,
     Arguments,
     Caller,
+    Calls,
     Operation,
     caller_of,
     checked_id,
 )
-from recall_server.api.perform import Calls
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
 from recall_server.domain.task import Task

@@ -249,16 +249,13 @@ class Ingest:
         if submission.kept_as not in (None, TEXT_ONLY):
             for kept in [one.words for one in said] or [submission.text]:
                 not_too_long(len(kept.strip()), TEXT_CHARS_MAX)
-        return Submission(
-            submission.text,
-            clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
-            label_or_none(submission.idempotency_key, "idempotency_key"),
-            submission.source.checked(),
-            container(submission.container),
-            said,
-            submission.occurred_at,
-            submission.kept_as,
-            submission.expires_at,
+        return replace(
+            submission,
+            topic=clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
+            idempotency_key=label_or_none(submission.idempotency_key, "idempotency_key"),
+            source=submission.source.checked(),
+            container=container(submission.container),
+            utterances=said,
         )
 
     async def _redacted(self, context: Context, submission: Submission) -> Submission:

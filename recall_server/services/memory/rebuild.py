@@ -22,7 +22,7 @@ from recall_server.domain.record import Made, Remade
 from recall_server.domain.task import JobState
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, derivation, indexing, reconcile
-from recall_server.services.memory.derivation import Compared, Progress
+from recall_server.services.memory.derivation import Compared, Differences, Progress
 from recall_server.services.memory.episodes import (
     VERBATIM,
     passages,
@@ -262,32 +262,26 @@ class Rebuild:
 
     async def compare(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
         """Compare all of a namespace, as of one moment, with what it is derived to."""
-        resumed = await derivation.derive(self.store, context.namespace, on_progress)
-        async with self.store.snapshot(context.namespace) as tx:
-            compared, differences = await derivation.compare(tx, self.model)
+        compared, differences = await self._derived(context.namespace, on_progress)
         made = await self._records.find(context.namespace, differences.altered)
         async with self.store.transaction(context.namespace) as tx:
             unmade = (await remade(tx, made)).why if made else {}
             await tx.rebuilt.discard()
-        return replace(compared, unmade=unmade, resumed=resumed)
+        return replace(compared, unmade=unmade)
 
     async def mend(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
         """Replace what differs, in one transaction that only writes: it compares again if what
         differs has changed meanwhile. Return the comparison from before. Readers see the old rows
         until the commit, unless so many entries are wrong that writers would wait too long.
         """
-        resumed = await derivation.derive(self.store, context.namespace, on_progress)
-        async with self.store.snapshot(context.namespace) as tx:
-            before, differences = await derivation.compare(tx, self.model)
+        before, differences = await self._derived(context.namespace, on_progress)
         compared = before
         repaired, unmade = await self._remade(context.namespace, differences.altered)
         many = not repaired and len(differences.wrong) > ENTRIES_AT_ONCE
         if many:
             await self._replaced(context.namespace, sorted(differences.wrong))
         if repaired or many:
-            await derivation.derive(self.store, context.namespace, on_progress)
-            async with self.store.snapshot(context.namespace) as tx:
-                compared, differences = await derivation.compare(tx, self.model)
+            compared, differences = await self._derived(context.namespace, on_progress)
         # `erasing`: rows of disputes and vectors are deleted.
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True, locked=True
@@ -306,8 +300,18 @@ class Rebuild:
         if before.vectors or differences.wrong or differences.broken:
             await promise_lacking(self.store, self.runtime, context.namespace, self.model)
             self.runtime.wake()
-        result = replace(before, relations=compared.relations, unmade=unmade, resumed=resumed)
-        return replace(result, repaired=tuple(repaired))
+        return replace(
+            before, relations=compared.relations, unmade=unmade, repaired=tuple(repaired)
+        )
+
+    async def _derived(
+        self, namespace: Namespace, on_progress: Progress
+    ) -> tuple[Compared, Differences]:
+        """Derive all of a namespace, and compare it as of one moment."""
+        resumed = await derivation.derive(self.store, namespace, on_progress)
+        async with self.store.snapshot(namespace) as tx:
+            compared, differences = await derivation.compare(tx, self.model)
+        return replace(compared, resumed=resumed), differences
 
     async def _replaced(self, namespace: Namespace, wrong: Sequence[str]) -> None:
         """Make entries anew, some at a time: of most of an index one transaction takes long."""

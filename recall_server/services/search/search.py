@@ -17,12 +17,12 @@ from recall_server.domain.query import (
     Hit,
     Item,
     Query,
-    Repeat,
     Scores,
     SearchMode,
     Step,
     exchanged,
     hit_of,
+    said_again,
 )
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
@@ -58,8 +58,6 @@ COMPARED_MAX = 20
 LIKELY_MORE = 4
 # Longer texts are compared in a thread.
 COMPARED_INLINE_CHARS_MAX = 4_000
-# How many of the items that say the same as a hit are named.
-REPEATS_MAX = 5
 # How many memories of a chain of supersession are followed.
 CHAIN_MAX = 100
 
@@ -144,18 +142,13 @@ class Candidates:
                 self.items_of(one),
                 Scores(one.score, one.final, one.coverage, of_one, one.rerank, one.cosine),
                 gave_way_to=None if one.later is None else self.items[one.later].id,
-            )._replace(said_again=self._repeats(one))
+            )._replace(said_again=said_again([self.items[slot] for slot in one.repeats]))
             for one, of_one in zip(self.best, signals, strict=True)
         ]
 
     def items_of(self, one: Candidate) -> list[Item]:
         """Return the loaded items of a candidate, the best first."""
         return [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items]
-
-    def _repeats(self, one: Candidate) -> tuple[Repeat, ...]:
-        found = [self.items[slot] for slot in one.repeats if slot in self.items]
-        found.sort(key=lambda item: (item.valid_from, item.id), reverse=True)
-        return tuple(Repeat(item.id, item.valid_from) for item in found[:REPEATS_MAX])
 
     def count_accesses(self, hits: Iterable[Hit]) -> None:
         """Count one access of each hit, in memory only."""
@@ -581,6 +574,9 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> l
         chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
         new = [one for one in reversed(chain) if one.item.id not in found]
         new = exchanged(new) if query.mode in DEFAULT_ORDER else new
+        # Where an earlier report of the same took its place, nothing more is said by it.
+        by, text = chain[-1].item.id, chain[-1].text
+        new = [one for one in new if (one.item.superseded_by, one.text) != (by, text)]
         found |= {one.item.id: one for one in new}
     return list(found.values())[: query.limit]
 

@@ -9,7 +9,7 @@ from recall_server.application import Application
 from recall_server.domain.query import Hit, ItemKind, Query, SearchMode
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
-from tests.support.conversation import context, enter
+from tests.support.conversation import context, drained, enter
 from tests.support.runtime import Clock
 
 SAID = "The office printer has the address 10.0.0.7."
@@ -22,8 +22,7 @@ async def stored(application: Application, clock: Clock, *texts: str) -> None:
     for text in texts:
         clock.pass_(timedelta(days=1))
         await application.services.ingest.remember(context(application), Submission(text, "office"))
-        while await application.worker.run_once():
-            pass
+        await drained(application)
 
 
 async def asked(application: Application, question: str = QUESTION, **query: Any) -> list[Hit]:
@@ -86,6 +85,23 @@ async def test_other_hits_that_are_alike_stay(
     said = [hit for hit in hits if hit.item.citation.quote in {SAID, QUESTION}]
     assert len(said) == 2
     assert [hit.said_again for hit in hits] == [()] * len(hits)
+
+
+async def test_a_memory_that_gave_way_to_an_earlier_report_of_the_same_is_not_shown_beside_it(
+    open_app: Open, clock: Clock
+) -> None:
+    """Texts may be read in another order than they were said."""
+    said = "My dog Biscuit is allergic to chicken."
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, f"User: As I said, {said[0].lower()}{said[1:]}")
+        earlier = Submission(f"User: {said}", "office", occurred_at=clock() - timedelta(hours=1))
+        await application.services.ingest.remember(context(application), earlier)
+        await drained(application)
+        hits = await asked(application, "What is Biscuit allergic to?")
+
+    assert [hit.text for hit in hits] == ["The user's dog Biscuit is allergic to chicken."]
+    assert hits[0].item.superseded_by is None
 
 
 async def test_words_that_no_longer_hold_are_no_repetition_of_those_that_do(
