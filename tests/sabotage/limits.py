@@ -142,6 +142,60 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "kept-answers-are-free",
+        "that what is kept of models' answers counts towards the quota",
+        "recall_server.storage.tables.memory_events:MemoryEvents.write",
+        Instead("bytes_of", "0"),
+        (
+            "tests/security/test_quota.py::test_kept_answers_of_models_count_until_they_are_erased[sqlite]",
+        ),
+    ),
+    Breakage(
+        "planned-under-the-lock",
+        "that large changes are planned before others wait for them",
+        "recall_server.services.memory.ahead:PLANS_MAX",
+        Value("0"),
+        (
+            "tests/integration/memory/test_ingest.py::test_the_memories_of_a_text_are_planned_before_others_wait[sqlite]",
+        ),
+    ),
+    Breakage(
+        "undone-as-planned",
+        "that an undo is planned anew if memories have changed since",
+        "recall_server.services.memory.ahead:_moment",
+        Body("return _Moment(0, 0, 0)"),
+        (
+            "tests/integration/memory/test_undo.py::test_what_changes_after_an_undo_was_planned_is_planned_with[sqlite-Zoe-1]",
+        ),
+    ),
+    Breakage(
+        "believed-as-planned",
+        "that the memories of a text are planned anew if others have changed since",
+        "recall_server.storage.tables.memory_events:Basis.stands",
+        Body("return True"),
+        (
+            "tests/integration/memory/test_ingest.py::test_what_changes_while_memories_are_planned_is_planned_with[sqlite-1]",
+        ),
+    ),
+    Breakage(
+        "erased-and-read-again",
+        "that an erasure reads nothing again that has not changed, while all writers of SQLite wait",
+        "recall_server.services.erasure.eraser:Named._read",
+        Never("_epoch", "_event"),
+        (
+            "tests/security/test_erasure.py::test_what_has_not_changed_since_is_not_read_again_before_others_wait[sqlite]",
+        ),
+    ),
+    Breakage(
+        "reads-of-several-states",
+        "that what a transaction reads is of one state on PostgreSQL",
+        "recall_server.storage.postgres:_BEGIN_READ",
+        Value("'BEGIN READ ONLY'"),
+        (
+            "tests/integration/storage/test_conformance.py::test_a_reader_sees_one_state_however_often_it_reads[postgres]",
+        ),
+    ),
+    Breakage(
         "unread-without-end",
         "that few bytes wait for a client of SSE that does not read",
         "recall_server.api.mcp:UNREAD_BYTES_MAX",

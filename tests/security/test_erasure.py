@@ -35,6 +35,7 @@ from tests.support.conversation import (
     memories,
     remember,
 )
+from tests.support.counted import counted
 from tests.support.erasure import (
     CONFIRM,
     NOTHING,
@@ -428,6 +429,23 @@ async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: 
 
     assert set(erased.counts.values()) == {0}
     assert erased.receipt
+
+
+async def test_what_has_not_changed_since_is_not_read_again_before_others_wait(
+    open_app: Open,
+) -> None:
+    """On SQLite all writers wait for the transaction of an erasure, also for one of nobody."""
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Ana lives in Oslo.")
+        await drained(application)
+        with counted(application) as counts:
+            await application.services.erase.subject(context(application), "Nobody")
+
+    tables = " ".join(counts.under_lock)
+    assert counts.under_lock
+    assert "FROM memories" not in tables
+    assert "FROM episodes" not in tables
 
 
 async def test_a_struck_job_is_begun_again_from_what_is_left(open_app: Open) -> None:

@@ -2,15 +2,23 @@
 
 import asyncio
 import random
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
-from recall_server.domain.errors import DatabaseUnavailable, ErasedContent
+from recall_server.domain.errors import (
+    ChangeNotFound,
+    DatabaseUnavailable,
+    ErasedContent,
+    NotUndoable,
+)
 from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.permissions import OPERATOR
 from recall_server.integrations.extraction.extractor import Passage
 from tests.support.application import Open
-from tests.support.conversation import context, drained, enter, remember
+from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.erasure import NOTHING, erase_all, rows, select
 from tests.support.length import at_full_length, has_full_length
 
@@ -119,3 +127,54 @@ async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all
             assert texts in ([], [f"Cleo: kite number {number} flew over the old mill."])
             assert left["turns"] == len(texts) == stats["documents"]
             await application.services.erase.namespace(context(application), "DELETE MY DATA")
+
+
+@pytest.mark.parametrize("seed", range(at_full_length(12, otherwise=2)))
+async def test_rebuilds_erasures_and_undos_at_once_leave_what_derives_and_nothing_erased(
+    open_app: Open, seed: int
+) -> None:
+    rng = random.Random(seed)
+    async with open_app() as application:
+        await enter(application)
+        services, jobs = application.services, []
+        for number in range(5):
+            said = f"Zebedee{number} lives in Oslo. I like figs. Canary{number} is my boss."
+            jobs.append((await remember(application, f"User: {said}")).job_id)
+            await drained(application)
+        async with application.store.driver.transaction(
+            namespace=ALICE, write=True, erasing=True
+        ) as raw:
+            await raw.fetch("UPDATE memories SET text = 'broken ' || text", {})
+
+        async def later(work: Coroutine[Any, Any, object]) -> object:
+            for _ in range(rng.randrange(60)):
+                await asyncio.sleep(0)
+            return await work
+
+        def undo(job_id: str) -> Coroutine[Any, Any, object]:
+            return services.changes.undo(
+                context(application), job_id, rights=OPERATOR, dry_run=False, with_dependents=True
+            )
+
+        answers = await asyncio.gather(
+            services.rebuild.mend(context(application)),
+            later(services.erase.subject(context(application), "Canary0")),
+            later(services.erase.subject(context(application), "Canary1")),
+            *(later(undo(one)) for one in jobs[1:4]),
+            later(services.rebuild.mend(context(application))),
+            return_exceptions=True,
+        )
+        # An undo may find its change erased, or taken back with another.
+        failed = [one for one in answers if isinstance(one, BaseException)]
+        assert [one for one in failed if not isinstance(one, NotUndoable | ChangeNotFound)] == []
+        await drained(application)
+        await services.rebuild.mend(context(application))
+        compared = await services.rebuild.compare(context(application))
+        kept = [
+            str(row)
+            for table in ("memories", "episodes", "memory_events", "turns")
+            for row in await select(application.store, f"SELECT * FROM {table}")
+        ]
+
+    assert compared.same
+    assert not [row for row in kept if "Canary0" in row or "Canary1" in row]

@@ -4,13 +4,31 @@ scope.
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from recall_server.api.app import create_app
 from recall_server.api.operations import OPERATIONS, tasks
+from recall_server.bootstrap import open_application
+from recall_server.integrations.embeddings import StaticEmbedder
+from recall_server.server import bound, listening
+from tests.support.application import settings_for
 from tests.support.length import at_full_length, has_full_length
+from tests.support.reranking import Scripted
 from tests.support.runtime import Clock
-from tests.support.scope_worlds import LIMITS, Limit, answers, furnished, reads, steps
+from tests.support.scope_worlds import (
+    LIMITS,
+    Limit,
+    Step,
+    answers,
+    furnished,
+    http,
+    reads,
+    steps,
+    tool,
+)
 from tests.support.server import Running
 
 # Only an operator's command line has the others.
@@ -69,3 +87,43 @@ async def test_a_limited_token_gets_the_same_bytes_whatever_lies_beyond(
         print(f"{limit.name:9} {name:24} same {compared[name]:3}   differs unlimited {told[name]}")
     print(f"{limit.name}: {compared.total()} requests of {len(compared)} operations")
     assert {name for name in told if told[name]} >= TELLING
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+async def test_words_that_are_compared_and_hits_that_are_ranked_again_tell_of_nothing_beyond(
+    tmp_path: Path, clock: Clock, limit: Limit
+) -> None:
+    """Words that no text has are compared by their vectors, and a re-ranker reads turns around."""
+    reranker = Scripted("heron")
+    async with (
+        open_application(
+            settings_for(tmp_path / "recall.db", port=0),
+            embedder=StaticEmbedder(),
+            reranker=reranker,
+            now=clock,
+        ) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
+    ):
+        running, found, ranked = Running(built, address), [], []
+        for name in ("poor", "rich"):
+            world = await furnished(running, clock, limit, name, full=name == "rich")
+            reranker.asked.clear()
+            token = await running.token(name, limit.rights())
+            found.append(await answers(running, world, token, _misspelled()))
+            ranked.append([(look.text, passages) for look, passages in reranker.asked])
+
+    assert found[0] == found[1]
+    assert ranked[0] == ranked[1]
+    assert ranked[0]
+
+
+def _misspelled() -> Iterator[Step]:
+    """Return searches for words that no text has."""
+    for query in (
+        *("Where does Anne liv?", "wich brid is prefered", "heronn ottr", "favourite bird of Bea"),
+        *("What did Okonkwo say about the merging?", "zyntroxes", "mergers of plants", "Lisboa"),
+    ):
+        for mode in ("hybrid", "keyword", "recall", "vector"):
+            yield tool("search_memories", query=query, mode=mode, explain=True, limit=10)
+        yield http("search_memories", "POST", "/v1/search", {"query": query, "neighbours": 2})
+        yield http("get_context", "POST", "/v1/context", {"message": query})

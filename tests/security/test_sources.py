@@ -27,6 +27,7 @@ from recall_server.services.erasure.purge_source import BadSource, Purged
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, context, drained, enter, memories
+from tests.support.counted import counted
 from tests.support.erasure import select
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities, tell
@@ -290,6 +291,21 @@ async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
             if event.status
         ]
         assert events[-1].final
+
+
+async def test_tasks_are_read_before_others_wait_for_a_purge(open_app: Open, clock: Clock) -> None:
+    """All tasks of the namespace were read under the lock, with all that they hold."""
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await poisoned(application, clock)
+        for number in range(3):
+            request = Request(Mode.INGEST, "life", text=f"Eve{number} lives in Rome.")
+            await application.services.consolidate.start(context(application), request)
+            await drained(application)
+        with counted(application) as counts:
+            await purge(application, BadSource(agent_id="mole"))
+    assert counts.under_lock
+    assert not any("outcome" in sql and "FROM runs" in sql for sql in counts.under_lock)
 
 
 async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock: Clock) -> None:

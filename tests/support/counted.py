@@ -4,11 +4,12 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from recall_server.application import Application
+from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import Autocommit
 from recall_server.storage.driver import Connection, Params, Row, Statement
 
@@ -79,6 +80,64 @@ def counted(application: Application) -> Iterator[Counts]:
     application.store.driver = _Counted(driver, counts)
     try:
         yield counts
+    finally:
+        application.store.driver = driver
+
+
+class _Interrupted:
+    """A driver that does something after a statement that reads outside of a transaction; without
+    a statement, before a transaction that writes.
+    """
+
+    def __init__(
+        self, driver: Any, sql: Collection[str], act: Callable[[], Awaitable[None]], times: int
+    ) -> None:
+        self._driver, self._sql, self._act, self._times = driver, sql, act, times
+        self._acts = False
+
+    @asynccontextmanager
+    async def transaction(self, *, write: bool, **given: Any) -> AsyncIterator[Any]:
+        if write and not self._sql:
+            await self._interrupt()
+        async with self._driver.transaction(write=write, **given) as connection:
+            yield connection
+
+    async def autocommit(
+        self, statements: Sequence[Statement], *, namespace: str | None
+    ) -> list[Sequence[Row]]:
+        found: list[Sequence[Row]] = await self._driver.autocommit(statements, namespace=namespace)
+        if any(sql in self._sql for sql, _ in statements):
+            await self._interrupt()
+        return found
+
+    async def _interrupt(self) -> None:
+        if self._times and not self._acts:
+            self._times -= 1
+            self._acts = True
+            await self._act()
+            self._acts = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+@contextmanager
+def interrupted(
+    application: Application,
+    query: str | None,
+    act: Callable[[], Awaitable[None]],
+    *,
+    times: int = 1,
+) -> Iterator[None]:
+    """In the block, `act` so many times right after a query has read without a lock; without a
+    query, right before a transaction that writes.
+    """
+    driver = application.store.driver
+    found = bound_connection.load(driver.engine)[query] if query else None
+    sql = {found.sql, found.unlimited or ""} if found else set[str]()
+    application.store.driver = _Interrupted(driver, sql, act, times)
+    try:
+        yield
     finally:
         application.store.driver = driver
 

@@ -186,7 +186,8 @@ class Named(Lookup):
         affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
         await _add_citations(tx, affected)
         _add_lost(affected, {i: self._lost[i] for i in naming if self._lost and i in self._lost})
-        await asyncio.to_thread(self._add_marks, affected, marked)
+        if marked:
+            await asyncio.to_thread(self._add_marks, affected, marked)
         texts = [one for one in marked if self._marks[one].labels]
         for episode, turns in await tx.erasures.episodes_of(texts):
             affected.episodes[episode["id"]] = (episode, turns)
@@ -204,6 +205,8 @@ class Named(Lookup):
 
     async def _read(self, tx: Transaction) -> None:
         epoch, event = await tx.erasure_scan.moment()
+        if (epoch, event) == (self._epoch, self._event):
+            return  # every change of a memory or a text is an event
         erased, self._epoch = epoch != self._epoch, epoch
         again = set[str]()
         if self._event is not None and self._event != event:
@@ -377,10 +380,13 @@ class TargetScan:
             if affected.touches(row["episode_id"], span(row))
         } - set(affected.memories)
         affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
-        sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
+        if affected.episodes or affected.memories:
+            sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
+            # They are counted several times from now on, on the event loop.
+            await asyncio.to_thread(affected.turns)
+        else:
+            sought = _Sought.after(affected, self.scope)
         affected.tasks = await self._tasks.holding(tx, sought)
-        # It is counted several times from now on, on the event loop.
-        await asyncio.to_thread(affected.turns)
         return affected
 
 

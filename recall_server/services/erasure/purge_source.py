@@ -127,21 +127,24 @@ class Sources:
         if dry_run:
             async with self.store.transaction(context.namespace, write=False) as tx:
                 purged = await _derived(tx, source)
-                await _find_tasks(tx, source, purged)
+                await _Tasks(source, purged).find(tx)
             context.entry.counts |= purged.counts()
             return purged
 
-        async def plan(tx: Transaction) -> tuple[Purged, indexing.Prepared]:
+        async def plan(tx: Transaction) -> tuple[Purged, indexing.Prepared, _Tasks]:
             purged = await _derived(tx, source)
+            tasks = _Tasks(source, purged)
+            await tasks.find(tx)
             hidden = await tx.findables.found(purged.removed)
-            return purged, await indexing.prepared(tx, hidden, (), purged.episodes, _rejected)
+            index = await indexing.prepared(tx, hidden, (), purged.episodes, _rejected)
+            return purged, index, tasks
 
         async def write(
-            tx: Transaction, made: tuple[Purged, indexing.Prepared]
+            tx: Transaction, made: tuple[Purged, indexing.Prepared, _Tasks]
         ) -> tuple[Purged, list[Task]]:
-            purged, index = made
+            purged, index, tasks = made
             # Tasks change without an event of a memory.
-            await _find_tasks(tx, source, purged)
+            await tasks.find(tx)
             context.entry.counts |= purged.counts()
             await refuse_held(tx)
             context.entry.ids += [*purged.episodes, *purged.removed]
@@ -218,15 +221,32 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
     return purged
 
 
-async def _find_tasks(tx: Transaction, source: BadSource, purged: Purged) -> None:
-    async for task in tx.erasure_scan.tasks():
-        kept = task.documents
-        request, work, status = kept[:3]
-        ended, shows = TaskState(status["state"]).final, anywhere(kept, purged.removed.__contains__)
-        if source.handed_in(request, work) or (ended and shows):
-            purged.tasks.append(task.id)
-        elif shows:
-            purged.requeued.append(task.id)
+@dataclass
+class _Tasks:
+    """Finds the tasks of a source, and those that show what goes with it. Each is read once, and
+    again if it has changed.
+    """
+
+    source: BadSource
+    purged: Purged
+    _read: dict[str, int] = field(default_factory=dict)
+
+    async def find(self, tx: Transaction) -> None:
+        versions = await tx.erasure_scan.task_versions()
+        as_read = {one for one, version in versions.items() if self._read.get(one) == version}
+        tasks = as_read.intersection(self.purged.tasks)
+        requeued = as_read.intersection(self.purged.requeued)
+        self._read = versions
+        async for task in tx.erasure_scan.tasks_of(versions.keys() - as_read):
+            kept = task.documents
+            request, work, status = kept[:3]
+            ended = TaskState(status["state"]).final
+            shows = anywhere(kept, self.purged.removed.__contains__)
+            if self.source.handed_in(request, work) or (ended and shows):
+                tasks.add(task.id)
+            elif shows:
+                requeued.add(task.id)
+        self.purged.tasks, self.purged.requeued = sorted(tasks), sorted(requeued)
 
 
 def _rejected(episode: Episode) -> Episode:

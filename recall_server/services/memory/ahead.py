@@ -15,6 +15,8 @@ from recall_server.storage.store import Store, Transaction
 # How often a change is planned without a lock, if others change memories meanwhile; then it is
 # planned under the lock.
 PLANS_MAX = 3
+# What a call or a task changes beyond that is planned without a lock.
+PLANNED_INSIDE_MAX = 10
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -70,6 +72,27 @@ async def _written(
             return await write(tx, made.plan)
         if plan is None:
             raise Stale
+        return await write(tx, await plan(tx))
+
+
+async def apply_planned(
+    store: Store, context: Context, plan: Plan[P], write: Write[P, R], *, inside: bool = False
+) -> R:
+    """Plan changes of memories without a lock, and write them in a transaction with the lock of the
+    namespace; both are limited to the access scope. The plan reads statement by statement, so that
+    a long one takes no connection from others. If memories have changed since, it is planned anew.
+    `inside`: plan in the transaction, as that is short.
+    """
+    for _ in range(0 if inside else PLANS_MAX):
+        tables = store.autocommit(context.namespace, access_scope=context.scope)
+        basis = await tables.events.basis()
+        made = await plan(tables)
+        with suppress(Stale):
+            async with store.change(context) as tx:
+                if not basis.stands(await tx.events.basis(basis.last_event)):
+                    raise Stale
+                return await write(tx, made)
+    async with store.change(context) as tx:
         return await write(tx, await plan(tx))
 
 

@@ -1,5 +1,6 @@
 """Stores submitted texts immediately, and extracts memories from them in the background."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, islice, repeat
 from typing import Any
+from weakref import WeakValueDictionary
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
@@ -23,11 +25,12 @@ from recall_server.domain.episode import (
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
-from recall_server.domain.ids import NONE, PROPOSAL, container
+from recall_server.domain.ids import NONE, PROPOSAL, Namespace, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
-from recall_server.domain.moments import ahead, not_ahead, passed
+from recall_server.domain.moments import ahead as in_future
+from recall_server.domain.moments import not_ahead, passed
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
 from recall_server.domain.plan import (
     Plan,
@@ -43,7 +46,7 @@ from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits import Budget
-from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory import ahead, commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
@@ -150,6 +153,10 @@ class Ingest:
     budget: Budget
     judgements: Judgements
     thresholds: Thresholds
+    # By namespace: held while the memories of a text are planned and written.
+    _writing: WeakValueDictionary[Namespace, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
 
     async def remember(
         self,
@@ -234,7 +241,7 @@ class Ingest:
         if submission.occurred_at is not None:
             not_ahead(submission.occurred_at, "occurred_at", now)
         if submission.expires_at is not None:
-            ahead(submission.expires_at, "expires_at", now)
+            in_future(submission.expires_at, "expires_at", now)
         if said:
             not_too_long(submission.chars, self.text_chars_max)
         else:
@@ -423,19 +430,13 @@ class Ingest:
         access_scope = ACCESS_SCOPE.validate_python(job.payload.get("reach", {})).inside(
             {episode.container}
         )
-        async with self.store.transaction(
-            job.namespace, access_scope=access_scope, entry=entry, locked=True
-        ) as tx:
+
+        async def plan(tx: Transaction) -> tuple[Plan, int, datetime]:
             now = self.runtime.now()
-            # This comes first: the episode may have been erased meanwhile.
-            if last:
-                await tx.jobs.finish(job, now, payload.get("fault"), refused=payload["refused"])
-            else:
-                await tx.jobs.advance(job, payload, now + self.runtime.lease)
             candidates = await without_forgotten(tx, episode, found.candidates)
             settling = await reconcile.settling(tx)
             waiting = self._to_accept(candidates, found.extractor, settling)
-            plan = await reconcile.plan(
+            made = await reconcile.plan(
                 tx,
                 episode,
                 [one for one in candidates if one not in waiting],
@@ -444,14 +445,26 @@ class Ingest:
                 settling=settling,
             )
             if waiting:
-                plan = await self._proposed(tx, plan, episode, waiting, found.extractor)
-            await commit.apply(tx, plan, now)
-            await self.judgements.promise(tx, plan, job.accessor)
-            entry.ids += [job.id, episode.id, *plan.ids()]
-            rejected = found.rejected + len(found.candidates) - len(candidates)
-            entry.counts |= plan.counts() | {"rejected": rejected}
+                made = await self._proposed(tx, made, episode, waiting, found.extractor)
+            return made, len(found.candidates) - len(candidates), now
+
+        async def write(tx: Transaction, planned: tuple[Plan, int, datetime]) -> None:
+            made, forgotten, now = planned
+            # This comes first: the episode may have been erased meanwhile.
+            if last:
+                await tx.jobs.finish(job, now, payload.get("fault"), refused=payload["refused"])
+            else:
+                await tx.jobs.advance(job, payload, now + self.runtime.lease)
+            await commit.apply(tx, made, now)
+            await self.judgements.promise(tx, made, job.accessor)
+            entry.ids[:] = [job.id, episode.id, *made.ids()]
+            entry.counts |= made.counts() | {"rejected": found.rejected + forgotten}
             if last:
                 await self._finished(tx, job)
+
+        # One at a time, or each would change what the others have planned with.
+        async with self._writing.setdefault(job.namespace, asyncio.Lock()):
+            await ahead.apply_planned(self.store, Context(entry, access_scope), plan, write)
 
     async def _proposed(
         self,

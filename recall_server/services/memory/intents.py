@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Source, Span, episode_of
@@ -46,7 +47,7 @@ from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory import ahead, commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.episodes import (
     EPOCH,
@@ -292,39 +293,20 @@ class Intents:
         _refuse_types(context.scope, said.candidates)
         # The text can change only what its caller may access, in its container.
         scope = context.scope.inside({episode.container})
-        entry = None if wish.dry_run else context.entry
-        async with self.store.transaction(
-            context.namespace,
-            write=not wish.dry_run,
-            access_scope=scope,
-            entry=entry,
-            locked=not wish.dry_run,
-        ) as tx:
-            now = self.ingest.runtime.now()
-            if not wish.dry_run:
-                await store_episode(
-                    tx,
-                    episode,
-                    words,
-                    self.ingest.digests,
-                    key=None,
-                    digest=submission.digest(),
-                    scope=context.scope,
-                )
-                await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
-                await self._close(context, tx, wish.edits)
-            if corrected:
+
+        async def plan(tx: Transaction) -> tuple[Plan, datetime]:
+            now, wrong = self.ingest.runtime.now(), corrected
+            if wrong:
                 # The memory may have changed since it was found.
-                (current,) = await tx.memories.active([corrected.id]) or (None,)
-                if current is None:
+                (wrong,) = await tx.memories.active([wrong.id]) or (None,)
+                if wrong is None:
                     raise Stale
-                corrected = current
             if wish.review and said.candidates and not wish.dry_run:
                 kind = ProposalKind.UPDATE if wish.by_hand else ProposalKind(wish.intent)
                 memories = reconcile.proposed(episode, said.candidates, said.extractor, now)
-                plan = self._proposed(context, kind, memories, corrected)
+                made = self._proposed(context, kind, memories, wrong)
             else:
-                plan = await reconcile.plan(
+                made = await reconcile.plan(
                     tx,
                     episode,
                     said.candidates,
@@ -332,21 +314,46 @@ class Intents:
                     now=now,
                     settling=await reconcile.settling(tx),
                     new=True,
-                    corrected=Corrected(corrected, wish.by_hand) if corrected else None,
+                    corrected=Corrected(wrong, wish.by_hand) if wrong else None,
                 )
             if evidence and await stands(tx, evidence):
-                plan = _citing(plan, evidence)
-            if not wish.dry_run:
-                await commit.apply(tx, plan, now)
-                await self.ingest.judgements.promise(tx, plan, context.entry.began_by)
-                await self._embed(tx, {episode.id})
-                context.entry.ids += [episode.id, *plan.ids()]
-                context.entry.counts |= plan.counts()
+                made = _citing(made, evidence)
+            return made, now
+
+        async def write(tx: Transaction, planned: tuple[Plan, datetime]) -> Plan:
+            made, now = planned
+            await store_episode(
+                tx,
+                episode,
+                words,
+                self.ingest.digests,
+                key=None,
+                digest=submission.digest(),
+                scope=context.scope,
+            )
+            await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
+            await self._close(context, tx, wish.edits)
+            await commit.apply(tx, made, now)
+            await self.ingest.judgements.promise(tx, made, context.entry.began_by)
+            await self._embed(tx, {episode.id})
+            context.entry.ids += [episode.id, *made.ids()]
+            context.entry.counts |= made.counts()
+            return made
+
+        if wish.dry_run:
+            async with self.store.transaction(
+                context.namespace, write=False, access_scope=scope
+            ) as tx:
+                done, _ = await plan(tx)
+        else:
+            few = len(said.candidates) <= ahead.PLANNED_INSIDE_MAX
+            placed = Context(context.entry, scope)
+            done = await ahead.apply_planned(self.store, placed, plan, write, inside=few)
         if not wish.dry_run:
             self.ingest.runtime.wake()
         return Report(
             wish.intent,
-            plan,
+            done,
             self.ingest.thresholds,
             target.considered,
             episode_id=None if wish.dry_run else episode.id,

@@ -29,7 +29,8 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.ids import Namespace, container
 from recall_server.domain.memory import Memory, searchable
-from recall_server.domain.moments import ahead, not_ahead
+from recall_server.domain.moments import ahead as in_future
+from recall_server.domain.moments import not_ahead
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.task import (
@@ -49,7 +50,7 @@ from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_
 from recall_server.domain.text.passages import visible_passages
 from recall_server.domain.text.transcript import transcript
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory import ahead, commit, reconcile
 from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
@@ -93,14 +94,9 @@ log = structlog.get_logger()
 EXPIRES_IN_MAX_S = 366 * 86_400
 # How often progress is saved: a crash repeats no more than this.
 SAVE_EVERY = timedelta(seconds=2)
-# A longer plan is made before the transaction, as others would wait too long for it.
-PLANNED_INSIDE_MAX = 100
-# After so many attempts it is made inside: if others write all the time, it would never be current.
-PLANNED_AHEAD_ATTEMPTS = 5
 # How many merged texts one query compares with what was erased.
 PROPOSALS_AT_ONCE = 100
 _SENTENCE = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
-Seen = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -189,7 +185,7 @@ class Consolidate:
         if request.occurred_at is not None:
             not_ahead(request.occurred_at, "occurred_at", now)
         if request.text_expires_at is not None:
-            ahead(request.text_expires_at, "expires_at", now)
+            in_future(request.text_expires_at, "expires_at", now)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in_s must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, utterances=said, source=request.source.checked())
@@ -318,45 +314,59 @@ class Consolidate:
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
     async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
-        """Make the plan and apply it in one transaction, so that it cannot be outdated. A long plan
-        is made before the transaction. Raises `Stale` if anything has changed since.
+        """Plan, and apply the plan in a transaction, so that it cannot be outdated: see
+        `ahead.apply_planned`.
         """
-        record.usage = task.work.usage
-        access_scope = task.request.effective_scope
-        before = None
-        if job.attempt <= PLANNED_AHEAD_ATTEMPTS:
-            before = await self._plans_ahead(job.namespace, task, text)
-        async with self.store.transaction(
-            job.namespace, access_scope=access_scope, entry=record, locked=True
-        ) as tx:
-            now = self.runtime.now()
-            if await ended_with_token(tx, task):
-                cancelled = await self.transitions.change(tx, task, revoked(task, now))
-                await tx.jobs.finish(job, now)
-                record.ids.append(task.id)
-                return cancelled
-            sound = await self._without_erased(tx, task)
-            if before is None or sound is not task:
-                task = sound
-                plan, planned = await self._plans(tx, task, text, now)
-            else:
-                seen, (plan, planned) = before
-                if await _seen(tx) != seen:
-                    raise Stale
-            expected = task.work.expected if not task.work.resolutions else ""
-            if expected and planned.digest() != expected:
-                raise PlanOutdated
-            if task.request.dry_run:
-                after = _ended(task, plan, now)
-            elif plan.questions:
-                after = await self._ask(tx, task, plan, now)
-            else:
-                task = await self._commit(tx, task, text, plan, now)
-                after = _ended(task, plan, now)
-            saved = await self.transitions.change(tx, task, after)
+        record.usage, work = task.work.usage, task.work
+
+        async def plan(tx: Transaction) -> tuple[Plan, Plan]:
+            return await self._plans(tx, task, text, self.runtime.now())
+
+        async def write(tx: Transaction, made: tuple[Plan, Plan]) -> Task:
+            return await self._carry_out(tx, task, text, job=job, record=record, made=made)
+
+        few = (
+            len(work.candidates) + len(work.proposals) + len(work.drafts)
+            <= ahead.PLANNED_INSIDE_MAX
+        )
+        context = Context(record, task.request.effective_scope)
+        return await ahead.apply_planned(self.store, context, plan, write, inside=few)
+
+    async def _carry_out(
+        self,
+        tx: Transaction,
+        task: Task,
+        text: "Text | None",
+        *,
+        job: Job,
+        record: AuditEntry,
+        made: tuple[Plan, Plan],
+    ) -> Task:
+        """Commit, show or ask what was planned. Return the task."""
+        now = self.runtime.now()
+        if await ended_with_token(tx, task):
+            cancelled = await self.transitions.change(tx, task, revoked(task, now))
             await tx.jobs.finish(job, now)
-            record.ids += [task.id, *plan.ids()]
-            record.counts |= plan.counts() | {"questions": len(plan.questions)}
+            record.ids.append(task.id)
+            return cancelled
+        sound = await self._without_erased(tx, task)
+        if sound is not task:
+            task, made = sound, await self._plans(tx, sound, text, now)
+        plan, planned = made
+        expected = task.work.expected if not task.work.resolutions else ""
+        if expected and planned.digest() != expected:
+            raise PlanOutdated
+        if task.request.dry_run:
+            after = _ended(task, plan, now)
+        elif plan.questions:
+            after = await self._ask(tx, task, plan, now)
+        else:
+            task = await self._commit(tx, task, text, plan, now)
+            after = _ended(task, plan, now)
+        saved = await self.transitions.change(tx, task, after)
+        await tx.jobs.finish(job, now)
+        record.ids += [task.id, *plan.ids()]
+        record.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
 
     async def _without_erased(self, tx: Transaction, task: Task) -> Task:
@@ -374,17 +384,6 @@ class Consolidate:
             return task
         work = replace(task.work, proposals=tuple(kept), rejected=task.work.rejected + left_out)
         return replace(task, work=work)
-
-    async def _plans_ahead(
-        self, namespace: Namespace, task: Task, text: "Text | None"
-    ) -> tuple[Seen, tuple[Plan, Plan]] | None:
-        """Return the plans of a long task and the state that they rest on; None for a short one."""
-        work = task.work
-        if len(work.candidates) + len(work.proposals) + len(work.drafts) <= PLANNED_INSIDE_MAX:
-            return None
-        tables = self.store.autocommit(namespace, access_scope=task.request.effective_scope)
-        seen = await _seen(tables)
-        return seen, await self._plans(tables, task, text, self.runtime.now())
 
     async def _plans(
         self, tx: Transaction, task: Task, text: "Text | None", now: datetime
@@ -469,12 +468,6 @@ def _parts(text: str) -> list[Turn]:
     """Return the sentences of a text as turns."""
     found = enumerate(_SENTENCE.finditer(text))
     return [Turn(index, Span(*one.span())) for index, one in found]
-
-
-async def _seen(tx: Transaction) -> Seen:
-    """Return the versions that change with everything that a plan rests on."""
-    statistics = await tx.words.statistics()
-    return statistics.version, statistics.erase_epoch
 
 
 async def _plan(

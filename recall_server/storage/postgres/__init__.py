@@ -209,6 +209,8 @@ _ENTER = (
     "SELECT set_config('role', %(role)s, true), set_config('recall.namespace', %(namespace)s, true)"
 )
 _ENTER_READING = f"{_ENTER}, set_config('statement_timeout', %(query_ms)s::text, true)"
+# All that a transaction reads is of one state, as on SQLite.
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 # Statements that are sent together without BEGIN are one transaction: a read takes half of them.
 _READ_ALONE = f"{_ENTER_READING}, set_config('transaction_read_only', 'on', true)"
 _GONE = (
@@ -288,7 +290,7 @@ class PostgresDriver:
         erasing: bool = False,
     ) -> AsyncIterator[Connection]:
         role = "recall_eraser" if erasing and namespace is not None else _role(namespace)
-        begin = "BEGIN READ WRITE" if write else "BEGIN READ ONLY"
+        begin = "BEGIN READ WRITE" if write else _BEGIN_READ
         query_ms = None if write else self._query_ms
         async with self._in_turn(namespace, begin) as connection:
             await self._enter(connection, role, namespace or "", query_ms)
@@ -325,7 +327,7 @@ class PostgresDriver:
         role, owner, query_ms = _role(namespace), namespace or "", self._query_ms
         async with self._in_turn(namespace, "") as connection:
             if self._is_distributed:
-                await connection.send("BEGIN READ ONLY", {})
+                await connection.send(_BEGIN_READ, {})
                 connection.enter(role, owner, query_ms)
                 return await connection.fetch_each(statements, ("COMMIT", {}))
             entered = {"role": role, "namespace": owner, "query_ms": query_ms}
@@ -334,8 +336,7 @@ class PostgresDriver:
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
-        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-        async with self._begun(begin) as connection:
+        async with self._begun(_BEGIN_READ) as connection:
             await self._enter(connection, "recall_app", namespace, None)
             over = asyncio.get_running_loop().call_later(self._limits.snapshot_s, connection.end)
             try:

@@ -106,6 +106,13 @@ ORDER BY item_id
 SELECT DISTINCT item_id FROM memory_events
 WHERE namespace = :namespace AND seq > :seq AND status IS NOT NULL ORDER BY item_id
 
+-- query: basis_of_plans
+-- A text that is added changes nothing that a plan of memories has read.
+SELECT n.erase_epoch, n.last_event, n.conflict_policy,
+  EXISTS (SELECT 1 FROM memory_events e WHERE e.namespace = n.namespace AND e.seq > :seq
+    AND NOT (e.status IS NULL AND e.kind = 'added')) AS changed
+FROM namespaces n WHERE n.namespace = :namespace
+
 -- query: words_shown_by_change
 SELECT * FROM memory_events
 WHERE namespace = :namespace AND change_id = :change_id AND status IS NULL

@@ -118,10 +118,11 @@ class Jobs(BoundTable):
     async def _defer(self, owner: str, pushes: int) -> None:
         """Set a queue without a due job to its next due time, or remove it if it is empty."""
         # In two statements: the second one sees the jobs that an earlier holder of the lock added.
-        if not await self._bound.touched("lock_queue", owner=owner, pushes=pushes):
+        queue = {"owner": owner, "pushes": pushes}
+        found = await self._bound.fetch_each({"lock_queue": queue, "next_due": queue})
+        if not found["lock_queue"]:
             return
-        rows = await self._bound.fetch("next_due", owner=owner, pushes=pushes)
-        due_at = moment_or_none(rows[0]["due_at"])
+        due_at = moment_or_none(found["next_due"][0]["due_at"])
         if due_at is None:
             await self._bound.send("remove_queue", owner=owner, pushes=pushes)
         else:

@@ -30,6 +30,21 @@ INLINE_MAX = 200
 AGAIN = frozenset({EventKind.RESTORED, EventKind.UNDONE, EventKind.RELATED})
 
 
+class Basis(NamedTuple):
+    """What a plan of memories rests on: it is as good as new if `others` are equal later, and no
+    memory, and no text that was there, was `changed` since the event `last_event`.
+
+    `others`: the number of erasures, the policy and the aliases of subjects.
+    """
+
+    last_event: int
+    changed: bool
+    others: tuple[Any, ...]
+
+    def stands(self, later: "Basis") -> bool:
+        return self.others == later.others and not later.changed
+
+
 class MemoryEvents(BoundTable):
     """Append-only, except for erasures."""
 
@@ -139,6 +154,18 @@ class MemoryEvents(BoundTable):
     async def changed_after(self, seq: int) -> list[str]:
         """The memories that were changed behind the event of this number."""
         return await self._column("item_id", "memories_changed_after", seq=seq)
+
+    async def basis(self, since: int = ANY) -> Basis:
+        """Return what a plan of memories rests on; `changed`: since the event of this number."""
+        found = await self._bound.fetch_each(
+            {"basis_of_plans": {"seq": since}, "subject_aliases": {}}
+        )
+        aliases = tuple((row["subject"], row["alias"]) for row in found["subject_aliases"])
+        if not found["basis_of_plans"]:
+            return Basis(0, False, (0, None, aliases))
+        (row,) = found["basis_of_plans"]
+        others = row["erase_epoch"], row["conflict_policy"], aliases
+        return Basis(row["last_event"], bool(row["changed"]), others)
 
     async def brought(self, change_id: str) -> list[MemoryEvent]:
         """Return the events of a change that added, imported or released words."""

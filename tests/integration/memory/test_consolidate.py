@@ -24,9 +24,11 @@ from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
 from recall_server.integrations.extraction.extractor import Merged
+from recall_server.services.memory.ahead import PLANNED_INSIDE_MAX
 from recall_server.worker import FAILURES_MAX
 from tests.support.application import Open, settings_for
 from tests.support.conversation import context, drained, enter, memories, remember
+from tests.support.counted import counted, interrupted
 from tests.support.extractors import Scripted
 from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock
@@ -645,3 +647,36 @@ async def test_a_merged_text_that_brings_back_what_was_erased_is_left_out(
     assert done.outcome is not None
     assert done.outcome.rejected == (0 if kept else 1)
     assert [one.text for one in left] == ([said] if kept else [one.text for one in sources])
+
+
+def figs(many: int) -> str:
+    """Return about half as many statements as are wanted, since some are read as one."""
+    return " ".join(f"I like fig{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(many))
+
+
+async def test_what_a_task_changes_is_planned_before_others_wait(application: Application) -> None:
+    """On SQLite the writers of all tenants wait for its transaction."""
+    asked = []
+    for many in (40, 120):
+        with counted(application) as counts:
+            done = await task(application, f"Ann{many}: {figs(many)}")
+        assert done.outcome
+        asked.append((len(done.outcome.created), counts.fetches[True]))
+    (few, fetches), (more, still) = asked
+    assert PLANNED_INSIDE_MAX < few < more / 2
+    assert still <= fetches
+
+
+async def test_what_changes_while_a_task_is_planned_is_planned_with(
+    application: Application,
+) -> None:
+    """It is asked about, as if it had been there before."""
+
+    async def live() -> None:
+        await remember(application, PORTO)
+        await drained(application)
+
+    with interrupted(application, "memories_of_value", live):
+        asked = question(await task(application, f"{LISBON} {figs(60)}"))
+
+    assert asked.existing[0].citation.quote == "I live in Porto."

@@ -20,15 +20,18 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import Namespace
+from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType, Status
 from recall_server.domain.query import Query
 from recall_server.domain.task import JobState
 from recall_server.domain.text.transcript import chunk
 from recall_server.services.memory.beliefs import CITED_MAX
 from recall_server.services.memory.ingest import EXTRACT, Accepted, Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.storage import postgres
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, entry, memories, remember
+from tests.support.counted import counted, interrupted
 from tests.support.extractors import Scripted
 from tests.support.models import HashEmbedder
 from tests.support.runtime import NOON, Clock
@@ -181,6 +184,63 @@ async def test_the_newer_of_two_values_supersedes_the_older(open_app: Open, cloc
     assert (old.status, old.superseded_by) == (Status.SUPERSEDED, new.id)
     assert old.valid_until == new.valid_from
     assert [hit.item.id for hit in found.hits] == [new.id, old.id]
+
+
+async def test_the_memories_of_a_text_are_planned_before_others_wait(open_app: Open) -> None:
+    """All was read under the lock, on SQLite under that of all tenants: two reads for each of
+    hundreds of statements.
+    """
+    asked = []
+    async with open_app() as application:
+        await enter(application)
+        for fruit, kinds in (("fig", 5), ("plum", 50)):
+            said = " ".join(f"I like {fruit}{number}." for number in range(kinds))
+            await remember(application, f"User: {said}")
+            with counted(application) as counts:
+                await drained(application)
+            asked.append(counts.fetches[True])
+        assert len(await memories(application, limit=100)) > 20
+    assert asked[1] <= asked[0]
+
+
+@pytest.mark.parametrize("changes", [1, 10])
+async def test_what_changes_while_memories_are_planned_is_planned_with(
+    open_app: Open, changes: int
+) -> None:
+    """If memories change all the time, they are planned under the lock in the end."""
+    async with open_app() as application:
+        await enter(application)
+        services, done = application.services, list[str]()
+
+        async def move() -> None:
+            done.append(f"Zoe lives in Town{len(done)}.")
+            wish = Wish(Intent.REMEMBER, Submission(done[-1], "life"))
+            await services.intents.submit(context(application), wish)
+
+        await remember(application, "Zoe lives in Bergen.")
+        with interrupted(application, "memories_about", move, times=changes):
+            await drained(application)
+        believed = [one.text for one in await memories(application)]
+
+    assert done
+    assert len(believed) == 1
+
+
+async def test_a_text_that_is_added_meanwhile_does_not_repeat_a_plan(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Zoe lives in Bergen.")
+
+        async def say() -> None:
+            await remember(application, "Kim lives in Oslo.")
+
+        with counted(application) as alone:
+            await application.worker.run_once()
+        await remember(application, "Ana lives in Rome.")
+        with interrupted(application, "basis_of_plans", say), counted(application) as beside:
+            await application.worker.run_once()
+
+    assert beside.fetches[False] <= alone.fetches[False] + 1
 
 
 async def test_what_is_told_late_goes_into_history_at_once(open_app: Open) -> None:

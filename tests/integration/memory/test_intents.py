@@ -20,11 +20,13 @@ from recall_server.domain.memory import BELIEVED, Status
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Add, Choice, Dispute, Forget, Plan, Policy, Settle, Supersede
 from recall_server.integrations.extraction.rules import language
+from recall_server.services.memory.ahead import PLANNED_INSIDE_MAX
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Report, Wish
 from recall_server.services.tasks.reviews import CONTRADICTIONS
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter
+from tests.support.counted import counted
 from tests.support.erasure import select
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, records, sealed, taken_in
@@ -358,3 +360,19 @@ async def test_what_is_submitted_disputed_and_answered_is_undone_exactly(
             assert await _state(application) == after, change
             await undo(again)
             assert await _state(application) == states[-1], change
+
+
+async def test_what_is_remembered_is_planned_before_others_wait(open_app: Open) -> None:
+    """On SQLite the writers of all tenants wait for its transaction."""
+    asked = []
+    async with open_app() as application:
+        await enter(application)
+        for who, many in (("Ann", 40), ("Bea", 120)):
+            figs = (f"I like fig{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(many))
+            wish = Wish(Intent.REMEMBER, Submission(f"{who}: {' '.join(figs)}", "life"))
+            with counted(application) as counts:
+                report = await application.services.intents.submit(context(application), wish)
+            asked.append((len(report.plan.changes), counts.fetches[True]))
+    (few, fetches), (more, still) = asked
+    assert PLANNED_INSIDE_MAX < few < more / 2
+    assert still <= fetches

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import ChangeNotFound, NotUndoable
+from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Memory
 from recall_server.domain.moments import PRESENT as NOW
 from recall_server.domain.moments import Past
@@ -20,12 +22,14 @@ from recall_server.domain.plan import RelationKind
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
+from recall_server.services.memory import ahead
 from recall_server.services.memory import undo as undo_module
 from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.undo import Undone
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
-from tests.support.counted import counted
+from tests.support.counted import counted, interrupted
 from tests.support.engines import on_sqlite
 from tests.support.index_walk import Walk
 from tests.support.runtime import Clock
@@ -155,6 +159,37 @@ async def test_a_long_chain_of_dependents_is_taken_back(open_app: Open, clock: C
 
         assert len(done.changes) == 160
         assert await memories(application) == []
+
+
+async def test_changes_that_rest_on_each_other_are_not_taken_back(open_app: Open) -> None:
+    """The passages of a long text are one change, and another may come between two of them."""
+    async with open_app() as application:
+        await enter(application)
+        between: list[str] = []
+        looks = iter(range(9))
+
+        async def say() -> None:
+            if next(looks) == 1:  # before the last passage is read
+                wish = Wish(Intent.REMEMBER, Submission("Zoe lives in Bergen.", "life"))
+                call = context(application)
+                await application.services.intents.submit(call, wish)
+                between.append(call.entry.change)
+
+        filler = "\n\n".join(["Hm."] * 1_500)
+        said = f"Zoe lives in Oslo.\n\n{filler}\n\nZoe lives in Rome now."
+        text = await remember(application, said)
+        with interrupted(application, "basis_of_plans", say, times=9):
+            await drained(application)
+        before = await present(application)
+        (other,) = between
+        with pytest.raises(NotUndoable, match="Later changes rest on it"):
+            await undo(application, text.job_id)
+        for one in (text.job_id, other):
+            with pytest.raises(NotUndoable, match="in turn, so neither can be taken back"):
+                await undo(application, one, with_dependents=True)
+
+        assert [one.text for one in await memories(application)] == ["Zoe lives in Rome now."]
+        assert await present(application) == before
 
 
 async def test_a_restored_passage_that_is_not_found_is_undone_alone(
@@ -614,6 +649,33 @@ async def test_an_undo_is_planned_before_others_wait_for_it(open_app: Open) -> N
         assert len(done.forgotten) >= 10
         assert undoing.under_lock
         assert not any("memory_events" in sql for sql in undoing.under_lock)
+
+
+@pytest.mark.parametrize(("who", "times"), [("Zoe", 1), ("Kim", 9)])
+async def test_what_changes_after_an_undo_was_planned_is_planned_with(
+    open_app: Open, who: str, times: int
+) -> None:
+    """If others change all the time, it is planned under the lock in the end."""
+    async with open_app() as application:
+        await enter(application)
+        first = await remember(application, "Zoe lives in Oslo.")
+        await drained(application)
+        moved: list[str] = []
+
+        async def move() -> None:
+            moved.append(f"{who} lives in Town{len(moved)}.")
+            wish = Wish(Intent.REMEMBER, Submission(moved[-1], "life"))
+            await application.services.intents.submit(context(application), wish)
+
+        act = partial(application.services.changes.undo, context(application), first.job_id)
+        refused = pytest.raises(NotUndoable, match="Later changes rest on it")
+        with (
+            interrupted(application, None, move, times=times),
+            refused if who == "Zoe" else nullcontext(),
+        ):
+            await act(rights=OPERATOR, dry_run=False, with_dependents=False)
+        assert len(moved) == (1 if who == "Zoe" else ahead.PLANS_MAX + 1)
+        assert [one.text for one in await memories(application)] == [moved[-1]]
 
 
 async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: Clock) -> None:

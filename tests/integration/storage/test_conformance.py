@@ -236,6 +236,19 @@ async def test_a_cancelled_caller_leaves_nothing_behind(store: Store) -> None:
         assert await tx.episodes.add(an_episode(), "key", "digest")
 
 
+async def test_a_reader_sees_one_state_however_often_it_reads(store: Store) -> None:
+    """On Postgres each statement saw what was committed before it: an undo that was planned beside
+    an erasure found items without events.
+    """
+    await enter(store, ALICE)
+    async with store.transaction(ALICE, write=False) as reader:
+        before = await reader.episodes.get("ep_1")
+        async with store.transaction(ALICE) as tx:
+            assert await tx.episodes.add(an_episode(), "key", "digest")
+        assert await reader.episodes.get("ep_1") == before
+    assert await store.autocommit(ALICE).episodes.get("ep_1") == an_episode()
+
+
 async def test_a_reader_cannot_write(store: Store) -> None:
     await enter(store, ALICE)
     with pytest.raises(Exception, match="read"):
