@@ -53,7 +53,7 @@ def passed(moment: datetime | None, now: datetime) -> bool:
     return moment is not None and moment <= now
 
 
-def ahead(moment: datetime, name: str, now: datetime) -> datetime:
+def not_passed(moment: datetime, name: str, now: datetime) -> datetime:
     """Return the moment. Raises `Invalid` if it has passed."""
     if passed(moment, now):
         raise Invalid(f"{name} has passed. Send a time to come, or leave it out.")

@@ -8,7 +8,7 @@ from typing import Any
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.errors import Invalid, NotFound
-from recall_server.domain.moments import ahead
+from recall_server.domain.moments import not_passed
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
 from recall_server.services.memory.episodes import Redaction, promise_expiry
@@ -62,7 +62,7 @@ class Texts:
             raise Invalid("Nothing is to be different. Send tags, metadata or expires_at.")
         now = self.runtime.now()
         if expires_at is not None:
-            ahead(expires_at, "expires_at", now)
+            not_passed(expires_at, "expires_at", now)
         async with self.store.change(context) as tx:
             before, words = await _found(tx, text_id)
             source = before.source

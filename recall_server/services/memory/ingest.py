@@ -29,8 +29,7 @@ from recall_server.domain.ids import NONE, PROPOSAL, Namespace, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
-from recall_server.domain.moments import ahead as in_future
-from recall_server.domain.moments import not_ahead, passed
+from recall_server.domain.moments import not_ahead, not_passed, passed
 from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
 from recall_server.domain.plan import (
     Plan,
@@ -241,7 +240,7 @@ class Ingest:
         if submission.occurred_at is not None:
             not_ahead(submission.occurred_at, "occurred_at", now)
         if submission.expires_at is not None:
-            in_future(submission.expires_at, "expires_at", now)
+            not_passed(submission.expires_at, "expires_at", now)
         if said:
             not_too_long(submission.chars, self.text_chars_max)
         else:

@@ -29,8 +29,7 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.ids import Namespace, container
 from recall_server.domain.memory import Memory, searchable
-from recall_server.domain.moments import ahead as in_future
-from recall_server.domain.moments import not_ahead
+from recall_server.domain.moments import not_ahead, not_passed
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.task import (
@@ -185,7 +184,7 @@ class Consolidate:
         if request.occurred_at is not None:
             not_ahead(request.occurred_at, "occurred_at", now)
         if request.text_expires_at is not None:
-            in_future(request.text_expires_at, "expires_at", now)
+            not_passed(request.text_expires_at, "expires_at", now)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in_s must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, utterances=said, source=request.source.checked())
