@@ -180,7 +180,7 @@ async def test_a_long_text_is_planned_before_the_transaction_that_writes(open_ap
 
     async with open_app() as application:
         await enter(application)
-        short, _ = await planned(20)
+        short, _ = await planned(10)
         long, called = await planned(150)
         longer, more = await planned(450)
 

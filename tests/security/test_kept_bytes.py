@@ -442,7 +442,7 @@ async def test_very_short_paragraphs_are_joined(running: Running) -> None:
 
     assert few == 100
     assert await rows_of_table(running.application, "turns") < few + 90_000 / 1_000
-    assert await rows_of_table(running.application, "documents") < few + 90_000 / 300
+    assert await rows_of_table(running.application, "documents") < few + 90_000 / 80
 
 
 async def rows_of_table(application: Application, table: str) -> int:
