@@ -1,6 +1,7 @@
 """The arguments and results of a search."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, Self
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import MemoryType, searchable
 from recall_server.domain.moments import PRESENT, Past
+from recall_server.domain.security.trust import Witness
 
 
 class ItemKind(StrEnum):
@@ -52,6 +54,11 @@ class Item(NamedTuple):
     @property
     def searchable(self) -> str:
         return searchable(self.text, self.attribute)
+
+    @property
+    def trust(self) -> int:
+        cited = self.citation
+        return Witness(cited.episode_id, cited.span, cited.speaker, None, self.agent_id).trust
 
     def as_of(self, at: datetime) -> Self | None:
         """Return the item as it was at a moment: without a successor that came later. None if it
@@ -258,6 +265,46 @@ def said_once(hits: Sequence[Hit]) -> list[Hit]:
         same = text == hit.text and quote == hit.quote
         found.append(hit if same else hit._replace(text=text, quote=quote))
     return found
+
+
+def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
+    """Return, by the place of each hit that says nothing but what one above it says, the place of
+    that one; a hit is given by its items, the best first. Both are in one container, by speakers of
+    one name and trust, and hold now or do not. A memory repeats no other memory, and a question
+    nothing, as it may have been answered differently.
+    """
+    found: dict[int, int] = {}
+    begins = [{item.quote.lstrip(_MARKS)[:BEGINNING].casefold() for item in of} for of in hits]
+    if len(set().union(*begins)) == sum(map(len, begins)):
+        return found
+    above: dict[Hashable, list[int]] = {}
+    said = [frozenset(_WORDS.sub(" ", item.quote.casefold()).strip() for item in of) for of in hits]
+    of_memory = {place for place, of in enumerate(hits) if has_memory(of)}
+    for place, of in enumerate(hits):
+        if any(one.quote.rstrip().endswith(("?", "？")) for one in of):
+            continue
+        first = of[0]
+        who = first.container, first.citation.speaker, first.trust, first.superseded_by is None
+        for other in above.setdefault(who, []):
+            if said[place] <= said[other] and not {place, other} <= of_memory:
+                found[place] = other
+                of_memory |= {other} if place in of_memory else set()
+                break
+        else:
+            above[who].append(place)
+    return found
+
+
+def has_memory(items: Iterable[Item]) -> bool:
+    return any(one.kind is ItemKind.MEMORY for one in items)
+
+
+# So many characters tell most texts apart, in a tenth of the time that all their words take.
+BEGINNING = 8
+# What a list item or a quoted line begins with.
+_MARKS = "-*•> \t\"'"
+# All but letters and digits.
+_WORDS = re.compile(r"[\W_]+")
 
 
 def _with_new_headings(said: str, shown: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -13,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.query import Hit, Item, ItemKind
+from recall_server.domain.query import Hit, Item
 from recall_server.domain.search.index_entry import TermPostings, Words
-from recall_server.domain.security.trust import Witness
 from recall_server.domain.text.terms import terms
 
 K1 = 1.2  # K1 .6 with B .4 gains 2 points on chats and loses 7 on long messages (measured)
@@ -23,6 +21,7 @@ B = 0.75
 DELTA = 1.0  # of BM25+: what an occurrence is worth however long the document is
 RRF_K = 60
 TOKEN_CHARS = 4
+PRODUCTS_MAX = 500_000
 REPETITION = 0.9
 
 
@@ -162,13 +161,22 @@ def likeness(
     All other pairs: the Jaccard index of their terms. Rounded to 6 digits.
     """
     matrix, have = _unit_rows([vectors.get(one.slot) for one in best])
-    alike = np.clip(matrix @ matrix.T, 0.0, 1.0)
+    alike = np.clip(_products(matrix), 0.0, 1.0)
     if not have.all():
         overlap = _overlap([frozenset(words.get(one.slot, ())) for one in best])
         alike = np.where(have[:, None] & have, alike, overlap)
     # Below 6 digits float32 is noise, and noise must not break a tie.
     rounded: Matrix = np.round(alike, 6)
     return rounded
+
+
+def _products(rows: Matrix) -> Matrix:
+    """Return the product of each two rows, a few rows at a time: one large product would start
+    threads, which cost ten times what they save.
+    """
+    at_once = max(1, PRODUCTS_MAX // max(1, rows.size))
+    parts = [rows[at : at + at_once] @ rows.T for at in range(0, len(rows), at_once)]
+    return np.concatenate(parts) if parts else rows @ rows.T
 
 
 def _unit_rows(vectors: Sequence[NDArray[np.float32] | None]) -> tuple[Matrix, NDArray[np.bool_]]:
@@ -192,7 +200,7 @@ def _overlap(sets: Sequence[frozenset[str]]) -> Matrix:
     has = np.zeros((len(sets), len(numbers)))
     for row, one in enumerate(sets):
         has[row, [numbers[term] for term in one]] = 1.0
-    shared = has @ has.T
+    shared = _products(has)
     sizes = has.sum(axis=1)
     # At least 1: two texts without terms do not count as alike.
     jaccard: Matrix = shared / np.maximum(sizes[:, None] + sizes - shared, 1.0)
@@ -477,7 +485,7 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
         for place in (places if len(places) > 1 else ())
     }
     when = [_when(item) for item in items]
-    trust = [_trust(item) for item in items]
+    trust = [item.trust for item in items]
 
     def is_later(other: int, one: int) -> bool:
         """True if the other, about the same thing, may rank above this one."""
@@ -520,50 +528,6 @@ def _when(item: Item) -> tuple[datetime, datetime, int]:
     """Return the sort key of a statement: when it became true, was recorded, and its position."""
     return item.valid_from, item.recorded_at, item.citation.span.start
 
-
-def _trust(item: Item) -> int:
-    cited = item.citation
-    return Witness(cited.episode_id, cited.span, cited.speaker, None, item.agent_id).trust
-
-
-def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
-    """Return, by the place of each hit that says nothing but what one above it says, the place of
-    that one; a hit is given by its items, the best first. Both are in one container, by speakers of
-    one name and trust, and hold now or do not. A memory repeats no other memory, and a question
-    nothing, as it may have been answered differently.
-    """
-    found: dict[int, int] = {}
-    begins = [{item.quote.lstrip(_MARKS)[:BEGINNING].casefold() for item in of} for of in hits]
-    if len(set().union(*begins)) == sum(map(len, begins)):
-        return found
-    above: dict[Hashable, list[int]] = {}
-    said = [frozenset(_WORDS.sub(" ", item.quote.casefold()).strip() for item in of) for of in hits]
-    of_memory = {place for place, of in enumerate(hits) if has_memory(of)}
-    for place, of in enumerate(hits):
-        if any(one.quote.rstrip().endswith(("?", "？")) for one in of):
-            continue
-        first = of[0]
-        who = first.container, first.citation.speaker, _trust(first), first.superseded_by is None
-        for other in above.setdefault(who, []):
-            if said[place] <= said[other] and not {place, other} <= of_memory:
-                found[place] = other
-                of_memory |= {other} if place in of_memory else set()
-                break
-        else:
-            above[who].append(place)
-    return found
-
-
-def has_memory(items: Iterable[Item]) -> bool:
-    return any(one.kind is ItemKind.MEMORY for one in items)
-
-
-# So many characters tell most texts apart, in a tenth of the time that all their words take.
-BEGINNING = 8
-# What a list item or a quoted line begins with.
-_MARKS = "-*•> \t\"'"
-# All but letters and digits.
-_WORDS = re.compile(r"[\W_]+")
 
 # The share of a re-ranker in the final score: for one that compares the token vectors of a small
 # model, and for one that reads question and text together (it "judges").

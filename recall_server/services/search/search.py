@@ -21,7 +21,9 @@ from recall_server.domain.query import (
     SearchMode,
     Step,
     exchanged,
+    has_memory,
     hit_of,
+    repeats,
     said_again,
 )
 from recall_server.domain.search import calibration, ranking
@@ -49,10 +51,12 @@ RANKED_MIN = 120
 RANKED_PER_HIT = 6
 RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
-# How many of the best candidates, per wanted hit, an answer is chosen and its passages joined from.
-DIVERSE_PER_HIT = {one: 2 if one is SearchMode.RECALL else 4 for one in SearchMode}
+# How many of the best candidates, per wanted hit, a diverse answer is chosen from.
+DIVERSE_PER_HIT = 2
+# Of how many of the best candidates, per wanted hit, the passages of one message are joined.
+JOINED_PER_HIT = 4
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
-COMPARED_MAX, COMPARED_PER_HIT = 20, 2
+COMPARED_MAX = 20
 # How many texts more than are shown are read to compare them: the order then changes. With these,
 # 97 % of LoCoMo's searches read no further ones.
 LIKELY_MORE = 4
@@ -238,7 +242,7 @@ async def retrieve(
         broad=prepared.question.broad,
     )
     fused = fuse(evidence)
-    count = max(least, DIVERSE_PER_HIT[query.mode] * query.limit)
+    count = max(least, DIVERSE_PER_HIT * query.limit)
     hits = _best(fused, query, count)
     if vectors is not None and prepared.vector is not None and vectors.estimated:
         # Estimates only chose these; the stored vectors now rank them.
@@ -313,7 +317,7 @@ def _compared(found: Candidates) -> Sequence[int]:
     """
     prepared, evidence, hits = found.prepared, found.fused.evidence, found.places
     if evidence.known < 1.0:
-        return range(min(COMPARED_MAX, COMPARED_PER_HIT * prepared.query.limit, len(hits)))
+        return range(min(COMPARED_MAX, len(hits)))
     rest = {t: one for t, one in prepared.asked.items() if t not in prepared.question.people}
     says = calibration.coverage(rest, evidence.words, frozenset())
     has = calibration.coverage(prepared.asked, evidence.words, prepared.named)
@@ -329,7 +333,8 @@ def _best(
     if among is not None:
         order = [place for place in order if place in among]
     columns = fused.evidence.columns
-    hits = ranking.by_message(order, columns, count)
+    near = count if query.mode is SearchMode.RECALL else max(count, JOINED_PER_HIT * query.limit)
+    hits = ranking.by_message(order, columns, near)
     if not _is_diverse(query):
         return list(islice(hits, count))
     sources = columns["source"].tolist()
@@ -541,10 +546,10 @@ def _without_repeats(
         return best
     loaded = [at for at, one in enumerate(best) if one.slot in found.items]
     kept = dict(enumerate(best))
-    for place, first in ranking.repeats([found.items_of(best[at]) for at in loaded]).items():
+    for place, first in repeats([found.items_of(best[at]) for at in loaded]).items():
         one, better = kept.pop(loaded[place]), kept[loaded[first]]
         slots = (*better.repeats, one.slot)
-        if ranking.has_memory(found.items_of(one)):
+        if has_memory(found.items_of(one)):
             slots = (*better.repeats, better.slot)
             better = better._replace(slot=one.slot, others=one.others)
         kept[loaded[first]] = better._replace(repeats=slots)
@@ -575,9 +580,8 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> l
         new = [one for one in reversed(chain) if one.item.id not in found]
         new = exchanged(new) if query.mode in DEFAULT_ORDER else new
         # Where an earlier report of the same took its place, nothing more is said by it.
-        by, text = chain[-1].item.id, chain[-1].text
-        new = [one for one in new if (one.item.superseded_by, one.text) != (by, text)]
-        found |= {one.item.id: one for one in new}
+        last = chain[-1].item.id, chain[-1].text
+        found |= {i.item.id: i for i in new if (i.item.superseded_by, i.text) != last}
     return list(found.values())[: query.limit]
 
 
