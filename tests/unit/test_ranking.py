@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -542,6 +543,23 @@ def test_a_vector_that_is_no_direction_or_of_another_model_counts_as_none(odd: l
     vectors = {0: np.array([1, 0], "f4"), 1: np.array(odd, "f4")}
 
     assert likeness(hits, vectors, {0: ["a"], 1: ["a"]})[0].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.perf
+def test_many_hits_are_compared_in_the_thread_of_the_caller() -> None:
+    """A product of all at once starts another thread, which spins beside it."""
+    rows = np.random.default_rng(1).standard_normal((120, 256)).astype("f4")
+    hits = scored(*np.linspace(1.0, 0.1, len(rows)).tolist())
+    vectors = dict(enumerate(rows / np.linalg.norm(rows, axis=1, keepdims=True)))
+
+    spent, alone = time.process_time(), time.thread_time()
+    for _ in range(40):
+        similarity = likeness(hits, vectors, {})
+    spent, alone = time.process_time() - spent, time.thread_time() - alone
+
+    units = np.stack(list(vectors.values())).astype("f8")
+    assert np.allclose(similarity, np.clip(units @ units.T, 0.0, 1.0), atol=1e-6)
+    assert spent < 1.3 * alone
 
 
 def test_opposite_vectors_are_merely_unlike() -> None:

@@ -21,7 +21,7 @@ B = 0.75
 DELTA = 1.0  # of BM25+: what an occurrence is worth however long the document is
 RRF_K = 60
 TOKEN_CHARS = 4
-PRODUCTS_MAX = 500_000
+PRODUCTS_MAX = 500_000  # how many numbers are multiplied at once: above a million, in threads
 REPETITION = 0.9
 
 
