@@ -24,8 +24,9 @@ from recall_server.api.http import (
 )
 from recall_server.api.http import routes as routes_of
 from recall_server.api.mcp import McpServer, SseServer
-from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges, Observation
+from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
 from recall_server.api.middleware.limits import CallLimits, Streams
+from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     RequestBody,

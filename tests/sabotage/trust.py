@@ -54,7 +54,7 @@ BREAKAGES = (
     Breakage(
         "later-but-fetched",
         "that what a tool fetched never goes above what a person said",
-        "recall_server.domain.search.ranking:_trust",
+        "recall_server.domain.query:Item.trust",
         Body("return 0"),
         (
             "tests/integration/search/test_current_first.py::test_what_a_tool_fetched_never_goes_above_what_a_person_said[sqlite]",

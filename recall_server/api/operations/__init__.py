@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from recall_server.api.operations import (
     audit,
+    changes,
     contents,
     erasure,
     hooks,
@@ -37,7 +38,7 @@ OPERATIONS: tuple[Operation, ...] = (
     contents.GET_STATUS,
     *tokens.OPERATIONS,
     contents.GET_JOB,
-    *audit.CHANGES,
+    *changes.OPERATIONS,
     *texts.OPERATIONS,
     *reviews.OPERATIONS,
     *memories.ALIASES,
