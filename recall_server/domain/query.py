@@ -268,10 +268,10 @@ def said_once(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
-    """Return, by the place of each hit that says nothing but what one above it says, the place of
-    that one; a hit is given by its items, the best first. Both are in one container, by speakers of
-    one name and trust, and hold now or do not. A memory repeats no other memory, and a question
-    nothing, as it may have been answered differently.
+    """Return, by the place of each hit that says only what one above it says, the place of that
+    one. A hit is given by its items, the best first. Both must be in one container, by speakers of
+    one name and trust, and both hold, or neither. A memory repeats no other memory; a question
+    repeats nothing, as it may have been answered differently.
     """
     found: dict[int, int] = {}
     begins = [{item.quote.lstrip(_MARKS)[:BEGINNING].casefold() for item in of} for of in hits]
@@ -281,7 +281,7 @@ def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
     said = [frozenset(_WORDS.sub(" ", item.quote.casefold()).strip() for item in of) for of in hits]
     of_memory = {place for place, of in enumerate(hits) if has_memory(of)}
     for place, of in enumerate(hits):
-        if any(one.quote.rstrip().endswith(("?", "？")) for one in of):
+        if "" in said[place] or any(one.quote.rstrip().endswith(("?", "？")) for one in of):
             continue
         first = of[0]
         who = first.container, first.citation.speaker, first.trust, first.superseded_by is None
@@ -299,9 +299,9 @@ def has_memory(items: Iterable[Item]) -> bool:
     return any(one.kind is ItemKind.MEMORY for one in items)
 
 
-# So many characters tell most texts apart, in a tenth of the time that all their words take.
+# The first characters tell most texts apart, in a tenth of the time that all words take.
 BEGINNING = 8
-# What a list item or a quoted line begins with.
+# The marks at the beginning of list items and quoted lines.
 _MARKS = "-*•> \t\"'"
 # All but letters and digits.
 _WORDS = re.compile(r"[\W_]+")

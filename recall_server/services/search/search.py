@@ -540,7 +540,7 @@ def _without_repeats(
     found: Candidates, best: Sequence[Candidate], query: Query
 ) -> Sequence[Candidate]:
     """Return the candidates without the loaded ones that only repeat a better one. A memory takes
-    the place and the scores of the passage that it repeats. With turns around it each stays.
+    the place and the scores of the passage that it repeats. With `neighbours` all stay.
     """
     if query.neighbours or query.mode not in DEFAULT_ORDER or not _is_diverse(query):
         return best
@@ -579,7 +579,7 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> l
         chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
         new = [one for one in reversed(chain) if one.item.id not in found]
         new = exchanged(new) if query.mode in DEFAULT_ORDER else new
-        # Where an earlier report of the same took its place, nothing more is said by it.
+        # A memory that gave way to an earlier report of the same says nothing more.
         last = chain[-1].item.id, chain[-1].text
         found |= {i.item.id: i for i in new if (i.item.superseded_by, i.text) != last}
     return list(found.values())[: query.limit]
