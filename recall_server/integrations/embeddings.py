@@ -104,7 +104,19 @@ ANSWER_BYTES_PER_TEXT = 262_144
 IDLE_S = 2.0
 
 
-class HttpEmbedder:
+class _Measured:
+    """An embedder whose first answer tells the length of its rows."""
+
+    _dimensions = 0
+
+    @property
+    def dimensions(self) -> int:
+        if not self._dimensions:
+            raise EmbedderUnavailable
+        return self._dimensions
+
+
+class HttpEmbedder(_Measured):
     """The port `Embedder` over `POST {url}/embeddings`, `batch` texts at a time.
 
     At most `TEXT_CHARS_MAX` characters of a text are sent. A blank text is the zero vector and is
@@ -126,18 +138,11 @@ class HttpEmbedder:
         self._batch = batch
         self._tls: ssl.SSLContext | None = None
         self._client: httpx2.AsyncClient | None = None
-        self._dimensions = 0
 
     @property
     def model(self) -> str:
         # Not the address: the same model is the same wherever it runs.
         return f"http/{self._model_name}"
-
-    @property
-    def dimensions(self) -> int:
-        if not self._dimensions:
-            raise EmbedderUnavailable
-        return self._dimensions
 
     async def load(self) -> None:
         """Do nothing: the model is not on this machine."""
@@ -496,7 +501,7 @@ class _Encoder(Protocol):
     ) -> Vectors: ...
 
 
-class SentenceEmbedder:
+class SentenceEmbedder(_Measured):
     """The port `Embedder` over one model, from its package, a folder, its cache or, if allowed, the
     hub; `batch` texts are one piece of work.
 
@@ -506,17 +511,10 @@ class SentenceEmbedder:
     def __init__(self, model_name: str, *, batch: int, **running: Unpack[Running]) -> None:
         self._batch = batch
         self._thread = ModelThread(model_name, _made, EmbedderUnavailable, **running)
-        self._dimensions = 0
 
     @property
     def model(self) -> str:
         return f"sentence-transformers/{self._thread.name}"
-
-    @property
-    def dimensions(self) -> int:
-        if not self._dimensions:
-            raise EmbedderUnavailable
-        return self._dimensions
 
     async def load(self) -> None:
         await self._thread.load()
