@@ -1,6 +1,7 @@
 """Texts to search, and the hits of a search of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from recall_server.application import Application
 from recall_server.domain.episode import Source
@@ -44,6 +45,12 @@ async def looked(
     found = await search.retrieve(tx, application.embedder, prepared, NOON)
     found = await search.finalize(tx, found, query)
     return ranking.fit_budget(found.hits(), query.max_tokens)
+
+
+async def asked(application: Application, question: str, **query: Any) -> list[Hit]:
+    """Return the hits that a caller gets."""
+    found = await application.services.recall.search(context(application), Query(question, **query))
+    return list(found.hits)
 
 
 def texts(hits: Sequence[Hit]) -> list[str]:

@@ -15,7 +15,7 @@ from recall_server.storage.store import Store, Transaction
 # How often a change is planned without a lock, if others change memories meanwhile; then it is
 # planned under the lock.
 PLANS_MAX = 3
-# What a call or a task changes beyond that is planned without a lock.
+# A call or a task with more statements than this is planned without a lock.
 PLANNED_INSIDE_MAX = 10
 
 P = TypeVar("P")

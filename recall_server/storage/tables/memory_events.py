@@ -31,8 +31,8 @@ AGAIN = frozenset({EventKind.RESTORED, EventKind.UNDONE, EventKind.RELATED})
 
 
 class Basis(NamedTuple):
-    """What a plan of memories rests on: it is as good as new if `others` are equal later, and no
-    memory, and no text that was there, was `changed` since the event `last_event`.
+    """The state that a plan of memories was made from. The plan still holds if `others` are equal
+    later, and no memory, and no text that was there, has `changed` since the event `last_event`.
 
     `others`: the number of erasures, the policy and the aliases of subjects.
     """

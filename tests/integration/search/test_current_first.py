@@ -7,11 +7,12 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.episode import Source
-from recall_server.domain.query import Hit, Query, SearchMode, Step
+from recall_server.domain.query import Hit, SearchMode, Step
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import context, enter
 from tests.support.runtime import Clock
+from tests.support.searches import asked
 
 EARLIER = "The office printer is associated with the address 10.0.0.7."
 # This is longer, and so less like the question.
@@ -35,14 +36,6 @@ async def stored(application: Application, clock: Clock, *texts: str, **given: s
         await application.services.ingest.remember(context(application), submission)
 
 
-async def asked(application: Application, question: str = QUESTION, **query: object) -> list[Hit]:
-    found = await application.services.recall.search(
-        context(application),
-        Query(question, **query),  # type: ignore[arg-type]
-    )
-    return list(found.hits)
-
-
 def texts(hits: Sequence[Hit]) -> list[str]:
     return [hit.text for hit in hits]
 
@@ -54,8 +47,8 @@ async def test_the_later_of_two_statements_stands_first_and_the_earlier_names_it
     async with open_app() as application:
         await enter(application)
         await stored(application, clock, EARLIER, LATER)
-        without = await asked(application, mode=mode, without=frozenset({Step.CURRENCY}))
-        hits = await asked(application, mode=mode)
+        without = await asked(application, QUESTION, mode=mode, without=frozenset({Step.CURRENCY}))
+        hits = await asked(application, QUESTION, mode=mode)
 
     assert texts(without) == [EARLIER, LATER]
     assert texts(hits) == [LATER, EARLIER]
@@ -87,8 +80,8 @@ async def test_the_latest_of_three_stands_first_and_also_where_only_one_is_wante
     async with open_app() as application:
         await enter(application)
         await stored(application, clock, EARLIER, middle, LATER)
-        hits = await asked(application)
-        (best,) = await asked(application, limit=1)
+        hits = await asked(application, QUESTION)
+        (best,) = await asked(application, QUESTION, limit=1)
 
     assert hits[0].text == best.text == LATER
     assert [hit.gave_way_to for hit in hits[1:]] == [hits[0].item.id] * 2
@@ -109,7 +102,7 @@ async def test_a_later_statement_that_is_not_about_the_same_thing_moves_nothing(
     async with open_app() as application:
         await enter(application)
         await stored(application, clock, EARLIER, other)
-        hits = await asked(application)
+        hits = await asked(application, QUESTION)
 
     assert hits[0].text == EARLIER
     assert {hit.gave_way_to for hit in hits} == {None}
@@ -120,7 +113,7 @@ async def test_what_stands_in_another_container_moves_nothing(open_app: Open, cl
         await enter(application)
         await stored(application, clock, EARLIER, container="first")
         await stored(application, clock, LATER, container="second")
-        hits = await asked(application)
+        hits = await asked(application, QUESTION)
 
     assert texts(hits) == [EARLIER, LATER]
 
@@ -132,9 +125,9 @@ async def test_what_a_tool_fetched_never_goes_above_what_a_person_said(
         await enter(application)
         await stored(application, clock, EARLIER)
         await stored(application, clock, LATER, agent="web:shop.example")
-        hits = await asked(application)
+        hits = await asked(application, QUESTION)
         await stored(application, clock, LATER.replace("10.0.0.9", "10.0.0.8"))
-        again = await asked(application)
+        again = await asked(application, QUESTION)
 
     assert texts(hits) == [EARLIER, LATER]
     assert "10.0.0.8" in again[0].text
@@ -161,7 +154,7 @@ async def test_the_formula_of_mode_recall_is_not_changed(open_app: Open, clock: 
     async with open_app() as application:
         await enter(application)
         await stored(application, clock, EARLIER, LATER)
-        hits = await asked(application, mode=SearchMode.VECTOR)
-        recalled = await asked(application, mode=SearchMode.RECALL)
+        hits = await asked(application, QUESTION, mode=SearchMode.VECTOR)
+        recalled = await asked(application, QUESTION, mode=SearchMode.RECALL)
 
     assert {hit.gave_way_to for hit in (*hits, *recalled)} == {None}

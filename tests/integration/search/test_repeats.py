@@ -1,4 +1,4 @@
-"""What was said in the same words several times is one hit, which names the others."""
+"""Hits with the same words are one hit, which names the others."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.query import Hit, ItemKind, Query, SearchMode
+from recall_server.domain.query import ItemKind, SearchMode
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter
 from tests.support.runtime import Clock
+from tests.support.searches import asked
 
 SAID = "The office printer has the address 10.0.0.7."
 OTHER = "The office printer was bought in spring."
@@ -25,11 +26,6 @@ async def stored(application: Application, clock: Clock, *texts: str) -> None:
         await drained(application)
 
 
-async def asked(application: Application, question: str = QUESTION, **query: Any) -> list[Hit]:
-    found = await application.services.recall.search(context(application), Query(question, **query))
-    return list(found.hits)
-
-
 async def test_what_was_said_again_is_one_hit_and_leaves_its_place_to_another(
     open_app: Open, clock: Clock
 ) -> None:
@@ -37,7 +33,7 @@ async def test_what_was_said_again_is_one_hit_and_leaves_its_place_to_another(
         await enter(application)
         await stored(application, clock, f"Ana: {SAID}", f"Ana: {SAID}", f"Ana: {SAID}")
         await stored(application, clock, f"Ana: {OTHER}")
-        hits = await asked(application, limit=2)
+        hits = await asked(application, QUESTION, limit=2)
 
     assert [hit.item.citation.quote for hit in hits] == [SAID, OTHER]
     first = hits[0]
@@ -80,7 +76,7 @@ async def test_other_hits_that_are_alike_stay(
     async with open_app() as application:
         await enter(application)
         await stored(application, clock, *texts)
-        hits = await asked(application, **query)
+        hits = await asked(application, QUESTION, **query)
 
     said = [hit for hit in hits if hit.item.citation.quote in {SAID, QUESTION}]
     assert len(said) == 2
