@@ -114,8 +114,8 @@ def ask(
         echo("The answer is likely not among what is remembered. The nearest is:")
     for hit in found["results"]:
         paragraph(hit["text"], "- ")
-        _print_around(hit)
         paragraph(_standing(hit) + _source(hit))
+        _print_around(hit)
 
 
 @asks(operations.search.SEARCH_MEMORIES, without={"container"}, explain=True)
@@ -135,8 +135,8 @@ def search(
     for hit in found["results"]:
         echo(f"{hit['scores']['final']:.3f}  {_heading(hit)}")
         paragraph(hit["text"])
-        _print_around(hit)
         paragraph(f"{_standing(hit)}from {_source(hit)}")
+        _print_around(hit)
     if not found["results"]:
         echo("Nothing is found.")
     else:
@@ -258,7 +258,7 @@ def _date(item: Json) -> str:
 
 def _print_around(hit: Json) -> None:
     for said in hit.get("around", ()):
-        paragraph(said)
+        paragraph(said, "    … ")
 
 
 def _standing(hit: Json) -> str:
