@@ -81,10 +81,10 @@ _WRAPPED_CHARS_MIN, _WRAPPED_CHARS_MAX = 60, 120
 # The level of a heading without a mark, such as a line that ends with a colon: below Markdown's.
 _COLON_LEVEL = 7
 # The level of the first row of a table, which names its columns; above the rows only.
-_TABLE_LEVEL = 8
+TABLE_LEVEL = 8
 # The level of lines that are part of the next passage, and not above the ones after it: a ruled
 # line, the head of a mail, "Dear Ana,".
-_LEAD_LEVEL = 9
+LEAD_LEVEL = 9
 
 _FENCE = re.compile(r"[ \t]{0,3}(?:```|~~~)")
 _HEADING = re.compile(r"[ \t]{0,3}(#{1,6})[ \t]+\S")
@@ -117,7 +117,7 @@ class Passage(NamedTuple):
     headings: tuple[Span, ...] = ()
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Lines that belong together. `whole`: neither cut nor joined. `level`: the level of a heading,
     else 0.
     """
@@ -154,9 +154,9 @@ def _with_headings(
     of the turn.
     """
     start, end, above = -1, -1, tuple[Span, ...]()
-    for block in _joined(text, list(_blocks(text, turn))):
-        least = block.level or (_LEAD_LEVEL if _ROW.match(text[block.start : block.end]) else 0)
-        while headings and headings[-1][0] >= (least or _TABLE_LEVEL):
+    for block in _joined(text, list(blocks(text, turn))):
+        least = block.level or (LEAD_LEVEL if _ROW.match(text[block.start : block.end]) else 0)
+        while headings and headings[-1][0] >= (least or TABLE_LEVEL):
             headings.pop()
         if start < 0:
             start, above = block.start, tuple(span for _, span in headings)
@@ -164,13 +164,13 @@ def _with_headings(
         if not block.level:
             yield Span(start, end), above
             start = -1
-        elif block.level < _LEAD_LEVEL:
+        elif block.level < LEAD_LEVEL:
             headings.append((block.level, Span(block.start, block.end)))
     if start >= 0:
         yield Span(start, end), above
 
 
-def _blocks(text: str, turn: Span) -> Iterator[_Block]:
+def blocks(text: str, turn: Span) -> Iterator[Block]:
     """Yield headings, list items, keys with values, code, and lines of prose."""
     lines = list(_lines(text, turn))
     # A line by itself may be the heading of the next turn.
@@ -195,15 +195,15 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
             )
             if closing is not None:
                 at = closing + 1
-                yield _Block(start, lines[closing][1], whole=True)
+                yield Block(start, lines[closing][1], whole=True)
                 continue
         if _ROW.match(line) and at < len(lines) and _ROW_RULE.match(text[slice(*lines[at])]):
-            yield _Block(start, lines[at][1], level=_TABLE_LEVEL)
+            yield Block(start, lines[at][1], level=TABLE_LEVEL)
             at += 1
             continue
         level = _level(line, alone=len(lines) == 1) or _COLON_LEVEL * named[at - 1]
         if level:
-            yield _Block(start, end, level=level)
+            yield Block(start, end, level=level)
             continue
         item = bool(_ITEM.match(line))
         whole = item or bool(_ROW.match(line))
@@ -216,7 +216,7 @@ def _blocks(text: str, turn: Span) -> Iterator[_Block]:
         ):
             end = lines[at][1]
             at += 1
-        yield _Block(start, end, whole=whole)
+        yield Block(start, end, whole=whole)
 
 
 def _lines(text: str, turn: Span) -> Iterator[tuple[int, int]]:
@@ -237,7 +237,7 @@ def _level(line: str, *, alone: bool) -> int:
     if marked := _HEADING.match(line):
         return len(marked[1])
     if LEAD.fullmatch(line) and not alone:
-        return _LEAD_LEVEL
+        return LEAD_LEVEL
     if _BOLD.match(line) or (line.endswith(":") and len(line) <= HEADING_CHARS_MAX):
         return _COLON_LEVEL
     return 0
@@ -257,12 +257,12 @@ def _goes_on(text: str, block: tuple[int, int], line: tuple[int, int], *, item: 
     return wrapped and not _ENDED.search(last) and not _KEY.match(next_)
 
 
-def _joined(text: str, blocks: Iterable[_Block]) -> Iterator[_Block]:
+def _joined(text: str, cut: Iterable[Block]) -> Iterator[Block]:
     """Yield sentences of prose, joined up to `PASSAGE_CHARS` in a line and up to `LINES_CHARS` in
     several, and all other blocks unchanged.
     """
     pieces: list[tuple[int, int]] = []
-    for block in blocks:
+    for block in cut:
         apart = block.whole or block.level
         if pieces and (apart or block.end - pieces[0][0] > LINES_CHARS):
             yield from _even(pieces)
@@ -274,7 +274,7 @@ def _joined(text: str, blocks: Iterable[_Block]) -> Iterator[_Block]:
     yield from _even(pieces)
 
 
-def _sentences(text: str, block: _Block) -> Iterator[tuple[int, int]]:
+def _sentences(text: str, block: Block) -> Iterator[tuple[int, int]]:
     start = block.start
     for match in _SENTENCE.finditer(text, block.start, block.end):
         if not _SHORT.search(text, max(start, match.end() - 12), match.end()):
@@ -283,7 +283,7 @@ def _sentences(text: str, block: _Block) -> Iterator[tuple[int, int]]:
     yield start, block.end
 
 
-def _even(pieces: Sequence[tuple[int, int]]) -> Iterator[_Block]:
+def _even(pieces: Sequence[tuple[int, int]]) -> Iterator[Block]:
     """Yield neighbouring pieces, joined to as few blocks as `PASSAGE_CHARS` allows, of about equal
     length.
     """
@@ -297,9 +297,9 @@ def _even(pieces: Sequence[tuple[int, int]]) -> Iterator[_Block]:
         if last - start <= PASSAGE_CHARS and (last - start) - aim <= aim - (end - start):
             end = last
             continue
-        yield _Block(start, end)
+        yield Block(start, end)
         start, end = first, last
-    yield _Block(start, end)
+    yield Block(start, end)
 
 
 class VisiblePassage(NamedTuple):

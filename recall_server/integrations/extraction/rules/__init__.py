@@ -1,9 +1,8 @@
 """The offline extractor: keeps what a text states, without a model or the network.
 
-`reader` goes from turn to turn. `cutting` cuts the text into pieces, and `wording` makes each stand
-alone. `speakers` and `headings` find who speaks and under which heading, `judging` decides which
-pieces are worth keeping, and `facts` finds their facts. The cues of each language are in `tables/`,
-which `language` loads.
+`reader` goes from turn to turn. `cutting` cuts the text into pieces, `headings` finds who speaks
+under which heading, `judging` decides which pieces are worth keeping, `facts` finds their facts,
+and `wording` makes each stand alone. `language` loads the cues of each language from `tables/`.
 """
 
 from __future__ import annotations
@@ -63,11 +62,14 @@ def extraction(passage: Passage) -> Extraction:
 @cache
 def _reader() -> _Read:
     # Imported on use: most commands extract nothing, and compiling the patterns takes time.
-    from recall_server.integrations.extraction.rules import facts, language, wording  # noqa: PLC0415
+    from recall_server.integrations.extraction.rules import facts, language  # noqa: PLC0415
     from recall_server.integrations.extraction.rules.reader import read  # noqa: PLC0415
 
     # All of them now, beside the event loop: later, each language would hold it up once.
+    for key in language.table("common").data["patterns"]:
+        language.shape(key)
     for name in language.LANGUAGES:
-        for part in (language, facts, wording):
-            part.load(name)
+        assert language.table(name).cues
+        assert language.table(name).patterns
+        facts.patterns(name)
     return read

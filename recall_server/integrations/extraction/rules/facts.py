@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import count
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
-from recall_server.integrations.extraction.rules.language import Table, common, table, times
+from recall_server.integrations.extraction.rules.language import Table, shape, table
 
 _SUBJECT_WORDS_MAX, _PAIR_CHARS_MAX = 5, 80
-_VALUE = (
-    r"(?P<v>(?:[^,.;:!?()\n，。；、：！？]|\.(?=\w)|(?<=\d)\.(?= \w)|,(?=\d{3})){1,60}?)"
-    r"(?=\s*(?:$|[;:!?()，。；、：！？]|,(?!\d{3})|(?<!\d)\.\s|\.$|[-–—](?:\s|$)|%s))"
-)
-# Before a value that begins with a number, a day or a month, at most three words before it.
-_FIGURE = r"(?=%s(?:[€$£¥v]?\d|{months}|{weekday}|(?i:{number})))"
-_WORDS, _SIGNS = r"(?:[^\W\d][\w'-]* ){0,3}", r"[^，。、\d]{0,3}"
-_TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
-_NAME = (
-    rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
-)
-_DIGIT = re.compile(r"\d")
-_MY = re.compile(r"\b(?:my|me)\b", re.IGNORECASE)
-_REST = re.compile(
-    r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) |[，、；。]"
-)
-
-
-def _is(kind: str, attribute: str) -> bool:
-    """Return whether an attribute is of a kind of the common table."""
-    return attribute in common()["attributes"][kind].split()
 
 
 @dataclass(frozen=True)
@@ -45,42 +24,19 @@ class Speaker:
 
 @dataclass(frozen=True)
 class Found:
-    """The fact of a clause, the value that it replaces according to the text, and its subject.
-    `ended`: the text says that the value no longer holds.
-    """
+    """A fact, the value that it replaces, and its subject; `ended`: the value no longer holds."""
 
     fact: Fact
     replaces: str | None = None
     subject: str = ""
     ended: bool = False
 
-    @property
-    def is_habit(self) -> bool:
-        return _is("habits", self.fact.attribute)
 
-    def in_document(self, title: str) -> Found | None:
-        """Return the fact of a thing that a document does not name as that of its title: two
-        documents have two deadlines. Return None if it is one of many: "The price is 880".
-        """
-        if self.fact.entity != "team":
-            return self
-        if _is("of_parts", self.fact.attribute):
-            return None
-        entity = "team" if self.subject or not title else title
-        return replace(self, fact=replace(self.fact, entity=entity))
-
-    @property
-    def is_preference(self) -> bool:
-        name = self.fact.attribute
-        return _is("preferences", name) or name.startswith(("favorite_", "preferred_"))
-
-    @property
-    def names_user(self) -> bool:
-        return (self.fact.entity, self.fact.attribute) == ("user", "name")
-
-    @property
-    def is_ordered(self) -> bool:
-        return _is("ordered", self.fact.attribute)
+def is_of(kind: str, of: Found | str) -> bool:
+    """Return whether an attribute is of a kind of the common table."""
+    attribute = of if isinstance(of, str) else of.fact.attribute
+    names = table("common").data["attributes"][kind].split()
+    return any(attribute == one or (one[-1] == "_" and attribute.startswith(one)) for one in names)
 
 
 @dataclass(frozen=True)
@@ -91,89 +47,60 @@ class _Row:
     negated: bool
 
 
-def load(name: str) -> None:
-    """Compile the patterns of facts of a language."""
-    _rows(name)
-    _time(name)
-    _plain(name)
+@dataclass(frozen=True)
+class _Patterns:
+    """The compiled patterns of a language: rows, subjects, a time after a value, words left out."""
+
+    rows: tuple[_Row, ...]
+    subject: re.Pattern[str]
+    time: re.Pattern[str]
+    filler: re.Pattern[str]
+    contractions: list[tuple[re.Pattern[str], str]]
 
 
 @cache
-def _rows(name: str) -> tuple[_Row, ...]:
+def patterns(name: str) -> _Patterns:
+    """Return the compiled patterns of a language's facts."""
     language = table(name)
-    given = language.data["facts"]
-    stop = rf" (?:{given['stop']})\b" if language.spaced else f"(?:{given['stop']})"
+    data, rows, numbers = language.data, [], count()
+    for attribute, written, *flags in data["facts"]["rows"]:
+        anchored = written.startswith("{x} ") and language.spaced
+        row = _filled(written[4:] if anchored else written, language)
+        # No two groups may have one name: "o" becomes "o0".
+        row = re.sub(r"\(\?P<(\w)>", lambda group: f"(?P<{group[1]}{next(numbers)}>", row)
+        rows.append(_Row(attribute, re.compile(row), anchored, "not" in flags))
+    return _Patterns(
+        tuple(rows),
+        re.compile(data["facts"]["subject"]),
+        re.compile(_filled(data["facts"]["after"], language)),
+        re.compile(rf"(?<![\w'])(?:{data['filler']})(?![\w'])[ ]?", re.IGNORECASE),
+        [(re.compile(short, re.IGNORECASE), long) for short, long in data["contractions"]],
+    )
+
+
+def _filled(written: str, language: Table) -> str:
+    """Return a pattern of a table with the patterns and words that its holes stand for."""
+    given, lists = language.data["facts"], ("months", "weekdays", "numbers")
     holes = {
-        "{v}": _VALUE % stop,
-        "{w}": r"(?P<v>(?:[^,.;:!?()\n]|\.(?=\w)){1,60}?)",
-        "{n}": _NAME if language.spaced else _VALUE % stop,
-        "{o}": r"(?P<o>(?:[^,.;:!?()\n，。；、]|[.,](?=\d)|(?<=\d)\.(?= )){1,40}?)",
-        "{k}": f"(?P<k>(?i:{'|'.join(words for _, words in given['things'])}))",
-        "{d}": _FIGURE % (_WORDS if language.spaced else _SIGNS) + _VALUE % stop,
-        "{p}": r"(?P<p>[^\W\d][\w -]{0,30}?)",
-        "{months}": f"(?i:{language.data['months'].replace(' ', '|')})",
-        "{weekday}": f"(?i:{language.data['weekdays'].replace(' ', '|')})",
-        "{number}": f"(?:{language.data['numbers'].replace(' ', '|')})",
+        **given["parts"],
+        "x": given["subject"],
+        "k": f"(?P<k>(?i:{'|'.join(words for _, words in given['things'])}))",
+        "times": language.times.pattern,
+        **table("common").data["holes"]["spaced" if language.spaced else "unspaced"],
+        **{one: f"(?i:{language.data[one].replace(' ', '|')})" for one in lists},
+        "stop": rf" (?:{given['stop']})\b" if language.spaced else f"(?:{given['stop']})",
     }
-    rows = []
-    for attribute, row, *flags in given["rows"]:
-        written = row
-        for part, words in given["parts"].items():
-            written = written.replace(f"{{{part}}}", words)
-        anchored = written.startswith("{x}") and written[3:4] == " " and language.spaced
-        pattern = written[4:] if anchored else written.replace("{x}", given["subject"])
-        for hole, regex in holes.items():
-            pattern = pattern.replace(hole, regex)
-        compiled = re.compile(_numbered(pattern))
-        rows.append(_Row(attribute, compiled, anchored, "not" in flags))
-    return tuple(rows)
-
-
-def _numbered(pattern: str) -> str:
-    """Return a pattern in which each group has a name of its own: the second "o" is "o2"."""
-    seen: Counter[str] = Counter()
-
-    def own(match: re.Match[str]) -> str:
-        seen[match[1]] += 1
-        return f"(?P<{match[1]}{seen[match[1]] if seen[match[1]] > 1 else ''}>"
-
-    return re.sub(r"\(\?P<(\w)>", own, pattern)
-
-
-@cache
-def _time(name: str) -> re.Pattern[str]:
-    """Return the pattern of a time after a value; without blanks between words, also before it."""
-    language = table(name)
-    time = language.data["facts"]["time"]
-    for hole in ("months", "weekdays", "numbers"):
-        time = time.replace(f"{{{hole}}}", f"(?i:{language.data[hole].replace(' ', '|')})")
-    if language.spaced:
-        return re.compile(rf",?[ ](?:{time}|{times(name).pattern})(?!\w).*")
-    return re.compile(
-        rf"^(?:(?:{time}|{times(name).pattern})[はにのから、]*)+|(?:已经)?(?:{time})$"
-    )
-
-
-@cache
-def _plain(
-    name: str,
-) -> tuple[re.Pattern[str], re.Pattern[str], tuple[tuple[re.Pattern[str], str], ...]]:
-    language = table(name)
-    subject = re.compile(language.data["facts"]["subject"])
-    filler = re.compile(rf"(?<![\w'])(?:{language.data['filler']})(?![\w'])[ ]?", re.IGNORECASE)
-    pairs = tuple(
-        (re.compile(short, re.IGNORECASE), long) for short, long in language.data["contractions"]
-    )
-    return subject, filler, pairs
+    for hole, pattern in holes.items():
+        written = written.replace(f"{{{hole}}}", pattern)
+    return written
 
 
 def plain(text: str, language: Table) -> str:
     """Return a clause without contractions and filler words, as the rows of the tables expect."""
-    _, filler, pairs = _plain(language.name)
-    text = text.replace("’", "'")
-    for short, long in pairs:
+    text, found = text.replace("’", "'"), patterns(language.name)
+    for short, long in found.contractions:
         text = short.sub(long, text)
-    return filler.sub("", text).strip() if language.spaced else text
+    return found.filler.sub("", text).strip() if language.spaced else text
 
 
 @lru_cache(maxsize=64)
@@ -181,41 +108,23 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact that a clause states, if the table of its language has it."""
     said = plain(text, language)
     found = _denied(said, _find(said, speaker, language), speaker, language)
-    # "Love and acceptance" and "Enjoy the day" state nothing about the speaker.
-    elided = language.name != "en" or language.starts("keep.elided", said)
-    if found is None and elided and said[:1].isupper():
-        said = said[:1].lower() + said[1:]
+    # Many chats are in lower case: "plumber moved to friday". But "Love and acceptance" and "Enjoy
+    # the day" state nothing about the speaker.
+    english, capital = language.name == "en", said[:1].isupper()
+    swaps = language.starts("keep.elided", said) if english and capital else english or capital
+    if found is None and swaps:
+        said = said[:1].swapcase() + said[1:]
         found = _denied(said, _find(said, speaker, language), speaker, language)
-    if found is None and language.name == "en" and said[:1].islower():
-        # Many chats are in lower case: "plumber moved to friday".
-        said = said[:1].upper() + said[1:]
-        found = _denied(said, _find(said, speaker, language), speaker, language)
-    return _instead(said, found, language)
-
-
-def _instead(said: str, found: Found | None, language: Table) -> Found | None:
-    """Return the value that holds of "I no longer live in Oslo but in Bari", in place of the one
-    that ended.
-    """
-    if found is None or not (found.ended and found.fact.negated):
-        return found
-    rest = said.partition(found.fact.value)[2]
-    match = re.match(language.data["rather"], rest)
-    if match is None:
-        return found
-    fact = replace(found.fact, value=match["v"].strip(), negated=False)
-    return replace(found, fact=fact, replaces=found.fact.value)
+    return _replacing(said, found, language) if found else None
 
 
 def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -> Found | None:
     """Return the fact of a clause, negated if the clause denies it: "I no longer work at Acme"."""
-    if found and found.replaces:
-        return found
     for written, positive, *flags in language.data["facts"]["denied"]:
         cue = re.search(written, said, re.IGNORECASE)
         if cue is None:
             continue
-        cuts = [0, *(cut.end() for cut in _REST.finditer(said)), len(said)]
+        cuts = [0, *(cut.end() for cut in shape("rest").finditer(said)), len(said)]
         first = max(cut for cut in cuts if cut <= cue.start())
         part = said[first : min(cut for cut in cuts if cut >= cue.end())]
         inside, ended = found is not None and found.fact.value in part, "ended" in flags
@@ -226,7 +135,7 @@ def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -
         if found and found == other and re.search(language.data["no_more"], said):
             return found  # "Ich wohne in Berlin, nicht mehr in Köln" denies the other value.
         if other is None or other.fact.value not in part:
-            return None if inside else found
+            return found
         if found is None or inside:
             fact = replace(other.fact, negated=not other.fact.negated)
             return Found(fact, None, other.subject, ended)
@@ -235,32 +144,39 @@ def _denied(said: str, found: Found | None, speaker: Speaker, language: Table) -
     return found
 
 
+def _replacing(said: str, found: Found, language: Table) -> Found:
+    """Add the value that "X, not Y", "X now, not Y any more" or "no longer Y but X" replaces."""
+    fact, data = found.fact, language.data
+    rather = re.match(data["rather"], said.partition(fact.value)[2])
+    if found.ended and fact.negated and rather:
+        held = replace(fact, value=rather["v"].strip(), negated=False)
+        return replace(found, fact=held, replaces=fact.value)
+    ended = re.search(data["no_more"], said)
+    match = ended or re.search(data["instead"], said)
+    if match is None or found.replaces or fact.negated:
+        return found
+    beside = said[: match.start()].endswith(fact.value) or fact.attribute.startswith("uses_for_")
+    old = patterns(language.name).time.sub("", match["o"]).strip()
+    return replace(found, replaces=old) if ended or beside or not language.spaced else found
+
+
 def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
-    subject, _, _ = _plain(language.name)
-    starts = [0, *(match.end() for match in _REST.finditer(said))][:6]
-    for row in _rows(language.name):
+    rows, subject = patterns(language.name).rows, patterns(language.name).subject
+    blanks = [match.start() for match in re.finditer(" ", said)]
+    starts = [0, *(match.end() for match in shape("rest").finditer(said))][:6]
+    for row in rows:
         match = None if row.anchored else row.pattern.search(said)
         if match:
             return _found(row, match, "", speaker, language)
     for start in starts:
-        for whom, at in _subjects(said, start, subject):
-            for row in _rows(language.name):
+        ends = [end for end in blanks if end > start][:_SUBJECT_WORDS_MAX]
+        begun = [(said[start:end], end + 1) for end in ends if subject.fullmatch(said, start, end)]
+        for whom, at in [*begun, ("", start)]:
+            for row in rows:
                 match = row.pattern.match(said, at) if row.anchored else None
                 if match and (whom or not start or language.has("words.first", said[:start])):
                     return _found(row, match, whom, speaker, language)
     return None
-
-
-def _subjects(said: str, start: int, subject: re.Pattern[str]) -> list[tuple[str, int]]:
-    """Return the subjects that a clause may begin with, each with the place after it."""
-    ends, at = [], start
-    for _ in range(_SUBJECT_WORDS_MAX):
-        at = said.find(" ", at) + 1
-        if at == 0:
-            break
-        if subject.fullmatch(said, start, at - 1):
-            ends.append((said[start : at - 1], at))
-    return [*ends, ("", start)]
 
 
 def _found(
@@ -268,19 +184,18 @@ def _found(
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
     whom = parts.get("x") or whom
-    if not (whom or "k" in parts) and _of_another(match, language):
+    if not (whom or "k" in parts) and _of_another(match, parts.get("v", ""), language):
         return None
     attribute = row.attribute
     if "k" in parts:
         attribute = _key(parts["k"], "things", language) or attribute
     value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".,")
-    if not (_is("timed", attribute) or attribute.endswith("_date")):
-        amount, value = value, _time(language.name).sub("", value)
-        if "k" in parts and _DIGIT.search(amount) and not _DIGIT.search(value):
+    if not (is_of("timed", attribute) or attribute.endswith("_date")):
+        amount, value = value, patterns(language.name).time.sub("", value)
+        if "k" in parts and re.search(r"\d", amount) and not re.search(r"\d", value):
             # "The rent is due on the 25th" says when, not how much.
             return None
-    if language.name == "en":
-        value = _MY.sub(lambda match: "them" if match[0].lower() == "me" else "their", value)
+    value = shape("my").sub(lambda my: "them" if my[0].lower() == "me" else "their", value)
     away = [language.starts(f"words.{cue}", value) for cue in ("pronoun", "subject", "you")]
     if any((not value, *away, language.starts("words.pronoun", whom))) or language.has(
         "words.vague", value
@@ -295,16 +210,14 @@ def _found(
     return Found(Fact(entity, attribute, value, row.negated), old or None, whom)
 
 
-def _of_another(match: re.Match[str], language: Table) -> bool:
-    """Return whether a value that has no subject of its own is of somebody else, who is named
-    before it, or meant by the verb: "Tiene nueve años."
-    """
+def _of_another(match: re.Match[str], value: str, language: Table) -> bool:
+    """Return whether a value without a subject is of somebody else: "Tiene nueve años"."""
     third = language.data["facts"].get("third")
     if third and re.match(third, match[0].lstrip(), re.IGNORECASE):
         return True
     if language.spaced:
         return False
-    before = match.string[: match.start("v")]
+    before = match.string.partition(value)[0]
     return language.has("words.relation", before) or language.has("words.person", before)
 
 
@@ -329,7 +242,7 @@ def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | 
     attribute = _key(key.strip(), "keys", language)
     if attribute is None or len(value) > _PAIR_CHARS_MAX:
         return None
-    shared = _is("of_things", attribute) and speaker.entity == "user"
+    shared = is_of("of_things", attribute) and speaker.entity == "user"
     entity = "team" if shared else speaker.entity
     return Found(Fact(entity, attribute, value.strip(" *`.")))
 
@@ -338,18 +251,3 @@ def _key(word: str, names: str, language: Table) -> str | None:
     """Return the attribute that a word stands for, by a list of attributes and patterns."""
     rows = language.data["facts"][names]
     return next((one for one, words in rows if re.fullmatch(words, word, re.IGNORECASE)), None)
-
-
-def corrected(found: Found, text: str, language: Table) -> Found:
-    """Add the value that "X, not Y" or "X now, not Y any more" replaces."""
-    text = plain(text, language)
-    fact = found.fact
-    if found.replaces or fact.negated:
-        return found
-    ended = re.search(language.data["no_more"], text)
-    match = ended or re.search(language.data["instead"], text)
-    if match is None:
-        return found
-    beside = text[: match.start()].endswith(fact.value) or fact.attribute.startswith("uses_for_")
-    old = _time(language.name).sub("", match["o"]).strip()
-    return replace(found, replaces=old) if ended or beside or not language.spaced else found

@@ -9,15 +9,9 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Any
 
+_UNITS = ("day", "week", "month", "year")
 LANGUAGES = ("en", "de", "es", "fr", "zh", "ja")
-_LETTERS_MAX = 3
-_ELISION = re.compile(r"(?<!\w)[djlnstcm]['’][aeiouyéèêhAEIOUÉ]")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_KANA = re.compile(r"[ぁ-ヿ]")
-_HAN = re.compile(r"[㐀-鿿]")
-_FOREIGN = re.compile(r"[Ͱ-Ͽ\u0400-\u04ff֐-ۿऀ-෿\u0e00-\u0fff가-힯]")
-_LATIN = re.compile(r"[A-Za-zÀ-ɏ]")
-_DETECTED_CHARS = 4_000
+_LETTERS_MAX, _DETECTED_CHARS = 3, 4_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +27,13 @@ class Table:
         return self.name not in ("zh", "ja")
 
     @cached_property
-    def _cues(self) -> dict[str, re.Pattern[str]]:
+    def cues(self) -> dict[str, re.Pattern[str]]:
         # "J'ai" and "d'emojis" are two words each; "don't" is one.
         inside = r"\w" if self.name == "fr" else r"[\w']"
         first, last = (f"(?<!{inside})(?:", f")(?!{inside})") if self.spaced else ("(?:", ")")
         found = {}
         for group in ("words", "drop", "keep"):
-            for name, written in self.data[group].items():
-                cue = written.replace("{evaluative}", self.data["words"]["evaluative"])
+            for name, cue in self.data[group].items():
                 found[f"{group}.{name}"] = re.compile(f"{first}{cue}{last}", re.IGNORECASE)
         return found
 
@@ -49,17 +42,34 @@ class Table:
         return self.search(name, text) is not None
 
     def search(self, name: str, text: str) -> re.Match[str] | None:
-        cue = self._cues.get(name)
-        return cue.search(text.replace("’", "'")) if cue else None
+        return self.cues[name].search(text.replace("’", "'"))
 
     def starts(self, name: str, text: str) -> re.Match[str] | None:
-        cue = self._cues.get(name)
-        return cue.match(text.replace("’", "'")) if cue else None
+        return self.cues[name].match(text.replace("’", "'"))
 
-    def is_common(self, word: str) -> bool:
-        """Return whether a word is one of the function words by which the language is detected."""
+    @cached_property
+    def patterns(self) -> dict[str, re.Pattern[str]]:
+        patterns = self.data["patterns"].items()
+        return {name: re.compile(one, re.IGNORECASE) for name, one in patterns}
+
+    @cached_property
+    def offsets(self) -> list[tuple[str, int]]:
+        """The unit and the offset of each group of `times`: ("week", -1)."""
+        return [(unit, row[1]) for unit in _UNITS for row in self.data["relative"][unit]]
+
+    @cached_property
+    def times(self) -> re.Pattern[str]:
+        """The pattern of "last week", each in its own group, and "two weeks ago" (`n`, `unit`)."""
+        relative = self.data["relative"]
+        rows = [f"({row[0]})" for unit in _UNITS for row in relative[unit]]
+        bounded = r"(?<![\w'])(?:%s)(?!\w| of\b)" if self.spaced else "(?:%s)"
+        return re.compile(bounded % "|".join([*rows, relative["ago"]]), re.IGNORECASE)
+
+    def starts_with_name(self, text: str) -> bool:
+        """Return whether the first word has a capital, and is no function word of the language."""
+        word = text.split(" ", 1)[0]
         known = _function_words().get(self.name, frozenset())
-        return word.lower().replace("’", "'").split("'")[0] in known
+        return word[:1].isupper() and word.lower().replace("’", "'").split("'")[0] not in known
 
 
 @cache
@@ -68,45 +78,16 @@ def table(name: str) -> Table:
     return Table(name, _read(name))
 
 
-def common() -> dict[str, Any]:
-    """Return the table of what all languages share."""
-    return _read("common")
-
-
 @cache
-def pattern(name: str, key: str) -> re.Pattern[str]:
-    """Return a pattern of a language's table."""
-    return re.compile(table(name).data[key], re.IGNORECASE)
-
-
-@cache
-def titles(key: str) -> re.Pattern[str]:
-    """Return a pattern of the common table, for headings."""
-    return re.compile(common()["headings"][key], re.IGNORECASE)
-
-
-def load(name: str) -> None:
-    """Compile the cues and patterns of a language, which the first text would wait for."""
-    table(name).has("", "")
-    times(name)
-    for key in ("openers", "split"):
-        pattern(name, key)
+def shape(key: str) -> re.Pattern[str]:
+    """Return a pattern of the common table."""
+    return re.compile(table("common").data["patterns"][key])
 
 
 @cache
 def _read(name: str) -> dict[str, Any]:
     file = resources.files(__package__).joinpath("tables", f"{name}.toml")
     return tomllib.loads(file.read_text("utf-8"))
-
-
-@cache
-def times(name: str) -> re.Pattern[str]:
-    """Return the pattern of times relative to the day on which they are said."""
-    language = table(name)
-    relative = language.data["relative"]
-    rows = [row[0] for unit in ("day", "week", "month", "year") for row in relative[unit]]
-    edges = (r"(?<![\w'])(?:", r")(?!\w)") if language.spaced else ("(?:", ")")
-    return re.compile(f"{edges[0]}{'|'.join(rows)}|{relative['ago']}{edges[1]}", re.IGNORECASE)
 
 
 @cache
@@ -122,26 +103,25 @@ def _function_words() -> dict[str, frozenset[str]]:
         name: frozenset(" ".join(table(name).data[one] for one in lists).split())
         for name in LANGUAGES[:4]
     }
-    others = common()["words"]
-    return own | {name: frozenset(words.split()) for name, words in others.items()}
+    others = table("common").data["words"].items()
+    return own | {name: frozenset(words.split()) for name, words in others}
 
 
 def detect(text: str) -> tuple[str | None, float]:
     """Return the language of a text (None if there is no table of it), and how sure that is."""
     text = text[:_DETECTED_CHARS]
-    han, kana = len(_HAN.findall(text)), len(_KANA.findall(text))
-    latin, foreign = len(_LATIN.findall(text)), len(_FOREIGN.findall(text))
+    han, kana = len(shape("han").findall(text)), len(shape("kana").findall(text))
+    latin, foreign = len(shape("latin").findall(text)), len(shape("foreign").findall(text))
     if foreign > latin / 4 + han + kana:
         return None, 1.0
     if han + kana > latin / 4:
         return ("ja" if kana * 8 > han else "zh"), 1.0
-    words = [word.lower().replace("’", "'") for word in _WORD.findall(text)]
+    words = [word.lower().replace("’", "'") for word in shape("letters").findall(text)]
     counts = {
         name: sum(map(known.__contains__, words)) for name, known in _function_words().items()
     }
-    for name, letters in common()["letters"].items():
-        counts[name] += min(_LETTERS_MAX, sum(map(text.count, letters)))
-    counts["fr"] += min(_LETTERS_MAX, len(_ELISION.findall(text)))
+    for name, letters in table("common").data["letters"].items():
+        counts[name] += min(_LETTERS_MAX, len(re.findall(letters, text)))
     ranked = sorted(counts, key=lambda name: -counts[name])
     best, second = counts[ranked[0]], counts[ranked[1]]
     if best == 0:
