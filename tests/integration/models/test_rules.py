@@ -97,6 +97,10 @@ Children\\n\\n## Emil (6, class 1a)\\n- scared of the dark\\n- football on Monda
   fact | Children, Emil (6, class 1a): scared of the dark. | Emil, likes, the dark | NOT
   fact | Children, Emil (6, class 1a): football on Mondays.
 # A session of a log is a heading, and what follows a question there is no answer.
+Coaching, Oct 21\\n\\nThe client earns 68,000 euros.\\n\\nCoaching, Nov 4\\n\\nThe client sleeps badly on Sundays.\\nNext session on Nov 19 at 17:30.
+  fact | Coaching, Oct 21: The client earns 68,000 euros.
+  fact | Coaching, Nov 4: The client sleeps badly on Sundays.
+  fact | Coaching, Nov 4: Next session on Nov 19 at 17:30.
 THE SALT CROWN\\n\\nSession 11, 4 Sept\\nThe gates of Port Merrow close at nine.\\nNeedle was stolen from Wren, by whom?\\n\\nTo remember\\n- Bring 12 torches
   fact | THE SALT CROWN, Session 11, 4 Sept: The gates of Port Merrow close at nine.
   procedure | THE SALT CROWN, To remember: Bring 12 torches.

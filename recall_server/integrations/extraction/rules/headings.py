@@ -1,7 +1,5 @@
 """Finds the headings above a piece of text, and who speaks: a person, the user or an assistant."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -45,9 +43,13 @@ class Headings:
             return True
         if shape("myself").fullmatch(title):
             title = language.data["user"]
-        self.by_level = {k: v for k, v in self.by_level.items() if k < piece.level}
+        dated, name = language.patterns["date"].search, title.partition(" ")[0]
+        # "Notes, Nov 4" is a title like "Notes, Oct 21" above it.
+        alike = [k for k, v in self.by_level.items() if dated(v) and v.startswith(name)]
+        level = min([piece.level, *(alike if dated(title) else ())])
+        self.by_level = {k: v for k, v in self.by_level.items() if k < level}
         if title:
-            self.by_level[piece.level] = shape("forwarded").sub("", title)
+            self.by_level[level] = shape("forwarded").sub("", title)
         return True
 
     @property

@@ -1,7 +1,5 @@
 """Reads a passage turn by turn, and turns its pieces into candidates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
