@@ -9,9 +9,9 @@ these limits.
 import asyncio
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from secrets import token_hex
 from typing import Any
@@ -78,9 +78,10 @@ class Tool:
         self.shown = _described(operation, offered, self.name, self.arguments)
 
 
-def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
-    """Return the operations that are offered as tools. Raises `Invalid` if the text of one tries to
-    give orders to a model: then the server does not start.
+@lru_cache(4)
+def tools_of(operations: tuple[Operation, ...]) -> tuple[Tool, ...]:
+    """Return the operations that are offered as tools, made once. Raises `Invalid` if the text of
+    one tries to give orders to a model: then the server does not start.
     """
     tools = tuple(Tool(one, one.mcp) for one in operations if one.mcp is not None)
     for tool in tools:
@@ -89,7 +90,8 @@ def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
     return tools
 
 
-def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
+@lru_cache(4)
+def aliases_of(operations: tuple[Operation, ...]) -> tuple[Tool, ...]:
     """Return the tools with the names of other servers."""
     return tuple(
         Tool(one, one.mcp, alias) for one in operations if one.mcp for alias in one.mcp.aliases
@@ -174,7 +176,7 @@ class McpServer:
         toolsets: Collection[str] = (),
     ) -> None:
         self._calls = calls
-        tools, aliases = tools_of(operations), aliases_of(operations)
+        tools, aliases = tools_of((*operations,)), aliases_of((*operations,))
         self._listed = listed_of(tools, aliases, toolsets)
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in (*tools, *aliases)}
         server: Server[dict[str, Any]] = Server(

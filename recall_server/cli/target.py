@@ -46,7 +46,7 @@ from recall_server.cli.shared import (
     signed,
     waiting,
 )
-from recall_server.config import ENV_FILE, Access, is_address
+from recall_server.config import ENV_FILE, LOOPBACK, Access, is_address
 from recall_server.doctor import settings_of_file
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
 from recall_server.domain.ids import Namespace, namespace
@@ -395,7 +395,12 @@ async def _on_server(
     taken: str | None,
 ) -> None:
     headers = {"Authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
+    parts = httpx2.URL(url)
+    # Plain HTTP on loopback needs no certificates, and loading them takes longer than most calls.
+    verify = parts.scheme != "http" or parts.host not in LOOPBACK
+    async with httpx2.AsyncClient(
+        base_url=url, headers=headers, timeout=TIMEOUT_S, verify=verify
+    ) as http:
         server = Server(http)
         if name:
             own = (await server.ask(operations.tokens.WHOAMI))["namespace"]

@@ -17,7 +17,7 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -343,7 +343,9 @@ def _direction(ids: list[int], table: Vectors, more: Vectors | None) -> Vectors:
     return total / length
 
 
+@cache
 def _load_wordllama() -> tuple[Tokenize, Vectors]:
+    """Load the model, once in a process."""
     wordllama = _import_quietly()
     # Without `cache_dir` wordllama looks for its tokenizer in a wrong folder, then on the network.
     model = wordllama.WordLlama.load(

@@ -89,7 +89,9 @@ async def test_ready_says_no_before_the_port_is_closed_and_calls_are_taken_meanw
 ) -> None:
     """A second signal ends the delay."""
     async with Server(database, worker_jobs=0, embedder="none", stop_delay_s=3_600) as server:
-        async with httpx2.AsyncClient(base_url=server.address) as http:
+        async with httpx2.AsyncClient(
+            base_url=server.address, verify=False, trust_env=False
+        ) as http:
             stopping = asyncio.create_task(server.stop())
 
             async def off() -> bool:
@@ -112,7 +114,9 @@ async def test_a_worker_and_a_server_have_probes_on_a_port_of_their_own(
     port = free_port()
     async with (
         Process(database, "worker", probe_port=port, embedder="none") as worker,
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+        httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", verify=False, trust_env=False
+        ) as http,
     ):
 
         async def ready() -> bool:
@@ -131,7 +135,9 @@ async def test_a_worker_and_a_server_have_probes_on_a_port_of_their_own(
         assert await worker.stop() == 0
     async with (
         Server(database, probe_port=port, embedder="none"),
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+        httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", verify=False, trust_env=False
+        ) as http,
     ):
         of_server = await http.get("/ready")
 
@@ -146,6 +152,6 @@ async def test_a_busy_database_does_not_make_a_probe_fail(database: Path) -> Non
     async with (
         Server(database, worker_jobs=0, embedder="none") as server,
         held(database),
-        httpx2.AsyncClient(base_url=server.address) as http,
+        httpx2.AsyncClient(base_url=server.address, verify=False, trust_env=False) as http,
     ):
         assert (await http.get("/ready")).status_code == 200

@@ -23,7 +23,7 @@ def test_a_tool_whose_description_gives_orders_is_refused() -> None:
     )
 
     with pytest.raises(Invalid, match="obey"):
-        tools_of([ordering])
+        tools_of((ordering,))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)

@@ -6,18 +6,23 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any, Self
 
 import httpx2
 import pytest
 
-from recall_server.bootstrap import working
+from recall_server.bootstrap import open_application, working
 from recall_server.integrations.embeddings import StaticEmbedder
 from recall_server.integrations.extraction.rules import RulesExtractor
+from tests.support.application import settings_for
+from tests.support.conversation import drained, enter, remember
+from tests.support.databases import Database, Templates
 from tests.support.engines import on_sqlite
-from tests.support.hostile_inputs import INPUTS, Post, tool
+from tests.support.hostile_inputs import INPUTS, LONG_TEXTS, Post, tool
+from tests.support.models import HashEmbedder
 from tests.support.server import WITHIN_S, Running, Serve
 from tests.support.sockets import head, statuses
 from tests.support.stalls import BUSY, STEP_MAX_S, watched
@@ -95,6 +100,36 @@ class Reading:
         if (function, *given) not in READ:
             READ[function, *given] = await asyncio.to_thread(function, *given)
         return READ[function, *given]
+
+
+async def _stored(database: Database) -> None:
+    """Store the long texts for Alice, with their memories."""
+    async with open_application(
+        settings_for(database), extractor=RulesExtractor(Reading().compute), embedder=HashEmbedder()
+    ) as built:
+        await enter(built)
+        for one in LONG_TEXTS:
+            await remember(built, json.loads(one.body)["text"])
+            await drained(built)
+
+
+def long_texts(database: Database, _: Path) -> None:
+    asyncio.run(_stored(database))
+
+
+@pytest.fixture
+def database(
+    database: Database, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Database]:
+    """Yield a copy of one with the long texts for an input that has them."""
+    name = request.node.callspec.params.get("name")
+    if name is None or not INPUTS[name].has_long_texts:
+        yield database
+        return
+    engine = request.node.callspec.params["database"]
+    templates: Templates = request.getfixturevalue(f"{engine}_templates")
+    with templates.copied(long_texts, tmp_path / "long") as copy:
+        yield copy
 
 
 REFUSED = [name for name, one in INPUTS.items() if min(one.statuses) >= 400]

@@ -3,7 +3,7 @@ the texts and events say how.
 """
 
 import json
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +13,9 @@ from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.plan import Policy, RelationKind
 from recall_server.services.memory.ingest import Submission
-from tests.support.audit import ALICE, Database, enter, inside, line, recall
+from tests.support.audit import ALICE, Database, enter, inside, line, recall, rows_of
 from tests.support.conversation import drained, memories
+from tests.support.databases import Filled
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -22,7 +23,7 @@ TEXTS = ("User: I live in Porto.", "User: I like figs.", "User: I am allergic to
 BY_HAND = "The boat is called Nell."
 
 
-async def _filled(built: Application) -> None:
+async def _lived(built: Application) -> None:
     """Store texts of one memory each, the last of which gets other words by hand."""
     await enter(built, ALICE)
     for text in (*TEXTS, "User: I own a boat."):
@@ -43,13 +44,12 @@ async def _filled(built: Application) -> None:
     await drained(built)
 
 
-def _altered(*statements: str) -> Callable[[Application], Any]:
-    async def alter(built: Application) -> None:
-        async with built.store.driver.transaction(namespace=ALICE, write=True, erasing=True) as raw:
-            for sql in statements:
-                await raw.fetch(sql, {})
+def _undisputed(database: Database, _: Path) -> None:
+    inside(database, _lived)
 
-    return alter
+
+def _alter(database: Database, *statements: str) -> None:
+    rows_of(database, *statements, write=True)
 
 
 def _ids(database: Database) -> dict[str, str]:
@@ -84,12 +84,12 @@ SELECT namespace, '{home}', 0, id, 0, 4 FROM episodes WHERE text LIKE '%Porto%'
     ],
 )
 def test_altered_words_are_named_and_written_again_as_their_text_says(
-    database: Database, statements: str
+    filled: Filled, statements: str
 ) -> None:
-    inside(database, _filled)
+    database = filled(_undisputed)
     before, whole = recall(database, "list", "alice", "--json").out, _rebuilt(database, "--diff")
     home = _of(_ids(database), "Porto")
-    inside(database, _altered(*statements.format(home=home).split(";")))
+    _alter(database, *statements.format(home=home).split(";"))
     code, seen = _rebuilt(database, "--diff")
     told = recall(database, "rebuild", "alice", "--diff").out
     mended_code, mended = _rebuilt(database)
@@ -111,13 +111,13 @@ def test_altered_words_are_named_and_written_again_as_their_text_says(
     ],
 )
 def test_altered_words_of_a_person_or_a_model_are_written_again_as_they_were(
-    database: Database, statement: str
+    filled: Filled, statement: str
 ) -> None:
     """No rule makes them of a text: they were named, and were gone."""
-    inside(database, _filled)
+    database = filled(_undisputed)
     before, whole = recall(database, "list", "alice", "--json").out, _rebuilt(database, "--diff")
     boat = _of(_ids(database), "boat")
-    inside(database, _altered(statement.format(boat=boat)))
+    _alter(database, statement.format(boat=boat))
     seen = _rebuilt(database, "--diff")
     code, mended = _rebuilt(database)
 
@@ -127,8 +127,8 @@ def test_altered_words_of_a_person_or_a_model_are_written_again_as_they_were(
     assert recall(database, "list", "alice", "--json").out == before
 
 
-def test_what_no_text_says_is_named_until_it_is_as_it_was(database: Database) -> None:
-    inside(database, _filled)
+def test_what_no_text_says_is_named_until_it_is_as_it_was(filled: Filled) -> None:
+    database = filled(_undisputed)
     whole = _rebuilt(database, "--diff")
     boat = _of(_ids(database), "boat")
     # As if a model had worded it.
@@ -136,11 +136,11 @@ def test_what_no_text_says_is_named_until_it_is_as_it_was(database: Database) ->
         "UPDATE memory_events SET digest = replace(digest, '{}.', '{}.')"
         f" WHERE item_id = '{boat}'"
     )
-    inside(database, _altered(swap.format("1", "1.0")))
+    _alter(database, swap.format("1", "1.0"))
     code, mended = _rebuilt(database)
     told = recall(database, "rebuild", "alice")
     again, still = _rebuilt(database, "--diff")
-    inside(database, _altered(swap.format("1.0", "1")))
+    _alter(database, swap.format("1.0", "1"))
     recall(database, "rebuild", "alice")
 
     assert (code, mended["altered"], mended["repaired"]) == (1, [boat], [])
@@ -150,18 +150,16 @@ def test_what_no_text_says_is_named_until_it_is_as_it_was(database: Database) ->
     assert _rebuilt(database, "--diff") == whole
 
 
-def test_lost_counts_relations_and_keys_are_made_again(database: Database) -> None:
-    inside(database, _filled)
+def test_lost_counts_relations_and_keys_are_made_again(filled: Filled) -> None:
+    database = filled(_undisputed)
     whole = _rebuilt(database, "--diff")
     ids = _ids(database)
     home, figs = (_of(ids, word) for word in ("Porto", "figs"))
-    inside(
+    _alter(
         database,
-        _altered(
-            "UPDATE memory_counts SET memories = memories + 4",
-            f"DELETE FROM relations WHERE from_id = '{home}'",
-            f"UPDATE memories SET entity_key = 'nobody' WHERE id = '{figs}'",
-        ),
+        "UPDATE memory_counts SET memories = memories + 4",
+        f"DELETE FROM relations WHERE from_id = '{home}'",
+        f"UPDATE memories SET entity_key = 'nobody' WHERE id = '{figs}'",
     )
     code, seen = _rebuilt(database, "--diff")
     left_code, left = _rebuilt(database)
@@ -175,18 +173,18 @@ def test_lost_counts_relations_and_keys_are_made_again(database: Database) -> No
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_relation_of_an_earlier_release_is_named(database: Database, lost: bool) -> None:
-    inside(database, _filled)
+def test_a_relation_of_an_earlier_release_is_named(filled: Filled, lost: bool) -> None:
+    database = filled(_undisputed)
     ids = _ids(database)
     home, figs = (_of(ids, word) for word in ("Porto", "figs"))
     gone = [f"DELETE FROM relations WHERE from_id = '{home}'"] if lost else []
-    inside(database, _altered("UPDATE memory_events SET answer = NULL", *gone))
+    _alter(database, "UPDATE memory_events SET answer = NULL", *gone)
     code, left = _rebuilt(database)
 
     assert (code, left["relations"]) == (int(lost), [[home, figs, "extends"]] * lost)
 
 
-async def _disputed(built: Application) -> None:
+async def _argued(built: Application) -> None:
     """Store two values of which nobody says which holds, and a text with labels."""
     await enter(built, ALICE)
     await built.services.tasks.set_policy(Context(line(built)), Policy.ASK)
@@ -195,6 +193,10 @@ async def _disputed(built: Application) -> None:
         submission = Submission(text, "life", source=labels)
         await built.services.ingest.remember(Context(line(built)), submission)
     await drained(built)
+
+
+def _disputed(database: Database, _: Path) -> None:
+    inside(database, _argued)
 
 
 @pytest.mark.parametrize(
@@ -207,14 +209,14 @@ async def _disputed(built: Application) -> None:
         ('UPDATE memories SET metadata = \'{"by": "nobody"}\'', "labels"),
     ],
 )
-def test_disputes_and_labels_are_made_again(database: Database, statement: str, named: str) -> None:
-    inside(database, _disputed)
+def test_disputes_and_labels_are_made_again(filled: Filled, statement: str, named: str) -> None:
+    database = filled(_disputed)
     waiting, whole = (
         recall(database, "reviews", "alice", "--json").out,
         _rebuilt(database, "--diff"),
     )
     listed = recall(database, "list", "alice", "--json").out
-    inside(database, _altered(statement))
+    _alter(database, statement)
     seen = _rebuilt(database, "--diff")
     told = recall(database, "rebuild", "alice").out
 
@@ -227,14 +229,14 @@ def test_disputes_and_labels_are_made_again(database: Database, statement: str, 
     assert recall(database, "list", "alice", "--json").out == listed
 
 
-def test_of_an_older_release_it_cannot_tell_until_it_has_recorded_them(database: Database) -> None:
-    inside(database, _filled)
+def test_of_an_older_release_it_cannot_tell_until_it_has_recorded_them(filled: Filled) -> None:
+    database = filled(_undisputed)
     home = _of(_ids(database), "Porto")
-    inside(database, _altered("UPDATE memory_events SET digest = NULL WHERE digest IS NOT NULL"))
+    _alter(database, "UPDATE memory_events SET digest = NULL WHERE digest IS NOT NULL")
     first = recall(database, "rebuild", "alice", "--diff")
     recorded = recall(database, "rebuild", "alice")
     after = _rebuilt(database, "--diff")[1]
-    inside(database, _altered(f"UPDATE memories SET text = 'Sold.' WHERE id = '{home}'"))
+    _alter(database, f"UPDATE memories SET text = 'Sold.' WHERE id = '{home}'")
     seen = _rebuilt(database, "--diff")[1]
 
     assert first.code == 0

@@ -6,7 +6,7 @@ import os
 import resource
 import stat
 import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from recall_server.domain.context import Context
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import ALICE, enter
+from tests.support.forked import completed
 from tests.support.logs import real_logs
 from tests.support.processes import Database, Process, environment, new_token, ran, recall, until
 from tests.support.stored import opened, select
@@ -29,19 +30,12 @@ def said(
     database: Database, *command: str, given: bytes = b"", file_bytes_max: int | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `recall COMMAND`. No file of its may become larger than `file_bytes_max`."""
-
-    def limited() -> None:
-        if file_bytes_max is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
-
-    return subprocess.run(
-        [sys.executable, "-m", "recall_server", *command],
-        env={**environment(database, {"embedder": "none"})},
-        input=given,
-        capture_output=True,
-        timeout=60,
-        check=False,
-        preexec_fn=limited,  # No other thread runs here.
+    limited = None
+    if file_bytes_max is not None:
+        limits = (file_bytes_max, file_bytes_max)
+        limited = partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+    return completed(
+        command, environment(database, {"embedder": "none"}), 60, given=given, first=limited
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.plan import Policy, RelationKind
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
-from tests.support.audit import ALICE, Database, enter, inside, line, recall
+from tests.support.audit import ALICE, Database, enter, inside, line, recall, rows_of
 from tests.support.conversation import drained, memories
+from tests.support.databases import Filled
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -68,26 +70,24 @@ def _lives(disputed: bool = False) -> Callable[[Application], Any]:
     return lived
 
 
+def _undisputed(database: Database, _: Path) -> None:
+    inside(database, _lives())
+
+
+def _disputed(database: Database, _: Path) -> None:
+    inside(database, _lives(disputed=True))
+
+
 def _of(ids: dict[str, str], word: str) -> str:
     return next(i for text, i in ids.items() if word in text)
 
 
 def _without(database: Database, statements: list[str]) -> None:
-    async def lose(built: Application) -> None:
-        async with built.store.driver.transaction(namespace=ALICE, write=True, erasing=True) as raw:
-            for sql in statements:
-                await raw.fetch(sql, {})
-
-    inside(database, lose)
+    rows_of(database, *statements, write=True)
 
 
 def _rows(database: Database, sql: str) -> list[Any]:
-    async def read(built: Application) -> list[Any]:
-        async with built.store.driver.transaction(namespace=ALICE, write=False) as raw:
-            return [tuple(dict(row).values()) for row in await raw.fetch(sql, {})]
-
-    rows: list[Any] = inside(database, read)
-    return rows
+    return [tuple(dict(row).values()) for row in rows_of(database, sql)]
 
 
 def _every_id(database: Database) -> list[str]:
@@ -123,9 +123,9 @@ def _rebuilt(database: Database, *options: str) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize("disputed", [False, True])
 @pytest.mark.parametrize("also", [(), ("embeddings", "documents")])
 def test_lost_memories_are_made_again_with_all_that_they_had(
-    database: Database, also: tuple[str, ...], disputed: bool
+    filled: Filled, also: tuple[str, ...], disputed: bool
 ) -> None:
-    inside(database, _lives(disputed))
+    database = filled(_disputed if disputed else _undisputed)
     ids, rows = _every_id(database), "SELECT * FROM {} ORDER BY 1, 2, 3"
     before, whole = _told(database, ids), _rebuilt(database, "--diff")
     kept = {name: _rows(database, rows.format(name)) for name in ("citations", "relations")}
@@ -150,8 +150,8 @@ def test_lost_memories_are_made_again_with_all_that_they_had(
     assert _told(database, ids) == before
 
 
-def test_one_of_each_is_made_again_alone(database: Database) -> None:
-    inside(database, _lives())
+def test_one_of_each_is_made_again_alone(filled: Filled) -> None:
+    database = filled(_undisputed)
     ids = _every_id(database)
     before, whole = _told(database, ids), _rebuilt(database, "--diff")
     for lost in ids:
@@ -165,8 +165,8 @@ def test_one_of_each_is_made_again_alone(database: Database) -> None:
     assert _told(database, ids) == before
 
 
-def test_a_lost_citation_is_made_again(database: Database) -> None:
-    inside(database, _lives())
+def test_a_lost_citation_is_made_again(filled: Filled) -> None:
+    database = filled(_undisputed)
     ids = _every_id(database)
     before, whole = _told(database, ids), _rebuilt(database, "--diff")
     cited = "SELECT memory_id, position FROM citations ORDER BY 1, 2"
@@ -192,8 +192,8 @@ def test_a_lost_citation_is_made_again(database: Database) -> None:
         "UPDATE relations SET reason = 'merge', made_by = 'nobody'",
     ],
 )
-def test_relations_are_as_they_were_stated(database: Database, altered: str) -> None:
-    inside(database, _lives(disputed=True))
+def test_relations_are_as_they_were_stated(filled: Filled, altered: str) -> None:
+    database = filled(_disputed)
     whole, rows = _rebuilt(database, "--diff"), _rows(database, "SELECT * FROM relations")
     _without(database, [altered])
     code, seen = _rebuilt(database, "--diff")
@@ -206,8 +206,8 @@ def test_relations_are_as_they_were_stated(database: Database, altered: str) -> 
     assert _rebuilt(database, "--diff") == whole
 
 
-def test_what_cannot_be_made_again_is_named_with_the_reason(database: Database) -> None:
-    inside(database, _lives())
+def test_what_cannot_be_made_again_is_named_with_the_reason(filled: Filled) -> None:
+    database = filled(_undisputed)
     ids = {text: one for one, text in _rows(database, "SELECT id, text FROM memories")}
     by_hand, figs = _of(ids, "Nell"), _of(ids, "figs")
     _without(
@@ -234,9 +234,9 @@ def test_what_cannot_be_made_again_is_named_with_the_reason(database: Database) 
 
 
 @pytest.mark.parametrize("subject", ["figs", "Faro", "Nell", "Ann"])
-def test_what_was_erased_meanwhile_does_not_come_back(database: Database, subject: str) -> None:
+def test_what_was_erased_meanwhile_does_not_come_back(filled: Filled, subject: str) -> None:
     """The erasure finds no memory, since its row is lost; but its text, and what is kept of it."""
-    inside(database, _lives())
+    database = filled(_undisputed)
     lose = [f"DELETE FROM {name} WHERE {OF.get(name, 'memory_id')} <> ''" for name in ROWS]
     _without(database, lose)
     erased = recall(database, "erase", "alice", "--subject", subject, "--yes")
@@ -251,9 +251,9 @@ def test_what_was_erased_meanwhile_does_not_come_back(database: Database, subjec
     assert subject not in json.dumps(kept)
 
 
-def test_what_is_left_of_a_lost_memory_can_be_erased(database: Database) -> None:
+def test_what_is_left_of_a_lost_memory_can_be_erased(filled: Filled) -> None:
     """Its words were erased meanwhile, as a passage of the text: it does not come back."""
-    inside(database, _lives())
+    database = filled(_undisputed)
     ids = {text: one for one, text in _rows(database, "SELECT id, text FROM memories")}
     nell = _of(ids, "Nell")
     (text,) = _rows(database, f"SELECT episode_id FROM citations WHERE memory_id = '{nell}'")

@@ -109,7 +109,9 @@ class Asking:
 @asynccontextmanager
 async def asking(server: Server, token: str) -> AsyncIterator[Asking]:
     headers = {"Authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(base_url=server.address, headers=headers, timeout=30) as http:
+    async with httpx2.AsyncClient(
+        base_url=server.address, headers=headers, timeout=30, verify=False, trust_env=False
+    ) as http:
         yield Asking(http)
 
 

@@ -37,7 +37,9 @@ async def test_the_receiver_of_the_page_takes_what_is_signed_and_nothing_else(
     async with Server(database, secret_key=SECRET_KEY, embedder="none", **settings) as server:
         token = (await new_token(database, "alice", "--scope", "admin"))["token"]
         headers = {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(headers=headers, base_url=server.address) as http:
+        async with httpx2.AsyncClient(
+            headers=headers, base_url=server.address, verify=False, trust_env=False
+        ) as http:
             given = {"url": url, "kinds": ["memory.added"], "include_text": True}
             hook = (await http.post("/v1/webhooks", json=given)).json()
             receiver = await asyncio.create_subprocess_exec(
@@ -81,7 +83,9 @@ async def test_an_event_is_told_although_the_server_was_killed_as_it_told_it(
     ):
         token = (await new_token(database, "alice", "--scope", "admin"))["token"]
         headers = {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(headers=headers, base_url=server.address) as http:
+        async with httpx2.AsyncClient(
+            headers=headers, base_url=server.address, verify=False, trust_env=False
+        ) as http:
             given = {"url": receiver.url, "kinds": ["memory.added"]}
             assert (await http.post("/v1/webhooks", json=given)).status_code == 201
             await http.post("/v1/memories", json={"text": "User: I live in Porto."})

@@ -20,6 +20,8 @@ from recall_server.domain.context import Context
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
 from recall_server.services.audit.verification import PURPOSE
+from recall_server.storage import driver_for
+from recall_server.storage.driver import Row
 from tests.support.application import settings_for
 from tests.support.cli import Said, invoked
 from tests.support.engines import KEY_FILE
@@ -63,6 +65,21 @@ def inside(
             return await act(built)
 
     return asyncio.run(open_and_act())
+
+
+def rows_of(database: Database, *statements: str, write: bool = False) -> list[Row]:
+    """Return Alice's rows of the last statement. No application is opened: that takes longer."""
+
+    async def asked() -> list[Row]:
+        driver = driver_for(database)
+        await driver.open()
+        try:
+            async with driver.transaction(namespace=ALICE, write=write, erasing=write) as raw:
+                return [list(await raw.fetch(sql, {})) for sql in statements][-1]
+        finally:
+            await driver.close()
+
+    return asyncio.run(asked())
 
 
 def line(

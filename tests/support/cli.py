@@ -17,6 +17,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from recall_server.cli.commands import app
+from tests.support.forked import completed
 from tests.support.logs import real_logs
 
 WITHIN_S = 60
@@ -74,16 +75,20 @@ def invoked(command: Sequence[object], env: Mapping[str, str], given: str = "") 
 
 def spawned(*command: str, may_override: bool = True, **settings: object) -> Said:
     """Run it in a process of its own; with `may_override=False`, file modes hold for root too."""
-    done = subprocess.run(
-        [sys.executable, "-m", "recall_server", *command],
-        env={**os.environ, **{name.upper(): str(value) for name, value in settings.items()}},
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-        preexec_fn=None if may_override else _obey_modes,
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
+    environment = {**os.environ, **{name.upper(): str(value) for name, value in settings.items()}}
+    if may_override:
+        done = completed(command, environment, WITHIN_S)
+    else:
+        # What it drops is gone in the program that it begins then.
+        done = subprocess.run(
+            [sys.executable, "-m", "recall_server", *command],
+            env=environment,
+            capture_output=True,
+            timeout=WITHIN_S,
+            check=False,
+            preexec_fn=_obey_modes,
+        )
+    return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def _obey_modes() -> None:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -52,6 +52,11 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._raw: psycopg.Connection | None = None
+
+    def close(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
 
     def version(self) -> str:
         with psycopg.connect(self.url) as raw:
@@ -65,16 +70,18 @@ class Postgres:
     def database(self, template: str = "template0") -> Iterator[str]:
         """Yield the URL of a new database, which is dropped afterwards."""
         name = f"recall_{os.getpid()}_{next(_numbers)}"
-        with psycopg.connect(self.url, autocommit=True) as raw:
-            # Without a copy of all its pages in the log, which must stay short.
-            raw.execute(
-                f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8' STRATEGY file_copy"
-            )
+        # Without a copy of all its pages in the log, which must stay short.
+        self._run(f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8' STRATEGY file_copy")
         try:
             yield self.named(name)
         finally:
-            with psycopg.connect(self.url, autocommit=True) as raw:
-                raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _run(self, statement: str) -> None:
+        """Run a statement on the one connection for them: a new one costs as much as the copy."""
+        if self._raw is None or self._raw.closed:
+            self._raw = psycopg.connect(self.url, autocommit=True)
+        self._raw.execute(statement)
 
 
 def folder_of_postgres() -> Path:
@@ -92,7 +99,8 @@ def running_postgres() -> Iterator[Postgres]:
     """Yield the server that the tests use."""
     given = os.environ.get("RECALL_TEST_POSTGRES")
     if given:
-        yield Postgres(given)
+        with closing(Postgres(given)) as postgres:
+            yield postgres
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
@@ -105,7 +113,8 @@ def running_postgres() -> Iterator[Postgres]:
                 for name, value in _SETTINGS.items():
                     raw.execute(f"ALTER SYSTEM SET {name} = '{value}'")
                 raw.execute("SELECT pg_reload_conf()")
-            yield Postgres(server.get_uri())
+            with closing(Postgres(server.get_uri())) as postgres:
+                yield postgres
         finally:
             server.cleanup()
             shutil.rmtree(folder, ignore_errors=True)

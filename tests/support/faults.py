@@ -75,9 +75,11 @@ def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
             process.send_signal(signal.SIGQUIT)
             process.wait(WITHIN_S)
             server.ensure_postgres_running()
+            postgres.close()  # its connection was cut off
 
         try:
-            yield Postgres(server.get_uri()), restart
+            with closing(Postgres(server.get_uri())) as postgres:
+                yield postgres, restart
         finally:
             server.cleanup()
             shutil.rmtree(folder, ignore_errors=True)

@@ -23,8 +23,9 @@ class Post:
 
 @dataclass(frozen=True)
 class Input:
-    """A request, sent `times` times, and the last answer; `before` are sent first, with their jobs.
-    With `works`, the jobs that it causes are measured too.
+    """A request, sent `times` times, and the last answer; `before` are sent first, with their jobs,
+    in a database that has `LONG_TEXTS` if it `has_long_texts`. With `works`, the jobs that it
+    causes are measured too.
     """
 
     post: Post
@@ -33,6 +34,7 @@ class Input:
     times: int = 1
     works: bool = False
     has_token: bool = True
+    has_long_texts: bool = False
 
 
 def tool(name: str, **arguments: object) -> bytes:
@@ -70,13 +72,15 @@ WORDS = " ".join(f"word{n}" for n in range(1_000))
 KEYS = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(130_000)) + b"}"
 MANY_WORDS = " ".join(f"w{n}" for n in range(40_000))[:TEXT_CHARS]
 MANY_TURNS = "\n".join(f"User: b{n}" for n in range(8_000)) + "\nUser: " + "a " * 70_000
-MANY_FACTS = "User: " + " ".join(f"I like fig{n} and I live in Town{n}." for n in range(5_000))
-MANY_FACTS = MANY_FACTS[:TEXT_CHARS]
 UNKNOWN = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(90_000)) + b"}"
 BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
 CITIES = "User: " + " ".join(f"I live in Town{chr(65 + n % 26)}{n}." for n in range(200))
 FIGS = "User: " + " ".join(f"I like fig{n} with cream and sugar on it." for n in range(100))
 KEPT = {"text": CITIES, "policy": "keep_both"}
+# One of a name that stands everywhere, and one of thousands of turns and memories. Storing them
+# takes longer than all that is measured.
+LONG_TEXTS = (_stored("a. " * 80_000), _stored(LINES[:TEXT_CHARS]))
+LISTED = Post("/v1/memories", method="GET")
 
 INPUTS: dict[str, Input] = {
     "many lists": Input(Post("/mcp", _odd(b"[" + b"[]," * 600_000 + b"0]")), (400,)),
@@ -117,7 +121,7 @@ INPUTS: dict[str, Input] = {
     "an erasure of what stands everywhere": Input(
         Post("/v1/erasure", _json(subject="a", dry_run=True)),
         (200,),
-        before=(_stored("a. " * 80_000), _stored(LINES[:TEXT_CHARS])),
+        has_long_texts=True,
     ),
     "an erasure of what stands thousands of times beside many turns": Input(
         Post("/v1/erasure", _json(subject="a")), (200,), before=(_stored(MANY_TURNS),), works=True
@@ -165,12 +169,14 @@ INPUTS: dict[str, Input] = {
     "forgetting a memory of a long text": Input(
         Post("/v1/memories/{id}", method="DELETE"),
         (200,),
-        before=(_stored(LINES[:40_000]), Post("/v1/memories", method="GET")),
+        before=(LISTED,),
+        has_long_texts=True,
     ),
     "correcting a memory of a long text": Input(
         Post("/v1/memories/{id}", _json(text="The user likes plums."), method="PATCH"),
         (200,),
-        before=(_stored(MANY_FACTS), Post("/v1/memories", method="GET")),
+        before=(LISTED,),
+        has_long_texts=True,
     ),
     "a text of many turns": Input(_stored(MANY_TURNS), (202,)),
     "one attribute of many values": Input(

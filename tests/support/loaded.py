@@ -7,13 +7,14 @@ import gc
 from recall_server.api.mcp import tools_of
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain.text import terms
-from recall_server.integrations import redaction
+from recall_server.integrations import embeddings, redaction
 from recall_server.integrations.extraction import rules
 from recall_server.storage import bound_connection
 from tests.support.engines import ENGINES
 
 terms.load()
 redaction.load_rules()
+embeddings._load_wordllama()
 rules._reader()
 for engine in ENGINES:
     bound_connection.load(engine)

@@ -386,11 +386,11 @@ class Mcp:
     idempotent: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operation:
-    """One entry of the registry. `name` appears in the audit log. `scope` is what a token needs
-    (None: any token will do). A token limited to a part of its namespace may not call a
-    `whole_namespace` operation. A `read_only` operation changes nothing: its audit record is
+    """One entry of the registry, equal to itself only. `name` appears in the audit log. `scope` is
+    what a token needs (None: any token will do). A token limited to a part of its namespace may not
+    call a `whole_namespace` operation. A `read_only` operation changes nothing: its audit record is
     written after the reply. An operation that `destroys` is refused while a hold stands.
 
     `returns` names the fields that the answer always has. `becomes` returns the operation, with

@@ -144,6 +144,7 @@ async def test_missing_weights_are_unavailable_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     embedder = StaticEmbedder()
+    embeddings._load_wordllama.cache_clear()
     with monkeypatch.context() as broken:
         broken.setattr(embeddings, "Path", lambda _: Path("/nowhere/at/all"))
         with pytest.raises(EmbedderUnavailable):
