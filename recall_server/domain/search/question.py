@@ -53,7 +53,8 @@ class Question:
 
     @staticmethod
     def parse(text: str, *, may_be_broad: bool = True) -> Question:
-        asked = tuple(asked_terms(text))[:TERMS_MAX]
+        language = language_of(text)
+        asked = tuple(asked_terms(text, language))[:TERMS_MAX]
         wanted = broad_of(text[:TEXT_CHARS_MAX], asked) if may_be_broad else None
         if wanted is not None:
             asked = wanted.topic or asked
@@ -63,7 +64,8 @@ class Question:
             names |= dict.fromkeys(name.terms)
             if len(names) >= NAMES_MAX:
                 break
-        forms = {term: some for term, some in other_forms(text).items() if term in asked}
+        others = other_forms(text, language)
+        forms = {term: some for term, some in others.items() if term in asked}
         return Question(text, asked, tuple(names)[:NAMES_MAX], wanted, asked_values(read), forms)
 
     @property

@@ -334,11 +334,10 @@ _PARTICLES = re.compile(r"[的了吗呢是么什哪のはをがにでとも]|[�
 _ELIDED = re.compile(r"\b(?:[cdjlmnst]|qu)['’](?=\w)", re.IGNORECASE)
 
 
-def asked_terms(text: str) -> list[str]:
-    """Return the distinct terms of a question, in their order, without function words. If it has
-    nothing else, all are returned.
+def asked_terms(text: str, language: str) -> list[str]:
+    """Return the distinct terms of a question in a language of `language_of`, in their order,
+    without function words. If it has nothing else, all are returned.
     """
-    language = language_of(text)
     if language == "fr":
         text = _ELIDED.sub("", text)
     asked = list(dict.fromkeys(terms(text)))
@@ -346,11 +345,11 @@ def asked_terms(text: str) -> list[str]:
     return [term for term in asked if not (term in dropped or _PARTICLES.search(term))] or asked
 
 
-def other_forms(text: str) -> dict[str, frozenset[str]]:
+def other_forms(text: str, language: str) -> dict[str, frozenset[str]]:
     """Return, for the terms of a question in German, Spanish or French, the terms of other forms of
     the same word.
     """
-    endings = sorted(_ENDINGS.get(language_of(text), "").split(), key=len, reverse=True)
+    endings = sorted(_ENDINGS.get(language, "").split(), key=len, reverse=True)
     found: dict[str, frozenset[str]] = {}
     for word in written(_ELIDED.sub("", text)) if endings else ():
         ended = folded(word[0])

@@ -299,8 +299,8 @@ class Documents:
         """Return the indices into `slots` of those whose columns are loaded, in the order of their
         ids.
         """
-        ids = [(self.ids[slot], at) for at, slot in enumerate(slots.tolist()) if slot in self.ids]
-        return [at for _, at in sorted(ids)]
+        ids = [self.ids.get(slot, "") for slot in slots.tolist()]
+        return sorted((at for at, one in enumerate(ids) if one), key=ids.__getitem__)
 
     def columns(self, slots: Slots, names: Iterable[str] = DTYPES) -> dict[str, NDArray[Any]]:
         """Return these columns, for these slots."""
