@@ -22,6 +22,7 @@ from recall_server.domain.search.index_entry import Findable, findable_passages,
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
+from recall_server.storage.driver import Document
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
@@ -31,6 +32,8 @@ INLINE_MAX = 50
 INLINE_CHARS_MAX = 4_000
 # How many texts are held in memory at a time.
 TEXTS_AT_ONCE = 20
+# How many vectors one transaction copies.
+VECTORS_AT_ONCE = 500
 
 
 async def show(tx: Transaction, ids: Collection[str]) -> None:
@@ -157,18 +160,27 @@ async def reread(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A change of the index, computed before the transaction that writes it. `memories`: those of
-    the shown items that have their earlier vectors again.
+    """A change of the index, computed before the transaction that writes it, which must find the
+    index as it was. `lists`: those of the shown items. `memories`: those of them that have their
+    earlier vectors again.
     """
 
     hidden: Postings
     shown: Postings
+    lists: Document
     memories: Sequence[str]
 
     async def write(self, tx: Transaction) -> None:
         await tx.words.hide(self.hidden)
-        await tx.words.add(self.shown)
-        await tx.vectors.copy(self.memories)
+        await tx.words.add(self.shown, self.lists)
+
+    async def copy_vectors(self, store: Store, namespace: Namespace) -> None:
+        """Copy the earlier vectors, after the change, as nobody waits for them: items without a
+        vector are found by their words.
+        """
+        for first in range(0, len(self.memories), VECTORS_AT_ONCE):
+            async with store.transaction(namespace, locked=True) as tx:
+                await tx.vectors.copy(self.memories[first : first + VECTORS_AT_ONCE])
 
 
 async def prepared(
@@ -190,7 +202,22 @@ async def prepared(
         others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
         gone |= {i: before[i] for i in sorted(await tx.findables.found(others))}
         come |= {i: after[i] for i in sorted(others & after.keys())}
-    return Prepared(await _postings(gone), await _postings(come), sorted(shown))
+    added, now = await _postings(come), await tx.words.statistics()
+    lists = await asyncio.to_thread(_lists, added, now.last_slot)
+    return Prepared(await _postings(gone), added, lists, sorted(shown))
+
+
+def _lists(added: Postings, last_slot: int) -> Document:
+    """Return for each term how many of these items have it, and its postings, if the items get the
+    slots behind the last one.
+    """
+    slots = {item_id: slot for slot, item_id in enumerate(added.ids, last_slot + 1)}
+    found: dict[str, list[str]] = {}
+    for term, item_id, often, length in added.rows:
+        found.setdefault(term, []).append(f";{slots[item_id]} {often} {length}")
+    made = Document([(term, len(some), "".join(some)) for term, some in sorted(found.items())])
+    _ = made.text
+    return made
 
 
 async def replace(tx: Transaction, ids: Collection[str]) -> None:

@@ -21,7 +21,7 @@ from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, moment, span
+from recall_server.storage.driver import Document, Failure, Row, moment, span
 from recall_server.storage.index.documents import Documents, Slots, numbers_of
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.access import ITEM_BYTES
@@ -43,9 +43,9 @@ MULTIPLIER = 1_000_003
 @dataclass(frozen=True)
 class Statistics:
     """The statistics of a namespace: the number of findable items and of their words, the version
-    of its index, the number of its erasures, its last event, and for each requested term the number
-    of findable items with it. `last_slots` has every requested term that any item has or had, with
-    a slot that is not less than the slot of any of these items.
+    of its index, the number of its erasures, its last event, its last slot, and for each requested
+    term the number of findable items with it. `last_slots` has every requested term that any item
+    has or had, with a slot that is not less than the slot of any of these items.
     """
 
     documents: int = 0
@@ -53,6 +53,7 @@ class Statistics:
     version: int = 0
     erase_epoch: int = 0
     last_event: int = 0
+    last_slot: int = 0
     frequencies: Mapping[str, int] = field(default_factory=dict)
     last_slots: Mapping[str, int] = field(default_factory=dict)
 
@@ -96,17 +97,15 @@ class Postings:
 
     @cached_property
     def entries(self) -> Document:
-        """For each item: its id, the id of its turn, where it and its heading begin and end, and
-        its length. Turn and places are null for a memory.
+        """For each item: its id and its length, and for a passage the id of its turn, and where it
+        and its heading, if any, begin and end.
         """
-        found: list[list[str | int | None]] = []
+        found: list[list[str | int]] = []
         for item_id, place, length in zip(self.ids, self.places, self.lengths, strict=True):
-            if place is None:
-                found.append([item_id, None, None, None, None, None, length])
-                continue
-            heading = (place.heading.start, place.heading.end) if place.heading else (None, None)
-            where = (place.span.start, place.span.end, *heading)
-            found.append([item_id, place.turn_id, *where, length])
+            found.append([item_id, length])
+            if place is not None:
+                found[-1] += [place.turn_id, place.span.start, place.span.end]
+                found[-1] += [place.heading.start, place.heading.end] if place.heading else []
         return Document(found)
 
     @cached_property
@@ -155,8 +154,8 @@ _BY_TERM = {"after": "term"}
 class WordIndex(BoundTable):
     """The index of the words of memories and passages."""
 
-    async def add(self, added: Postings) -> None:
-        """Make items findable by their words."""
+    async def add(self, added: Postings, lists: Document | None = None) -> None:
+        """Make items findable by their words. `lists`: those of the items, if they are made."""
         if not added.documents:
             return
         count = added.documents
@@ -164,6 +163,9 @@ class WordIndex(BoundTable):
         now = self._bound.now()
         await self._bound.send("add_documents", entries=added.entries, count=count, now=now)
         await self._bound.send("close_lists", terms=added.terms)
+        if lists is not None:
+            await self._bound.send("add_lists", lists=lists)
+            return
         await self._bound.send("add_postings", rows=added.numbered, count=count)
 
     async def hide(self, hidden: Postings) -> None:
@@ -313,6 +315,11 @@ class WordIndex(BoundTable):
         await self._count(-documents, -words)
         await self._bound.send("uncount_terms", counts=Document(dict(terms)))
 
+    async def expect(self, known: Statistics, otherwise: Failure) -> None:
+        """Have this transaction fail if a memory, text or entry has changed since these were."""
+        given = {"erase_epoch": known.erase_epoch, "version": known.version}
+        await self._bound.expect("index_unchanged", otherwise, last_event=known.last_event, **given)
+
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
         rows = await self._bound.fetch("statistics", terms=sorted(set(terms)))
         if not rows:
@@ -324,6 +331,7 @@ class WordIndex(BoundTable):
             rows[0]["index_version"],
             rows[0]["erase_epoch"],
             rows[0]["last_event"],
+            rows[0]["slots"],
             {row["term"]: int(row["frequency"]) for row in found if row["frequency"] > 0},
             {row["term"]: int(row["last_slot"]) for row in found},
         )

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.ids import Namespace
-from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
@@ -533,7 +532,7 @@ class Sources(BoundTable):
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these memories active again, as if nothing had superseded them."""
-        for row in await self._bound.fetch("believe_again", ids=sorted(memory_ids)):
+        for row in await self._by_ids("believe_again", memory_ids):
             self._bound.note(row["id"], EventKind.RESTORED, now)
 
     async def relink(self, links: Mapping[str, str], now: datetime) -> None:
@@ -547,9 +546,7 @@ class Sources(BoundTable):
     async def forget_citations(
         self, memory_ids: Collection[str], episode_ids: Collection[str], now: datetime
     ) -> None:
-        rows = await self._bound.fetch(
-            "drop_citations", ids=sorted(memory_ids), episodes=sorted(episode_ids)
-        )
+        rows = await self._by_ids("drop_citations", memory_ids, episodes=sorted(episode_ids))
         dropped: dict[str, list[tuple[int, str, int, int]]] = {}
         for memory_id, *citation in sorted(tuple(row.values()) for row in map(dict, rows)):
             dropped.setdefault(memory_id, []).append(tuple(citation))
@@ -564,14 +561,12 @@ class Sources(BoundTable):
         )
 
     async def quarantine(self, memory_ids: Collection[str], reason: str, now: datetime) -> None:
-        """Hide these memories from everybody; their rows and events stay."""
-        for row in await self._bound.fetch(
-            "quarantine_memories",
-            ids=sorted(memory_ids),
-            before=before(Status.QUARANTINED),
-            now=now,
-        ):
-            self._bound.note(row["id"], EventKind.QUARANTINED, now, reason=reason)
+        """Hide these memories, none of which is in quarantine, from everybody; their rows and
+        events stay.
+        """
+        await self._bound.send("quarantine_memories", ids=sorted(memory_ids), now=now)
+        for one in memory_ids:
+            self._bound.note(one, EventKind.QUARANTINED, now, reason=reason)
 
     async def reject(
         self, episode_ids: Collection[str], reason: str, by: str, now: datetime
