@@ -241,15 +241,16 @@ class _Tasks:
         tasks = as_read.intersection(self.purged.tasks)
         requeued = as_read.intersection(self.purged.requeued)
         self._read = versions
-        async for task in tx.erasure_scan.tasks_of(versions.keys() - as_read):
-            kept = task.documents
-            request, work, status = kept[:3]
-            ended = TaskState(status["state"]).final
-            shows = anywhere(kept, self.purged.removed.__contains__)
-            if self.source.handed_in(request, work) or (ended and shows):
-                tasks.add(task.id)
-            elif shows:
-                requeued.add(task.id)
+        async for page in tx.erasure_scan.tasks_of(versions.keys() - as_read):
+            for task in page:
+                kept = task.documents
+                request, work, status = kept[:3]
+                ended = TaskState(status["state"]).final
+                shows = anywhere(kept, self.purged.removed.__contains__)
+                if self.source.handed_in(request, work) or (ended and shows):
+                    tasks.add(task.id)
+                elif shows:
+                    requeued.add(task.id)
         self.purged.tasks, self.purged.requeued = sorted(tasks), sorted(requeued)
 
 

@@ -363,10 +363,10 @@ def _digests_of_request(
 async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[ErasedText]:
     """Return the digests of the texts that tasks of the container were given, stored or not."""
     found: set[ErasedText] = set()
-    async for task in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
-        request = task.documents[0]
-        if request.get("container") == affected.container:
-            found |= _digests_of_request(tx, digests, request)
+    async for tasks in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
+        for request in (one.documents[0] for one in tasks):
+            if request.get("container") == affected.container:
+                found |= _digests_of_request(tx, digests, request)
     return found
 
 

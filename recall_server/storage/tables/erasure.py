@@ -3,6 +3,7 @@ deleting and redacting rows of the tables that the table registry names; and the
 to purge them.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -264,7 +265,7 @@ class Erasures(BoundTable):
         """Make all caches of this namespace's index drop what they hold, and discard what a rebuild
         has derived.
         """
-        await self._bound.fetch("next_erase_epoch")
+        await self._bound.send("next_erase_epoch")
         await self._bound.send("discard_rebuilt")
 
     async def fence(self, now: datetime) -> None:
@@ -373,12 +374,10 @@ _LOST["erase_epoch"] = 0
 class ErasureScan(BoundTable):
     """Reads what an erasure looks at. It works without a shared transaction too."""
 
-    async def epoch(self) -> int:
-        """Return the erase epoch, which each erasure in the namespace raises."""
-        return (await self.moment())[0]
-
     async def moment(self) -> tuple[int, int]:
-        """Return the erase epoch, and the number of the last event of the namespace."""
+        """Return the erase epoch, which each erasure in the namespace raises, and the number of the
+        last event of the namespace.
+        """
         rows = await self._bound.fetch("erase_epoch")
         return (int(rows[0]["erase_epoch"]), int(rows[0]["last_event"])) if rows else (0, 0)
 
@@ -424,24 +423,15 @@ class ErasureScan(BoundTable):
             for task in await self._with_events(page):
                 yield task
 
-    async def tasks_of(self, ids: Collection[str]) -> AsyncIterator[TaskDocuments]:
+    async def tasks_of(self, ids: Collection[str]) -> AsyncIterator[list[TaskDocuments]]:
+        """Yield these tasks, page by page."""
         async for page in self.rows("runs", ids):
-            for task in await self._with_events(page):
-                yield task
+            yield await self._with_events(page)
 
     async def _with_events(self, page: Sequence[Row]) -> list[TaskDocuments]:
-        found = {
-            row["id"]: TaskDocuments(
-                row["id"],
-                int(row["version"]),
-                [*(document(row[one]) for one in _DOCUMENTS_OF_TASK), row["context_id"]],
-            )
-            for row in page
-        }
-        for event in await self._bound.fetch("events_of_runs", ids=sorted(found)):
-            documents = (document(event["status"]), document(event["outcome"]))
-            found[event["run_id"]].documents.extend(documents)
-        return list(found.values())
+        events = await self._bound.fetch("events_of_runs", ids=sorted(row["id"] for row in page))
+        # A task may be large.
+        return await asyncio.to_thread(_tasks_of, page, events)
 
     async def begun(self, task_ids: Collection[str], at: datetime) -> list[str]:
         """Return those of these tasks that existed then."""
@@ -500,6 +490,21 @@ class ErasureScan(BoundTable):
         """Return the number of rows of a container, by table."""
         (row,) = await self._bound.fetch("rows_of_container", container=container)
         return {table: int(row[table]) for table in ("memories", "episodes", "turns")}
+
+
+def _tasks_of(page: Sequence[Row], events: Sequence[Row]) -> list[TaskDocuments]:
+    found = {
+        row["id"]: TaskDocuments(
+            row["id"],
+            int(row["version"]),
+            [*(document(row[one]) for one in _DOCUMENTS_OF_TASK), row["context_id"]],
+        )
+        for row in page
+    }
+    for event in events:
+        documents = (document(event["status"]), document(event["outcome"]))
+        found[event["run_id"]].documents.extend(documents)
+    return list(found.values())
 
 
 def _within(places: ErasedPlaces) -> dict[str, Any]:
