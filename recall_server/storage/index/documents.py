@@ -6,8 +6,9 @@ document that was hidden since has a newer version.
 """
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -422,3 +423,25 @@ def numbers_of(found: str) -> NDArray[np.int64]:
 
 def _bytes(postings: TermPostings) -> int:
     return sum(column.nbytes for column in postings)
+
+
+def without(found: str, slots: Collection[int], *, only: bool = False) -> str:
+    """Return a list without these slots, or with `only` these."""
+    return "".join(
+        f";{one}" for one in found.split(";")[1:] if (int(one.split(" ", 1)[0]) in slots) == only
+    )
+
+
+def shorter(lists: Iterable[Row], gone: Collection[int]) -> list[dict[str, Any]]:
+    """Return the lists that have any of these slots, without them."""
+    found, ordered = [], sorted(gone)
+    for row in lists:
+        text = row["found"]
+        if text:
+            first, last = (int(text[at + 1 :].split(" ", 1)[0]) for at in (0, text.rindex(";")))
+            if bisect_left(ordered, first) < bisect_right(ordered, last):
+                left = without(text, gone)
+                if left != text:
+                    slot = {} if row["slot"] is None else {"slot": row["slot"]}
+                    found.append({"term": row["term"], **slot, "found": left})
+    return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Failure, Row, moment, span
-from recall_server.storage.index.documents import Documents, Slots, numbers_of
+from recall_server.storage.driver import Document, Failure, moment, span
+from recall_server.storage.index.documents import Documents, Slots, numbers_of, shorter, without
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.access import ITEM_BYTES
 
@@ -32,6 +32,8 @@ PAGE = 65_536
 TRUTHS_PAGE = 8_192
 # Terms whose lists are read at a time.
 TERMS = 500
+# Up to so many items, the database looks for them in the lists: it takes each with each.
+FEW = 10
 # The first lookup takes this many times the items wanted, since some are hidden.
 ITEMS_PER_HIT = 4
 # Greater than any slot.
@@ -204,32 +206,31 @@ class WordIndex(BoundTable):
         if not ids:
             return
         wanted = sorted(ids)
-        (hidden,) = await self._bound.fetch("hidden_among", ids=wanted)
-        if hidden["documents"]:
-            await self._take_out(wanted, await self._bound.fetch("lists_of_all_terms", ids=wanted))
+        rows = await self._bound.fetch("slots_of_items", ids=wanted)
+        gone, hidden = {row["slot"] for row in rows}, sum(not row["findable"] for row in rows)
+        if hidden:
+            # Only the lists tell which words hidden entries had.
+            async for found in self._pages("terms_behind", TERMS, _BY_TERM):
+                await self._take_out(wanted, gone, [row["term"] for row in found])
         elif words.documents:
-            await self._take_out(
-                wanted, await self._bound.fetch("lists_of", ids=wanted, terms=words.terms)
-            )
-        if hidden["documents"] or words.documents:
-            await self._hide(words, kept=-hidden["documents"])
+            for first in range(0, len(words.terms), TERMS):
+                await self._take_out(wanted, gone, words.terms[first : first + TERMS])
+        await self._bound.send("drop_empty_lists")
+        if hidden or words.documents:
+            await self._hide(words, kept=-hidden)
         await self._bound.send("erase_documents", ids=wanted)
         await self._bound.send("drop_unused_terms")
 
-    async def _take_out(self, ids: Sequence[str], lists: Sequence[Row]) -> None:
-        """Write these lists without these items."""
-        gone = {row["slot"] for row in await self._bound.fetch("slots_of_items", ids=ids)}
-
-        def left() -> list[dict[str, Any]]:
-            return [{**dict(row), "found": _without(row["found"], gone)} for row in lists]
-
-        rows = await asyncio.to_thread(left)
-        await self._bound.many(
-            "put_list",
-            [{"term": r["term"], "found": r["found"]} for r in rows if r["slot"] is None],
-        )
-        await self._bound.many("put_closed_list", [r for r in rows if r["slot"] is not None])
-        await self._bound.send("drop_empty_lists")
+    async def _take_out(
+        self, ids: Sequence[str], gone: Collection[int], terms: Sequence[str]
+    ) -> None:
+        """Write the lists of these terms without these items, whose slots are `gone`."""
+        few = len(ids) <= FEW
+        lists = await self._bound.fetch("lists_of", ids=ids if few else [], terms=terms, few=few)
+        rows = await asyncio.to_thread(shorter, lists, gone)
+        for query, closed in (("put_list", False), ("put_closed_list", True)):
+            some = [row for row in rows if ("slot" in row) == closed]
+            await self._bound.many(query, some)
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
         """Return since when search finds each of these items."""
@@ -270,7 +271,7 @@ class WordIndex(BoundTable):
             return found
         async for lists in self._all_lists():
             for term, one in lists.items():
-                if left := await asyncio.to_thread(_without, one, hidden, only=True):
+                if left := await asyncio.to_thread(without, one, hidden, only=True):
                     found[term] = left
         return found
 
@@ -544,13 +545,6 @@ def _add_digests(found: NDArray[np.uint64], lists: Mapping[str, str]) -> NDArray
     return found
 
 
-def _without(found: str, slots: Collection[int], *, only: bool = False) -> str:
-    """Return a list without these slots, or with `only` these."""
-    return "".join(
-        f";{one}" for one in found.split(";")[1:] if (int(one.split(" ", 1)[0]) in slots) == only
-    )
-
-
 def _missing(documents: Documents, statistics: Statistics) -> bool:
     return documents.version < statistics.version or bool(documents.lacking(statistics.last_slots))
 
@@ -576,9 +570,9 @@ class Findables(BoundTable):
         """Return where these passages stand in their texts, whether search finds them or not."""
         return {row["item_id"]: span(row) for row in await self._by_ids("places_of_items", ids)}
 
-    async def memories_of_episode(self, episode_id: str) -> list[str]:
-        """Return the memories whose first citation is in an episode, in any state."""
-        return await self._column("id", "items_of_episode", episode_id=episode_id)
+    async def memories_of_episodes(self, episode_ids: Collection[str]) -> list[str]:
+        """Return the memories whose first citation is in these episodes, in any state."""
+        return [row["id"] for row in await self._by_ids("items_of_episodes", episode_ids)]
 
     async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
         """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""

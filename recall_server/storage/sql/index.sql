@@ -1,8 +1,3 @@
--- fragment: having_items
-WHERE EXISTS (
-  SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
-    AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
-
 -- fragment: vectors_found
 FROM documents d JOIN embeddings e
   ON e.namespace = d.namespace AND e.item_id = d.item_id AND e.document = d.slot
@@ -85,7 +80,8 @@ SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
   found = CASE WHEN length(t.found) > 800 THEN '' ELSE t.found END || excluded.found
 
 -- query: lists_of
--- The lists of these terms that contain any of the items. A null slot means the open list in terms.
+-- The lists of these terms, or with :few those of them that contain any of the items. A null slot
+-- means the open list in terms.
 SELECT term, slot, found FROM (
   SELECT term, NULL AS slot, found FROM terms
   WHERE namespace = :namespace AND term IN (:terms...)
@@ -93,20 +89,12 @@ SELECT term, slot, found FROM (
   SELECT term, slot, found FROM postings
   WHERE namespace = :namespace AND term IN (:terms...)
 ) AS lists
-{{having_items}}
-
--- query: lists_of_all_terms
--- Only the lists tell which words hidden entries had, so search those of all words of the
--- namespace.
-SELECT term, slot, found FROM (
-  SELECT term, NULL AS slot, found FROM terms WHERE namespace = :namespace
-  UNION ALL
-  SELECT term, slot, found FROM postings WHERE namespace = :namespace
-) AS lists
-{{having_items}}
+WHERE NOT :few OR EXISTS (
+  SELECT 1 FROM documents d WHERE d.namespace = :namespace AND d.item_id IN (:ids...)
+    AND replace(lists.found, ';' || d.slot || ' ', '') <> lists.found)
 
 -- query: slots_of_items
-SELECT slot FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
+SELECT slot, findable FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
 
 -- query: put_list
 UPDATE terms SET found = :found WHERE namespace = :namespace AND term = :term
@@ -117,10 +105,6 @@ WHERE namespace = :namespace AND term = :term AND slot = :slot
 
 -- query: drop_empty_lists
 DELETE FROM postings WHERE namespace = :namespace AND found = ''
-
--- query: hidden_among
-SELECT count(*) AS documents FROM documents
-WHERE namespace = :namespace AND item_id IN (:ids...) AND NOT findable
 
 -- query: erase_documents
 DELETE FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
