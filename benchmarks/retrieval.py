@@ -409,7 +409,7 @@ class _Conversations:
         for hit in (await self._search(answer.question, query)).hits:
             docs.update(self._found(hit).docs)
             for turn in hit.around:
-                docs |= self._docs_of[turn.turn_id]
+                docs |= self._docs_of[turn.id]
         return replace(answer, delivered=frozenset(docs))
 
     def _found(self, hit: Hit) -> Found:

@@ -152,9 +152,9 @@ NEXT_CHARS_MAX = 120
 
 
 class Said(NamedTuple):
-    """A turn as it was said."""
+    """A turn as it was said, or what an item says."""
 
-    turn_id: str
+    id: str
     text: str
 
 
@@ -163,6 +163,11 @@ class Repeat(NamedTuple):
 
     id: str
     said_at: datetime
+
+
+def asks(said: str) -> bool:
+    """Return whether words end with a question."""
+    return said.rstrip().endswith(("?", "？"))
 
 
 # How many of the items that say the same as a hit are named.
@@ -181,7 +186,7 @@ class Hit(NamedTuple):
     `text`: the memory, or the best passage with further passages of the same message.
     `quote`: the words that a memory came from.
     `gave_way_to`: the later item about the same thing that is ranked above it instead.
-    `around`: the turns around it, if they were asked for.
+    `around`: the turns around it, if they were asked for, or what its text says beside it.
     `disputed_with`: the memories that contradict it while the dispute is open.
     `said_again`: what says the same in the same words, the latest first.
     """
@@ -203,7 +208,7 @@ class Hit(NamedTuple):
     @property
     def asks(self) -> bool:
         """True if the words that are shown of a text end with a question."""
-        return (self.quote or self.text).rstrip().endswith(("?", "？"))
+        return asks(self.quote or self.text)
 
     @property
     def is_short(self) -> bool:
@@ -281,7 +286,7 @@ def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
     said = [frozenset(_WORDS.sub(" ", item.quote.casefold()).strip() for item in of) for of in hits]
     of_memory = {place for place, of in enumerate(hits) if has_memory(of)}
     for place, of in enumerate(hits):
-        if "" in said[place] or any(one.quote.rstrip().endswith(("?", "？")) for one in of):
+        if "" in said[place] or any(asks(one.quote) for one in of):
             continue
         first = of[0]
         who = first.container, first.citation.speaker, first.trust, first.superseded_by is None

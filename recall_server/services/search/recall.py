@@ -8,14 +8,13 @@ from typing import Any
 
 from recall_server.domain.attributes import Timeline, without_taken_over
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import episode_of, turn_id, turn_of
+from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import EXTRACTED_TYPES, UNSEEN, Memory, MemoryType, Place, Status
 from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
 from recall_server.domain.query import (
-    NEXT_CHARS_MAX,
     Hit,
     ItemKind,
     Query,
@@ -26,13 +25,12 @@ from recall_server.domain.query import (
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
-from recall_server.domain.text.passages import started
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.metrics import Backlog
-from recall_server.services.search import expired, search
+from recall_server.services.search import beside, search
 from recall_server.services.search.reranking import RERANKED_MIN, Reranking
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
@@ -44,8 +42,6 @@ RELATIONS_MAX = 200
 # How many events of a memory and its history are shown: a repeated statement may have many.
 EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
-# How many of the best hits come with a next message of their speaker.
-GOES_ON_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -170,6 +166,7 @@ class Recall:
         if any(hit.item.disputed for hit in answer.hits):
             answer = replace(answer, hits=await self._disputed(context, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
+        context.entry.ids += [one.id for hit in answer.hits for one in hit.around]
         if query.counts:
             context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
             context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
@@ -184,7 +181,7 @@ class Recall:
         if query.past != PRESENT or query.score_threshold:
             return hits
         async with self.store.view(context) as tx:
-            found = await expired.matching(tx, query)
+            found = await beside.expired(tx, query)
         if not context.caller_scope.everything:
             found = list(await self._successors_in_scope(context, found))
         all_ = (*hits, *found)[: max(query.limit, len(hits))]
@@ -450,51 +447,9 @@ async def _finalized(
     if query.counts:
         candidates.count_accesses(hits)
     evidence = calibration.evidence([hit.scores for hit in hits], candidates.weights.evidence)
-    hits = await _with_turns(tx, candidates, hits, query)
+    hits = await beside.with_turns(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
-
-
-async def _with_turns(
-    tx: Transaction, found: search.Candidates, hits: Sequence[Hit], query: Query
-) -> list[Hit]:
-    """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
-    rests on. If not, a hit whose words end with a question gets the start of the next turn, which
-    often answers it, and a short message the next one of its speaker, who goes on. Each turn
-    appears once. The best hits come first, as far as the token budget goes.
-    """
-
-    def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
-        slot = found.slots.get(hit.item.id)
-        return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
-
-    may_go_on = [hit for hit in hits[:GOES_ON_MAX] if hit.is_short and not hit.asks]
-    asking = [] if query.neighbours else [*may_go_on, *(hit for hit in hits if hit.asks)]
-    steps = range(-query.neighbours, query.neighbours + 1)
-    wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
-    shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
-    wanted |= {hit.item.id: [i for i in turns(hit, (1,)) if i not in shown] for hit in asking}
-    ids = [turn for of_hit in wanted.values() for turn in of_hit]
-    said = await tx.episodes.said(ids) if ids else {}
-    if asking:
-        said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
-        for hit in asking:
-            may_follow = (i for i in wanted[hit.item.id] if i in said)
-            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
-    most = query.max_tokens
-    left = None if most is None else most - sum(map(ranking.tokens, hits))
-    with_turns = []
-    for hit in hits:
-        around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]
-        price = sum(ranking.text_tokens(one.text) for one in around)
-        if left is not None and price > left:
-            around = []
-        elif left is not None:
-            left -= price
-        for one in around:
-            del said[one.turn_id]
-        with_turns.append(hit._replace(around=tuple(around)) if around else hit)
-    return with_turns
 
 
 def _disputed_ids(memories: Sequence[Memory]) -> list[str]:

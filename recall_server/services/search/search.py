@@ -57,6 +57,8 @@ DIVERSE_PER_HIT = 2
 JOINED_PER_HIT = 4
 # How many hits are compared word by word. With 10, LoCoMo's R@10 is .2 lower, with 40 .1 higher.
 COMPARED_MAX = 20
+# How many of the candidates that follow the hits are shown beside them.
+FURTHER_MAX = 3
 # How many texts more than are shown are read to compare them: the order then changes. With these,
 # 97 % of LoCoMo's searches read no further ones.
 LIKELY_MORE = 4
@@ -114,7 +116,7 @@ class Candidates:
     `vectors`, `items`: the loaded vectors, and the loaded items with their texts, by slot.
     `weights`: the calibration that says how likely a hit is to answer the query.
     `by_word`: the vectors of single words, if words are compared.
-    `left_out`: how many candidates were dropped as noise beside the best.
+    `left_out`: how many were dropped as noise. `further`: loaded ones that follow the best.
     """
 
     prepared: PreparedQuery
@@ -129,6 +131,7 @@ class Candidates:
     weights: calibration.Calibration
     by_word: WordVectors | None = None
     left_out: int = 0
+    further: Sequence[Candidate] = ()
 
     @cached_property
     def slots(self) -> Mapping[str, int]:
@@ -242,7 +245,8 @@ async def retrieve(
         broad=prepared.question.broad,
     )
     fused = fuse(evidence)
-    count = max(least, DIVERSE_PER_HIT * query.limit)
+    compared = COMPARED_MAX if query.mode in DEFAULT_ORDER else 0
+    count = max(least, compared, DIVERSE_PER_HIT * query.limit)
     hits = _best(fused, query, count)
     if vectors is not None and prepared.vector is not None and vectors.estimated:
         # Estimates only chose these; the stored vectors now rank them.
@@ -458,10 +462,9 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     found = _worth_showing(found, query)
     fresh = replace(found, best=_in_order(found, query))
     chosen: Sequence[Candidate] = ()
+    likely = max(ranking.LOOKED_AT, query.limit + FURTHER_MAX)
     while True:
-        wanted = [*_spread(fresh.documents, fresh.best, query), *chosen]
-        if _is_current_first(query):
-            wanted = [*fresh.best[: ranking.LOOKED_AT], *wanted]
+        wanted = [*fresh.best[:likely], *_spread(fresh.documents, fresh.best, query), *chosen]
         before = len(fresh.best)
         fresh = await load_items(tx, fresh, wanted, only_current=only_current)
         if len(fresh.best) < before:
@@ -469,7 +472,8 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
         best = _without_repeats(fresh, _current_first(fresh, query), query)
         chosen = _spread(fresh.documents, best, query)
         if all(one.slot in fresh.items for one in chosen):
-            return replace(fresh, best=chosen)
+            further = [one for one in best if one.slot in fresh.items and one not in chosen]
+            return replace(fresh, best=chosen, further=further)
 
 
 def _worth_showing(found: Candidates, query: Query) -> Candidates:
@@ -512,17 +516,13 @@ def _spread(documents: Documents, best: Sequence[Candidate], query: Query) -> Se
     return [best[at] for at in places]
 
 
-def _is_current_first(query: Query) -> bool:
-    return query.mode in DEFAULT_ORDER and Step.CURRENCY not in query.without
-
-
 def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
     """Return the candidates, the best of them in the order of `ranking.later_first`. Candidates
     that swap places swap their scores too.
     """
     best = list(found.best)
     first = best[: ranking.LOOKED_AT]
-    if not _is_current_first(query):
+    if query.mode not in DEFAULT_ORDER or Step.CURRENCY in query.without:
         return best
     items = [found.items[one.slot] for one in first]
     order, gave_way = ranking.later_first(query.text, items)

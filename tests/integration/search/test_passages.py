@@ -171,6 +171,63 @@ async def test_a_short_message_is_shown_with_the_next_one_of_its_speaker(open_ap
         assert not hit.around, "somebody else goes on"
 
 
+async def test_what_a_text_says_beside_its_hits_is_shown_with_the_best_of_them(
+    open_app: Open,
+) -> None:
+    talk = "\n".join(
+        f"{speaker}: {said}"
+        for speaker, said in (
+            ("Ana", "The ferry to the island of Vis leaves at seven."),
+            ("Ben", "Then the ferry arrives before the bakery opens."),
+            ("Ana", "I reserved the cabin above the harbour."),
+            ("Ben", "Did anybody feed the ferry cat?"),
+            ("Ana", "The ferry costs nine euros for a bicycle."),
+            ("Ben", "Seagulls followed the ferry all morning."),
+            ("Ana", "Our ferry has a piano on the upper deck."),
+        )
+    )
+    async with open_app(extractor=Scripted()) as application:
+        await enter(application)
+        await remember(application, talk)
+        await remember(application, "Another ferry is painted green.")
+        await drained(application)
+
+        first, *others = await asked(application, "Which ferry leaves at seven?", limit=2)
+        beside = [said.text for hit in (first, *others) for said in hit.around]
+        assert len(beside) == 1, "one of two hits is the most"
+        hits = await asked(application, "Which ferry leaves at seven?", limit=3)
+        texts = [hit.text for hit in hits]
+        around = [said.text for hit in hits for said in hit.around]
+        assert hits[0].text == "Ana: The ferry to the island of Vis leaves at seven."
+        assert len(around) == 2
+        assert all("ferry" in said for said in around)
+        assert not set(around) & {*texts, "Ben: Did anybody feed the ferry cat?"}
+
+        [alone] = await asked(application, "Which ferry leaves at seven?", limit=1)
+        assert not alone.around
+
+
+@pytest.mark.parametrize("moved", [True, False])
+async def test_what_no_longer_holds_is_not_shown_beside_a_hit(open_app: Open, moved: bool) -> None:
+    """The control: it is, as long as it holds."""
+    later = "I live in Porto now." if moved else "I paint ships now."
+    talk = (
+        "Ana: I live in Lisbon.\nBen: The tram is slow.\nBen: The bridge is red.\n"
+        f"Ben: The market is loud.\nBen: The museum is free.\nAna: {later}"
+    )
+    around: set[str] = set()
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, talk)
+        await drained(application)
+        for of in ("tram", "bridge", "market", "museum"):
+            query = Query(f"Is the {of} slow, red, loud or free?", limit=4, score_threshold=0.0)
+            found = await application.services.recall.search(context(application), query)
+            around |= {said.text for hit in found.hits for said in hit.around}
+    assert any("Porto" in said or "ships" in said for said in around)
+    assert any("Lisbon" in said for said in around) is not moved
+
+
 async def test_every_memory_is_quoted_without_headings_that_it_has(open_app: Open) -> None:
     text = "# Harbour\n\nThe crane is green. It was painted in May.\n\nThe gate closes at nine."
     extractor = Scripted(

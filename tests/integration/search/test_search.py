@@ -758,7 +758,7 @@ async def _told_much(application: Application) -> None:
     await drained(application)
 
 
-async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_app: Open) -> None:
+async def test_a_search_reads_the_texts_of_what_it_may_show_and_no_others(open_app: Open) -> None:
     async with open_app() as application:
         await _told_much(application)
         counted = Counted(application.store.driver)
@@ -768,8 +768,10 @@ async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_app:
         found = await recall.search(context(application), Query("quokka jam", limit=10))
 
         assert len(found.hits) == 10
-        answers = [turn.turn_id for hit in found.hits for turn in hit.around]
-        assert sorted(counted.read) == sorted([*(hit.item.id for hit in found.hits), *answers])
+        shown = {hit.item.id for hit in found.hits}
+        shown |= {one.id for hit in found.hits for one in hit.around}
+        assert shown <= set(counted.read)
+        assert len(counted.read) <= len(shown) + search.FURTHER_MAX
 
 
 async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_nothing(

@@ -1,0 +1,148 @@
+"""What an answer shows beside its hits: the turns around them, what else their texts say of the
+question, and what has expired.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from recall_server.domain.episode import turn_id
+from recall_server.domain.memory import Memory
+from recall_server.domain.query import (
+    NEXT_CHARS_MAX,
+    Hit,
+    Item,
+    ItemKind,
+    Query,
+    Said,
+    Scores,
+    asks,
+)
+from recall_server.domain.search import ranking
+from recall_server.domain.text.passages import started
+from recall_server.domain.text.terms import terms
+from recall_server.services.search import search
+from recall_server.storage.store import Transaction
+
+# How many of the best hits come with a next message of their speaker.
+GOES_ON_MAX = 3
+# How many expired memories, and passages, are read.
+READ_MAX = 1_000
+# Entries with the most words of the question; most of them have not expired.
+SLOTS_MAX = 20_000
+
+
+async def with_turns(
+    tx: Transaction, found: search.Candidates, hits: Sequence[Hit], query: Query
+) -> list[Hit]:
+    """Return each hit with the turns around it, if asked for; a memory also gets the turn that it
+    rests on. If not, a hit whose words end with a question gets the start of the next turn, which
+    often answers it, and a short message the next one of its speaker, who goes on; and the best
+    that the same texts say beside the hits follows. Each turn appears once. The best hits come
+    first, as far as the token budget goes.
+    """
+
+    def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
+        slot = found.slots.get(hit.item.id)
+        return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
+
+    may_go_on = [hit for hit in hits[:GOES_ON_MAX] if hit.is_short and not hit.asks]
+    asking = [] if query.neighbours else [*may_go_on, *(hit for hit in hits if hit.asks)]
+    steps = range(-query.neighbours, query.neighbours + 1)
+    wanted = {hit.item.id: turns(hit, steps) for hit in hits if query.neighbours}
+    shown = {turn for hit in hits if asking for turn in turns(hit, (0,))}
+    wanted |= {hit.item.id: [i for i in turns(hit, (1,)) if i not in shown] for hit in asking}
+    ids = [turn for of_hit in wanted.values() for turn in of_hit]
+    said = await tx.episodes.said(ids) if ids else {}
+    if asking:
+        said = {i: t._replace(text=started(t.text, NEXT_CHARS_MAX)) for i, t in said.items()}
+        for hit in asking:
+            may_follow = (i for i in wanted[hit.item.id] if i in said)
+            wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
+    if not query.neighbours:
+        further = _further(found, hits, [turn.text for turn in said.values()])
+        for hit, one in further[: min(search.FURTHER_MAX, query.limit - 1)]:
+            wanted.setdefault(hit.item.id, []).append(one.id)
+            said.setdefault(one.id, one)
+    most = query.max_tokens
+    left = None if most is None else most - sum(map(ranking.tokens, hits))
+    with_turns = []
+    for hit in hits:
+        around = []
+        for turn in filter(None, (said.pop(i, None) for i in wanted.get(hit.item.id, ()))):
+            price = ranking.text_tokens(turn.text)
+            if left is None or price <= left:
+                around.append(turn)
+                left = None if left is None else left - price
+        with_turns.append(hit._replace(around=tuple(around)) if around else hit)
+    return with_turns
+
+
+def _further(
+    found: search.Candidates, hits: Sequence[Hit], shown: Sequence[str]
+) -> list[tuple[Hit, Said]]:
+    """Return the best that the texts of the hits say beside these, each with the best hit of its
+    text: nothing that no longer holds, that only asks, or that the hits or `shown` have.
+    """
+    known = [hit for hit in hits if hit.item.id in found.slots]
+    slots = [found.slots[hit.item.id] for hit in known] + [one.slot for one in found.further]
+    sources = found.documents.sources(slots)
+    best: dict[int, Hit] = {}
+    for source, hit in zip(sources, known, strict=False):
+        best.setdefault(source, hit)
+    shown = [*shown, *(text for hit in hits for text in hit.texts)]
+    further: list[tuple[Hit, Said]] = []
+    for one, source in zip(found.further, sources[len(known) :], strict=True):
+        item = found.items[one.slot]
+        holds = one.later is None and not (item.superseded_by or item.disputed)
+        words = item.citation.quote
+        if source in best and holds and not asks(words) and not any(words in i for i in shown):
+            shown.append(item.text)
+            said = Said(item.id, started(item.text, NEXT_CHARS_MAX))
+            further.append((best[source], said))
+    return further
+
+
+async def expired(tx: Transaction, query: Query) -> list[Hit]:
+    """Return the expired memories and passages that share words with a question, best first. Their
+    score is 0, as none of them is an answer now. The index keeps the words of passages; of memories
+    the newest are read.
+    """
+    asked = terms(query.text)
+    slots = list(await tx.words.shared(asked, SLOTS_MAX))
+    newest = [_item(one) for one in await tx.memories.expired(READ_MAX)]
+    newest += await tx.episodes.expired(slots, READ_MAX)
+    # Finding the terms of 1,000 long memories takes a third of a second.
+    scores = await asyncio.to_thread(_scores, asked, newest)
+    found = [(score, one) for score, one in zip(scores, newest, strict=True) if score > 0]
+    found.sort(key=lambda one: (-one[0], one[1].id))
+    return [Hit(one, Scores(0.0, score), one.text) for score, one in found]
+
+
+def _scores(asked: Sequence[str], items: Sequence[Item]) -> Sequence[float]:
+    return ranking.bm25plus(asked, [terms(one.searchable) for one in items])
+
+
+def _item(memory: Memory) -> Item:
+    """Return the item of a memory, without the words that it cites: they have expired too."""
+    return Item(
+        id=memory.id,
+        kind=ItemKind.MEMORY,
+        text=memory.text,
+        topic=memory.topic,
+        recorded_at=memory.recorded_at,
+        valid_from=memory.valid_from,
+        citation=replace(memory.citation, quote=""),
+        quote="",
+        importance=memory.importance,
+        type=memory.type,
+        attribute=memory.fact.attribute if memory.fact else None,
+        container=memory.container,
+        tags=memory.source.tags,
+        metadata=memory.source.metadata,
+        superseded_by=memory.superseded_by,
+        valid_until=memory.valid_until,
+        expires_at=memory.expires_at,
+        agent_id=memory.source.agent_id,
+        expired=True,
+    )
