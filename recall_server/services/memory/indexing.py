@@ -63,13 +63,19 @@ async def _postings(found: Mapping[str, Findable]) -> Postings:
     return postings(found)
 
 
+async def _counted(found: Mapping[str, Findable]) -> Postings:
+    if len(found) > INLINE_MAX:
+        return await asyncio.to_thread(lambda: postings(found).counted())
+    return postings(found)
+
+
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
     """Hide items from search, from now on. Their words must still be readable unchanged: they tell
     which terms lose an item.
     """
     found = await read(tx, await tx.findables.found(ids))
     if found:
-        await tx.words.hide(await _postings(found))
+        await tx.words.hide(await _counted(found))
 
 
 async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
@@ -77,7 +83,7 @@ async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
     readable.
     """
     found = await tx.findables.memories(await tx.findables.found(ids))
-    await tx.words.erase(ids, await _postings(found))
+    await tx.words.erase(ids, await _counted(found))
     await tx.vectors.remove(ids)
 
 
@@ -96,7 +102,7 @@ async def erase_passages(
     moments = await tx.words.moments(found)
 
     async def erase(ids: Collection[str]) -> None:
-        await tx.words.erase(ids, await _postings({i: before[i] for i in ids if i in found}))
+        await tx.words.erase(ids, await _counted({i: before[i] for i in ids if i in found}))
 
     # This comes before the change, which needs the old words to find the entries.
     await erase(touched)
@@ -154,7 +160,7 @@ async def reread(
     after = await of_episodes(tx, episode_ids)
     others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
     gone = await tx.findables.found(others)
-    await tx.words.hide(await _postings({i: before[i] for i in sorted(gone)}))
+    await tx.words.hide(await _counted({i: before[i] for i in sorted(gone)}))
     await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
 
 
@@ -204,7 +210,7 @@ async def prepared(
         come |= {i: after[i] for i in sorted(others & after.keys())}
     added, now = await _postings(come), await tx.words.statistics()
     lists = await asyncio.to_thread(_lists, added, now.last_slot)
-    return Prepared(await _postings(gone), added, lists, sorted(shown))
+    return Prepared(await _counted(gone), added, lists, sorted(shown))
 
 
 def _lists(added: Postings, last_slot: int) -> Document:

@@ -92,9 +92,12 @@ class Postings:
 
     def written(self) -> Self:
         """Return itself with the parameters of `add` computed: for a long text that takes time."""
-        for document in (self.entries, self.numbered, self.counts):
-            _ = document.text
-        _ = self.terms
+        _ = self.entries.text, self.numbered.text, self.terms
+        return self
+
+    def counted(self) -> Self:
+        """Return itself with the parameters of `hide` and `erase` computed."""
+        _ = self.counts.text, self.terms
         return self
 
     @cached_property
