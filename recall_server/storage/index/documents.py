@@ -6,7 +6,6 @@ document that was hidden since has a newer version.
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -433,15 +432,13 @@ def without(found: str, slots: Collection[int], *, only: bool = False) -> str:
 
 
 def shorter(lists: Iterable[Row], gone: Collection[int]) -> list[dict[str, Any]]:
-    """Return the lists that have any of these slots, without them."""
-    found, ordered = [], sorted(gone)
+    """Return the lists that have any of these slots, without them. Postings of a list that were
+    added together have no order.
+    """
+    found: list[dict[str, Any]] = []
     for row in lists:
-        text = row["found"]
-        if text:
-            first, last = (int(text[at + 1 :].split(" ", 1)[0]) for at in (0, text.rindex(";")))
-            if bisect_left(ordered, first) < bisect_right(ordered, last):
-                left = without(text, gone)
-                if left != text:
-                    slot = {} if row["slot"] is None else {"slot": row["slot"]}
-                    found.append({"term": row["term"], **slot, "found": left})
+        left = without(row["found"], gone)
+        if left != row["found"]:
+            slot = {} if row["slot"] is None else {"slot": row["slot"]}
+            found.append({"term": row["term"], **slot, "found": left})
     return found

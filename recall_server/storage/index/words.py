@@ -213,7 +213,8 @@ class WordIndex(BoundTable):
         gone, hidden = {row["slot"] for row in rows}, sum(not row["findable"] for row in rows)
         if hidden:
             # Only the lists tell which words hidden entries had.
-            async for found in self._pages("terms_behind", TERMS, _BY_TERM):
+            at_once = PAGE if len(ids) <= FEW else TERMS
+            async for found in self._pages("terms_behind", at_once, _BY_TERM):
                 await self._take_out(wanted, gone, [row["term"] for row in found])
         elif words.documents:
             for first in range(0, len(words.terms), TERMS):
