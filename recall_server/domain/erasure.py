@@ -64,8 +64,12 @@ class Stage(StrEnum):
     DONE = "done"
 
 
-def as_read(text: str) -> str:
-    """Fold a text as the index does, without the characters that nobody sees."""
+def as_read(value: object) -> str:
+    """Fold a text, or the JSON of a document, as the index does, without the characters that nobody
+    sees.
+    """
+    # Not as Python shows it, with an escape in place of what nobody sees.
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=list)
     return text.lower() if text.isascii() else folded(_UNSEEN_RUN.sub("", text))
 
 
@@ -92,10 +96,20 @@ class Subject:
 
     def named(self, *values: Any) -> bool:
         """True if any of these texts and JSON documents names the subject."""
-        return any(self.without_name(value) != value for value in values)
+        return any(self._is_in(value) for value in values)
+
+    def _is_in(self, value: Any) -> bool:
+        match value:
+            case str():
+                return bool(self.places(value))
+            case list():
+                return self.named(*value)
+            case dict():
+                return self.named(*value, *value.values())
+        return False
 
     def may_be_in(self, read: str) -> bool:
-        """False if a text, `as_read`, cannot name the subject: a quick check."""
+        """False if a text or JSON document, `as_read`, cannot name the subject: a quick check."""
         return self._words[0] in read
 
     def without_name(self, value: Any) -> Any:

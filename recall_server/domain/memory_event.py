@@ -86,14 +86,15 @@ class MemoryEvent:
 
 class Reversal(NamedTuple):
     """The state that a memory had before a change, or None if the change added it; the citations
-    that it lost in the change, with their positions; and the positions of those that the change, an
-    undo, gave back to it.
+    that it lost in the change, with their positions; the positions of those that the change, an
+    undo, gave back to it; and whether the change may have given it any.
     """
 
     memory_id: str
     state: MemoryState | None
     dropped: Sequence[tuple[int, Citation]]
     returned: Sequence[int] = ()
+    cited: bool = True
 
 
 class InDispute(NamedTuple):
@@ -234,12 +235,14 @@ class Histories:
 
     def reversal(self, memory_id: str, change_id: str) -> Reversal:
         """Return what becomes of a memory if a change is undone."""
-        return Reversal(
-            memory_id,
+        state, returned = (
             self._state_before(memory_id, change_id),
-            self._dropped(memory_id, change_id),
             self._returned(memory_id, change_id),
         )
+        after = self.of_change(memory_id, change_id)[-1].state
+        more = state is None or after is None or after.citations > state.citations
+        dropped = self._dropped(memory_id, change_id)
+        return Reversal(memory_id, state, dropped, returned, bool(more or returned))
 
     def _state_before(self, item_id: str, change_id: str) -> MemoryState | None:
         """Return the state of a memory before a change, with the expiry that it was given since;

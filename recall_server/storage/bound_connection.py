@@ -315,6 +315,8 @@ class BoundConnection:
     mac_key: bytes | None = field(default=None, repr=False)
     # The events of this transaction, by item, kind and reason.
     noted: dict[NotedKey, Noted] = field(default_factory=dict)
+    # The memories whose counts this transaction has updated ahead of their events.
+    counted: set[str] = field(default_factory=set)
     # The fields and citations that this transaction records, by the ids of memories.
     recorded: dict[str, Recorded] = field(default_factory=dict)
     # Further events for webhooks.

@@ -448,6 +448,60 @@ async def test_what_has_not_changed_since_is_not_read_again_before_others_wait(
     assert "FROM episodes" not in tables
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_an_erasure_of_many_takes_all_their_words_out_of_the_index(
+    open_app: Open, *, hidden: bool
+) -> None:
+    """On SQLite each list of postings was compared with each item: ten seconds for 2,600 memories,
+    for which all other writers waited.
+    """
+    async with open_app() as application:
+        await enter(application)
+        for number in range(6):
+            await remember(
+                application, f"Kim: I live in Town{number}. I like figs. I own bike{number}."
+            )
+        await remember(application, "Pat: I live in Lisbon. I like figs.")
+        await drained(application)
+        before = await memories(application)
+        if hidden:
+            kims = [one.id for one in before if "Kim" in one.text]
+            await application.services.recall.forget(context(application), kims[0])
+        erased = await application.services.erase.subject(context(application), "Kim")
+        await drained(application)
+
+        assert erased.counts["memories"] > 12
+        left = await memories(application)
+        assert {one.text for one in left} == {one.text for one in before if "Pat" in one.text}
+        assert (await application.services.rebuild.compare(context(application))).same
+        async with application.store.transaction(ALICE, write=False) as tx:
+            frequencies = await tx.words.frequencies()
+        assert not {"kim", "bike3", "town3"} & frequencies.keys()
+        assert frequencies["pat"]
+
+
+async def test_an_erasure_reads_texts_by_pages_however_many_they_are(open_app: Open) -> None:
+    """It read each by itself while others waited."""
+    asked = []
+    for texts in (2, 18):
+        async with open_app() as application:
+            namespace = Namespace(f"many{texts}")
+            await enter(application, namespace)
+            for number in range(texts):
+                submission = Submission(f"Kim: I live in Town{number}.", "life")
+                await application.services.ingest.remember(
+                    context(application, namespace), submission
+                )
+            await drained(application)
+            with counted(application) as counts:
+                erased = await application.services.erase.subject(
+                    context(application, namespace), "Kim"
+                )
+            assert erased.counts["episodes"] == texts
+            asked.append(counts.fetches[True])
+    assert asked[0] == asked[1]
+
+
 async def test_a_struck_job_is_begun_again_from_what_is_left(open_app: Open) -> None:
     """The model answers after the erasure, with what it read before."""
     extractor = lisbon()

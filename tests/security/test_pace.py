@@ -96,7 +96,8 @@ async def test_a_long_body_waits_and_a_short_one_or_that_of_another_does_not(
     assert await sent("bob", PACED_FROM_BYTES, second) == [0.0]
     assert await sent("alice", PACED_FROM_BYTES, second) == [0.25]
     assert statuses == []
-    # More than a second of them wait.
-    assert await sent("alice", PACED_FROM_BYTES, *[second] * 8) == [0.375 + n / 8 for n in range(6)]
+    # More than four seconds of them wait.
+    waited = await sent("alice", PACED_FROM_BYTES, *[second] * 32)
+    assert waited == [0.375 + n / 8 for n in range(30)]
     assert await sent("alice", PACED_FROM_BYTES, second) == []
     assert statuses == [503, 503]

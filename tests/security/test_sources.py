@@ -73,6 +73,20 @@ async def poisoned(application: Application, clock: Clock, *, agent: str | None 
     return episode
 
 
+async def test_a_purge_is_planned_before_others_wait_for_it(open_app: Open) -> None:
+    """It read each memory that it changed under the lock, on SQLite under that of all tenants."""
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        people = [f"Kim{chr(97 + n)} lives in Oslo." for n in range(20)]
+        await tell(application, f"Ana: {' '.join(people)}", agent="mole")
+        with counted(application) as counts:
+            purged = await application.services.sources.purge(
+                context(application), BadSource(agent_id="mole"), dry_run=False
+            )
+        assert len(purged.removed) >= 10
+        assert counts.read[True] < 10
+
+
 @pytest.mark.parametrize("named", ["agent", "session", "episode"])
 async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
     open_app: Open, clock: Clock, named: str

@@ -22,6 +22,7 @@ from recall_server.domain.erasure import (
     Digests,
     Kind,
     Subject,
+    as_read,
     distinctive,
 )
 from recall_server.domain.ids import NONE
@@ -62,8 +63,8 @@ class Lookup(ABC):
         such thing.
         """
 
-    async def erased(self, tx: Transaction, affected: Affected) -> None:  # noqa: B027
-        """Note that these rows are erased in this transaction."""
+    def erased(self, affected: Affected) -> None:  # noqa: B027
+        """Note that these rows are erased in the transaction that has found them."""
 
 
 @dataclass
@@ -195,13 +196,14 @@ class Named(Lookup):
         affected.batch = {*naming, *marked}
         return affected
 
-    async def erased(self, tx: Transaction, affected: Affected) -> None:
+    def erased(self, affected: Affected) -> None:
         self._naming -= affected.batch | affected.memories.keys()
         self._labelled -= affected.batch | affected.memories.keys() | affected.labelled
         for episode_id in self._marks.keys() & affected.batch:
             del self._marks[episode_id]
         self._memories.deleted(affected.memories)
-        self._epoch = await tx.erasure_scan.epoch()
+        # That of this erasure: nobody else erases, as the transaction has the lock.
+        self._epoch = (self._epoch or 0) + 1
 
     async def _read(self, tx: Transaction) -> None:
         epoch, event = await tx.erasure_scan.moment()
@@ -250,18 +252,21 @@ class Named(Lookup):
         """Return the marks of those texts that name the subject."""
         named, found = self.subject.named, {}
         for episode, turns in texts:
-            text = episode["text"]
+            text, labels = episode["text"], [*EPISODES.labels_of(episode).values()]
+            sessions = [turn["session"] for turn in turns]
+            labels += [episode["idempotency_key"], *sessions]
+            speakers = [turn["speaker"] for turn in turns]
+            if not self.subject.may_be_in(as_read([text, labels, speakers])):
+                continue
             spans = {
                 span(turn)
                 for turn in turns
                 if named(turn["speaker"], text[turn["span_start"] : turn["span_end"]])
             }
             spans |= {*self.subject.places(text)}
-            sessions = [turn["session"] for turn in turns]
-            key = episode["idempotency_key"]
-            labels = named(*EPISODES.labels_of(episode).values(), key, *sessions)
-            if spans or labels:
-                found[episode["id"]] = _Marks(frozenset(spans), labels)
+            in_labels = named(*labels)
+            if spans or in_labels:
+                found[episode["id"]] = _Marks(frozenset(spans), in_labels)
         return found
 
 
@@ -309,8 +314,14 @@ class _Sought:
         container = task.documents[0].get("container", NONE)
         if self.container and container == self.container:
             return True
+        if not (self.ids or self.words or self._may_name(task)):
+            return False
         own = self.scope.containers is None or container in self.scope.containers
         return anywhere(task.documents, self._matches if own else self.ids.__contains__)
+
+    def _may_name(self, task: TaskDocuments) -> bool:
+        """A quick check: most tasks do not, and looking at each of their words takes long."""
+        return self.subject is not None and self.subject.may_be_in(as_read(task.documents))
 
     def _matches(self, value: str) -> bool:
         return (
@@ -347,11 +358,14 @@ class _Tasks:
         changed = {one for one, version in versions.items() if self._read.get(one) != version}
         self._read = versions
         self._found = set()
-        async for task in tx.erasure_scan.tasks_of(before | changed):
-            self._read[task.id] = task.version
-            if await asyncio.to_thread(sought.held_by, task):
-                self._found.add(task.id)
+        async for tasks in tx.erasure_scan.tasks_of(before | changed):
+            self._read |= {task.id: task.version for task in tasks}
+            self._found |= await asyncio.to_thread(_holding, sought, tasks)
         return sorted(self._found)
+
+
+def _holding(sought: _Sought, tasks: Iterable[TaskDocuments]) -> set[str]:
+    return {task.id for task in tasks if sought.held_by(task)}
 
 
 @dataclass
@@ -476,7 +490,7 @@ class PartTargets:
         runtime = self.eraser.runtime
         now = runtime.now()
         left = await redact.apply(tx, affected, self.eraser.digests, now)
-        await self.scanner.lookup.erased(tx, affected)
+        self.scanner.lookup.erased(affected)
         await restore_turns(tx, left, runtime.new_id, now)
         for episode_id in sorted(affected.episodes.keys() - affected.whole):
             await tx.jobs.add(runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)

@@ -10,7 +10,6 @@ each table may hold.
 """
 
 import asyncio
-import json
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -98,8 +97,7 @@ class _Name:
 
 def _in_question(names: Iterable[_Name], value: object) -> Iterator[_Name]:
     """Yield the names that a value may contain; a quick check, as most values contain none."""
-    # Not as Python shows it, with an escape in place of what nobody sees.
-    text = as_read(json.dumps(value, ensure_ascii=False, default=list))
+    text = as_read(value)
     return (one for one in names if one.subject is None or one.subject.may_be_in(text))
 
 

@@ -86,6 +86,7 @@ class Purged:
     `removed`: memories that go into quarantine.
     `kept`: memories that keep other citations.
     `restored`: memories that are active again; `relinked`: those that another successor replaces.
+    `counts_then`: by type and topic, how many more memories are active then.
     `again`: turns of other texts that are extracted again.
     `tasks`: tasks that are deleted; `requeued`: other tasks that ask again.
     """
@@ -95,6 +96,7 @@ class Purged:
     kept: dict[str, Memory] = field(default_factory=dict)
     restored: dict[str, Memory] = field(default_factory=dict)
     relinked: dict[str, str] = field(default_factory=dict)
+    counts_then: Mapping[tuple[str, str], int] = field(default_factory=dict)
     again: dict[str, tuple[str, int]] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
     requeued: list[str] = field(default_factory=list)
@@ -135,6 +137,7 @@ class Sources:
             purged = await _derived(tx, source)
             tasks = _Tasks(source, purged)
             await tasks.find(tx)
+            purged.counts_then = await tx.events.counts_then(purged.removed, ())
             hidden = await tx.findables.found(purged.removed)
             index = await indexing.prepared(tx, hidden, (), purged.episodes, _rejected)
             return purged, index, tasks
@@ -163,6 +166,7 @@ class Sources:
     ) -> list[Task]:
         now, by, change_id = self.runtime.now(), entry.made_by or OPERATOR, entry.change
         await tx.sources.quarantine(purged.removed, RULE, now)
+        await tx.events.correct_counts(purged.counts_then, purged.removed)
         await tx.sources.reject(purged.episodes, REASON, by, now)
         await index.write(tx)
         await tx.sources.forget_citations(list(purged.kept), purged.episodes, now)
@@ -237,15 +241,16 @@ class _Tasks:
         tasks = as_read.intersection(self.purged.tasks)
         requeued = as_read.intersection(self.purged.requeued)
         self._read = versions
-        async for task in tx.erasure_scan.tasks_of(versions.keys() - as_read):
-            kept = task.documents
-            request, work, status = kept[:3]
-            ended = TaskState(status["state"]).final
-            shows = anywhere(kept, self.purged.removed.__contains__)
-            if self.source.handed_in(request, work) or (ended and shows):
-                tasks.add(task.id)
-            elif shows:
-                requeued.add(task.id)
+        async for page in tx.erasure_scan.tasks_of(versions.keys() - as_read):
+            for task in page:
+                kept = task.documents
+                request, work, status = kept[:3]
+                ended = TaskState(status["state"]).final
+                shows = anywhere(kept, self.purged.removed.__contains__)
+                if self.source.handed_in(request, work) or (ended and shows):
+                    tasks.add(task.id)
+                elif shows:
+                    requeued.add(task.id)
         self.purged.tasks, self.purged.requeued = sorted(tasks), sorted(requeued)
 
 

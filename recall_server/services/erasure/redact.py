@@ -170,7 +170,7 @@ async def apply(
     if affected.container:
         left = await cited_only_by(tx, affected.memories.keys(), affected.whole)
     # A vector is also made from the words around an item.
-    resting = await _resting_on(tx, affected.episodes)
+    resting = await tx.findables.memories_of_episodes(affected.episodes)
     await tx.vectors.remove({*affected.memories, *passages, *resting})
 
     still_hidden = await _still_hidden(tx, affected)
@@ -216,30 +216,27 @@ async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set
     """
     found, touched = list[str](), set[str]()
     turns = {turn["id"] for turn in affected.turns()}
-    for episode_id in sorted(affected.episodes):
-        episode = await tx.episodes.get(episode_id)
-        assert episode is not None
-        more, some = await asyncio.to_thread(_touched, affected, episode, turns)
+    wanted = sorted(affected.episodes)
+    for first in range(0, len(wanted), indexing.TEXTS_AT_ONCE):
+        episodes = await tx.episodes.several(wanted[first : first + indexing.TEXTS_AT_ONCE])
+        more, some = await asyncio.to_thread(_touched, affected, episodes, turns)
         found += more
         touched |= some
     return found, touched
 
 
 def _touched(
-    affected: Affected, episode: Episode, turns: Collection[str]
+    affected: Affected, episodes: Iterable[Episode], turns: Collection[str]
 ) -> tuple[list[str], set[str]]:
     found, touched = list[str](), set[str]()
-    for one in passages(episode.text, episode.turns):
-        found.append(passage_id(episode.id, one.turn.index, one.number))
-        if turn_id(episode.id, one.turn.index) in turns or any(
-            affected.touches(episode.id, span) for span in (one.span, *one.headings)
-        ):
-            touched.add(found[-1])
+    for episode in episodes:
+        for one in passages(episode.text, episode.turns):
+            found.append(passage_id(episode.id, one.turn.index, one.number))
+            if turn_id(episode.id, one.turn.index) in turns or any(
+                affected.touches(episode.id, span) for span in (one.span, *one.headings)
+            ):
+                touched.add(found[-1])
     return found, touched
-
-
-async def _resting_on(tx: Transaction, episode_ids: Iterable[str]) -> list[str]:
-    return [i for one in episode_ids for i in await tx.findables.memories_of_episode(one)]
 
 
 async def _redact_texts(
@@ -363,10 +360,10 @@ def _digests_of_request(
 async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[ErasedText]:
     """Return the digests of the texts that tasks of the container were given, stored or not."""
     found: set[ErasedText] = set()
-    async for task in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
-        request = task.documents[0]
-        if request.get("container") == affected.container:
-            found |= _digests_of_request(tx, digests, request)
+    async for tasks in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
+        for request in (one.documents[0] for one in tasks):
+            if request.get("container") == affected.container:
+                found |= _digests_of_request(tx, digests, request)
     return found
 
 

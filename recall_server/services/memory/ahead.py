@@ -5,11 +5,12 @@ for which others wait, only writes.
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Stale
 from recall_server.domain.ids import Namespace
+from recall_server.storage.index.words import Statistics
 from recall_server.storage.store import Store, Transaction
 
 # How often a change is planned without a lock, if others change memories meanwhile; then it is
@@ -24,35 +25,27 @@ Plan = Callable[[Transaction], Awaitable[P]]
 Write = Callable[[Transaction, P], Awaitable[R]]
 
 
-class _Moment(NamedTuple):
-    """The last event, the number of erasures and the version of the index at a moment: while they
-    stay, no memory, text or entry changes.
-    """
-
-    last_event: int
-    erase_epoch: int
-    index_version: int
-
-
 @dataclass(frozen=True)
 class Planned(Generic[P]):
-    """A plan, as of a moment."""
+    """A plan, and the statistics of the index when it was made: while they stay, no memory, text or
+    entry changes.
+    """
 
-    moment: _Moment
+    known: Statistics
     plan: P
 
 
 async def planned(store: Store, namespace: Namespace, plan: Plan[P]) -> Planned[P]:
     """Plan without a lock, so that nobody waits for it."""
     async with store.transaction(namespace, write=False) as tx:
-        return Planned(await _moment(tx), await plan(tx))
+        return Planned(await tx.words.statistics(), await plan(tx))
 
 
 async def written(
     store: Store, context: Context, made: Planned[P], plan: Plan[P], write: Write[P, R]
 ) -> R:
     """Write what was planned, in an erasing transaction with the lock of the namespace. If memories
-    have changed since, it is planned anew first.
+    have changed since, it is planned anew first, and `write` is called again.
     """
     for _ in range(PLANS_MAX):
         with suppress(Stale):
@@ -64,15 +57,15 @@ async def written(
 async def _written(
     store: Store, context: Context, made: Planned[P], plan: Plan[P] | None, write: Write[P, R]
 ) -> R:
-    """With `plan`, plan under the lock if something has changed; without, raise `Stale`."""
+    """With `plan`, plan under the lock; without, raise `Stale` if something has changed."""
     async with store.transaction(
         context.namespace, entry=context.entry, erasing=True, locked=True
     ) as tx:
-        if made.moment == await _moment(tx):
-            return await write(tx, made.plan)
-        if plan is None:
-            raise Stale
-        return await write(tx, await plan(tx))
+        if plan is not None:
+            return await write(tx, await plan(tx))
+        # Not read: on SQLite nobody waits for a transaction that needs no rows yet.
+        await tx.words.expect(made.known, Stale)
+        return await write(tx, made.plan)
 
 
 async def apply_planned(
@@ -94,8 +87,3 @@ async def apply_planned(
                 return await write(tx, made)
     async with store.change(context) as tx:
         return await write(tx, await plan(tx))
-
-
-async def _moment(tx: Transaction) -> _Moment:
-    now = await tx.words.statistics()
-    return _Moment(now.last_event, now.erase_epoch, now.version)

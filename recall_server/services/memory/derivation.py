@@ -47,6 +47,8 @@ Progress = Callable[[int], object]
 # Values of JSON. Of a state: its fields in their order. Of an entry: the turn and places, the
 # length, and the digest of its postings.
 Values = list[Any]
+# How many values of an entry say where a passage is: all are null for a memory.
+PLACE = 5
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,10 @@ def _entries(made: Postings) -> dict[str, Values]:
     digests: Counter[str] = Counter()
     for term, item_id, often, length in made.rows:
         digests[item_id] += posting_digest(term, often, length)
-    return {item_id: [*rest, digests[item_id] % 2**64] for item_id, *rest in made.entries.value}
+    return {
+        item_id: [*place, *(None,) * (PLACE - len(place)), length, digests[item_id] % 2**64]
+        for item_id, length, *place in made.entries.value
+    }
 
 
 async def compare(tx: Transaction, model: str | None) -> tuple[Compared, Differences]:
@@ -507,7 +512,7 @@ async def mend(tx: Transaction, differences: Differences) -> None:
     await tx.memories.mend(differences.states)
     for memory_id, row in differences.keys.items():
         await tx.rebuilt.write_keys(memory_id, row)
-    await tx.rebuilt.correct_counts(differences.counts)
+    await tx.events.correct_counts(differences.counts)
     await tx.rebuilt.give_digests(differences.digests)
     await tx.rebuilt.write_disputes(differences.disputes)
     await tx.rebuilt.write_relations(differences.relations)

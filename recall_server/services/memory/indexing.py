@@ -22,6 +22,7 @@ from recall_server.domain.search.index_entry import Findable, findable_passages,
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
+from recall_server.storage.driver import Document
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
@@ -31,6 +32,8 @@ INLINE_MAX = 50
 INLINE_CHARS_MAX = 4_000
 # How many texts are held in memory at a time.
 TEXTS_AT_ONCE = 20
+# How many vectors one transaction copies.
+VECTORS_AT_ONCE = 500
 
 
 async def show(tx: Transaction, ids: Collection[str]) -> None:
@@ -60,13 +63,19 @@ async def _postings(found: Mapping[str, Findable]) -> Postings:
     return postings(found)
 
 
+async def _counted(found: Mapping[str, Findable]) -> Postings:
+    if len(found) > INLINE_MAX:
+        return await asyncio.to_thread(lambda: postings(found).counted())
+    return postings(found)
+
+
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
     """Hide items from search, from now on. Their words must still be readable unchanged: they tell
     which terms lose an item.
     """
     found = await read(tx, await tx.findables.found(ids))
     if found:
-        await tx.words.hide(await _postings(found))
+        await tx.words.hide(await _counted(found))
 
 
 async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
@@ -74,7 +83,7 @@ async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
     readable.
     """
     found = await tx.findables.memories(await tx.findables.found(ids))
-    await tx.words.erase(ids, await _postings(found))
+    await tx.words.erase(ids, await _counted(found))
     await tx.vectors.remove(ids)
 
 
@@ -93,7 +102,7 @@ async def erase_passages(
     moments = await tx.words.moments(found)
 
     async def erase(ids: Collection[str]) -> None:
-        await tx.words.erase(ids, await _postings({i: before[i] for i in ids if i in found}))
+        await tx.words.erase(ids, await _counted({i: before[i] for i in ids if i in found}))
 
     # This comes before the change, which needs the old words to find the entries.
     await erase(touched)
@@ -151,24 +160,33 @@ async def reread(
     after = await of_episodes(tx, episode_ids)
     others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
     gone = await tx.findables.found(others)
-    await tx.words.hide(await _postings({i: before[i] for i in sorted(gone)}))
+    await tx.words.hide(await _counted({i: before[i] for i in sorted(gone)}))
     await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A change of the index, computed before the transaction that writes it. `memories`: those of
-    the shown items that have their earlier vectors again.
+    """A change of the index, computed before the transaction that writes it, which must find the
+    index as it was. `lists`: those of the shown items. `memories`: those of them that have their
+    earlier vectors again.
     """
 
     hidden: Postings
     shown: Postings
+    lists: Document
     memories: Sequence[str]
 
     async def write(self, tx: Transaction) -> None:
         await tx.words.hide(self.hidden)
-        await tx.words.add(self.shown)
-        await tx.vectors.copy(self.memories)
+        await tx.words.add(self.shown, self.lists)
+
+    async def copy_vectors(self, store: Store, namespace: Namespace) -> None:
+        """Copy the earlier vectors, after the change, as nobody waits for them: items without a
+        vector are found by their words.
+        """
+        for first in range(0, len(self.memories), VECTORS_AT_ONCE):
+            async with store.transaction(namespace, locked=True) as tx:
+                await tx.vectors.copy(self.memories[first : first + VECTORS_AT_ONCE])
 
 
 async def prepared(
@@ -190,7 +208,22 @@ async def prepared(
         others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
         gone |= {i: before[i] for i in sorted(await tx.findables.found(others))}
         come |= {i: after[i] for i in sorted(others & after.keys())}
-    return Prepared(await _postings(gone), await _postings(come), sorted(shown))
+    added, now = await _postings(come), await tx.words.statistics()
+    lists = await asyncio.to_thread(_lists, added, now.last_slot)
+    return Prepared(await _counted(gone), added, lists, sorted(shown))
+
+
+def _lists(added: Postings, last_slot: int) -> Document:
+    """Return for each term how many of these items have it, and its postings, if the items get the
+    slots behind the last one.
+    """
+    slots = {item_id: slot for slot, item_id in enumerate(added.ids, last_slot + 1)}
+    found: dict[str, list[str]] = {}
+    for term, item_id, often, length in added.rows:
+        found.setdefault(term, []).append(f";{slots[item_id]} {often} {length}")
+    made = Document([(term, len(some), "".join(some)) for term, some in sorted(found.items())])
+    _ = made.text
+    return made
 
 
 async def replace(tx: Transaction, ids: Collection[str]) -> None:
@@ -442,7 +475,7 @@ class Embedding:
             episode = await tx.episodes.get(episode_id)
             if episode is None:
                 return epoch, {}
-            ids = await tx.findables.memories_of_episode(episode_id)
+            ids = await tx.findables.memories_of_episodes([episode_id])
             texts = await asyncio.to_thread(_of_episode, episode, await tx.memories.found(ids))
             lacking = await tx.vectors.lacking(self.embedder.model, list(texts))
         return epoch, {i: texts[i] for i in lacking}

@@ -380,7 +380,7 @@ class Rebuild:
         async with self.store.change(context) as tx:
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
-            every = await tx.memories.get(await tx.findables.memories_of_episode(episode.id))
+            every = await tx.memories.get(await tx.findables.memories_of_episodes([episode.id]))
             if any(one.extractor == VERBATIM for one in every.values()):
                 return  # somebody chose these words
             known = [one for one in every.values() if one.retired_at is None]

@@ -102,8 +102,7 @@ class _Words:
         # An item that two changes have hidden may hide other words afterwards.
         await tx.episodes.show_words([*self.shown, *self.hidden])
         await tx.episodes.hide_words(self.hidden, now)
-        for one, before in self.decided.items():
-            await tx.quarantine.undo(one, before)
+        await tx.quarantine.undo(self.decided)
         # Filters that searches hold in memory go by the expiry.
         if self.relabelled:
             await tx.words.relabelled(self.relabelled)
@@ -122,6 +121,8 @@ class _Planned:
     `places`: the words of those of them that are no memories.
     `expire_otherwise`: memories that expired, or will, at another time.
     `expired`: the texts whose expiry is taken back.
+    `counts`: by type and topic, how many more memories are active then.
+    `disputed`: True if a dispute may be open then.
     `screens`: True if it changes what an administrator decided about a turn or a memory in
     quarantine.
     """
@@ -138,6 +139,8 @@ class _Planned:
     events: int = 0
     last_seq: int = 0
     expired: set[str] = field(default_factory=set)
+    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    disputed: bool = False
     screens: bool = False
     memories: dict[str, None] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
@@ -238,6 +241,8 @@ class Changes:
             await self._pass(context.namespace, made.plan.events)
         write = partial(self._write, context)
         planned = await ahead.written(self.store, context, made, plan, write)
+        assert planned.words is not None
+        await planned.words.index.copy_vectors(self.store, context.namespace)
         self.runtime.wake()
         return planned.report(context.entry.change)
 
@@ -247,11 +252,13 @@ class Changes:
             await step.write(tx, now)
         assert planned.words is not None
         await planned.words.write(tx, now)
-        await commit.settle_ended(tx, now)
+        await tx.events.correct_counts(planned.counts, planned.states)
+        if planned.disputed:
+            await commit.settle_ended(tx, now)
         await self._promise_expiries(tx, planned)
         if self.embeds:
             await promise_vectors(tx, self.runtime, planned.texts)
-        context.entry.ids += planned.changes
+        context.entry.ids = list(planned.changes)
         changed = len(planned.memories | planned.related) + len(planned.texts)
         context.entry.counts["undone"] = changed
         return planned
@@ -281,6 +288,10 @@ class Changes:
             rights.require(Scope.ADMIN, whole_namespace=True)
         await _refuse_second_values(tx, planned)
         planned.words = await _words(tx, planned)
+        believed = [i for i, one in planned.states.items() if one and one.retired_at is None]
+        planned.counts = await tx.events.counts_then(planned.states, believed)
+        reopened = any(False in step.disputes.values() for step in planned.steps)
+        planned.disputed = reopened or bool(await tx.disputes.page(limit=1, offset=0))
         return planned
 
     async def _promise_expiries(self, tx: Transaction, planned: _Planned) -> None:

@@ -7,7 +7,7 @@ document that was hidden since has a newer version.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -422,3 +422,23 @@ def numbers_of(found: str) -> NDArray[np.int64]:
 
 def _bytes(postings: TermPostings) -> int:
     return sum(column.nbytes for column in postings)
+
+
+def without(found: str, slots: Collection[int], *, only: bool = False) -> str:
+    """Return a list without these slots, or with `only` these."""
+    return "".join(
+        f";{one}" for one in found.split(";")[1:] if (int(one.split(" ", 1)[0]) in slots) == only
+    )
+
+
+def shorter(lists: Iterable[Row], gone: Collection[int]) -> list[dict[str, Any]]:
+    """Return the lists that have any of these slots, without them. Postings of a list that were
+    added together have no order.
+    """
+    found: list[dict[str, Any]] = []
+    for row in lists:
+        left = without(row["found"], gone)
+        if left != row["found"]:
+            slot = {} if row["slot"] is None else {"slot": row["slot"]}
+            found.append({"term": row["term"], **slot, "found": left})
+    return found

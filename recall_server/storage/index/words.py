@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts, value_terms
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, moment, span
-from recall_server.storage.index.documents import Documents, Slots, numbers_of
+from recall_server.storage.driver import Document, Failure, moment, span
+from recall_server.storage.index.documents import Documents, Slots, numbers_of, shorter, without
 from recall_server.storage.index.vector_cache import Flags
 from recall_server.storage.tables.access import ITEM_BYTES
 
@@ -32,6 +32,8 @@ PAGE = 65_536
 TRUTHS_PAGE = 8_192
 # Terms whose lists are read at a time.
 TERMS = 500
+# Up to so many items, the database looks for them in the lists: it takes each with each.
+FEW = 10
 # The first lookup takes this many times the items wanted, since some are hidden.
 ITEMS_PER_HIT = 4
 # Greater than any slot.
@@ -43,9 +45,9 @@ MULTIPLIER = 1_000_003
 @dataclass(frozen=True)
 class Statistics:
     """The statistics of a namespace: the number of findable items and of their words, the version
-    of its index, the number of its erasures, its last event, and for each requested term the number
-    of findable items with it. `last_slots` has every requested term that any item has or had, with
-    a slot that is not less than the slot of any of these items.
+    of its index, the number of its erasures, its last event, its last slot, and for each requested
+    term the number of findable items with it. `last_slots` has every requested term that any item
+    has or had, with a slot that is not less than the slot of any of these items.
     """
 
     documents: int = 0
@@ -53,6 +55,7 @@ class Statistics:
     version: int = 0
     erase_epoch: int = 0
     last_event: int = 0
+    last_slot: int = 0
     frequencies: Mapping[str, int] = field(default_factory=dict)
     last_slots: Mapping[str, int] = field(default_factory=dict)
 
@@ -89,24 +92,25 @@ class Postings:
 
     def written(self) -> Self:
         """Return itself with the parameters of `add` computed: for a long text that takes time."""
-        for document in (self.entries, self.numbered, self.counts):
-            _ = document.text
-        _ = self.terms
+        _ = self.entries.text, self.numbered.text, self.terms
+        return self
+
+    def counted(self) -> Self:
+        """Return itself with the parameters of `hide` and `erase` computed."""
+        _ = self.counts.text, self.terms
         return self
 
     @cached_property
     def entries(self) -> Document:
-        """For each item: its id, the id of its turn, where it and its heading begin and end, and
-        its length. Turn and places are null for a memory.
+        """For each item: its id and its length, and for a passage the id of its turn, and where it
+        and its heading, if any, begin and end.
         """
-        found: list[list[str | int | None]] = []
+        found: list[list[str | int]] = []
         for item_id, place, length in zip(self.ids, self.places, self.lengths, strict=True):
-            if place is None:
-                found.append([item_id, None, None, None, None, None, length])
-                continue
-            heading = (place.heading.start, place.heading.end) if place.heading else (None, None)
-            where = (place.span.start, place.span.end, *heading)
-            found.append([item_id, place.turn_id, *where, length])
+            found.append([item_id, length])
+            if place is not None:
+                found[-1] += [place.turn_id, place.span.start, place.span.end]
+                found[-1] += [place.heading.start, place.heading.end] if place.heading else []
         return Document(found)
 
     @cached_property
@@ -155,8 +159,8 @@ _BY_TERM = {"after": "term"}
 class WordIndex(BoundTable):
     """The index of the words of memories and passages."""
 
-    async def add(self, added: Postings) -> None:
-        """Make items findable by their words."""
+    async def add(self, added: Postings, lists: Document | None = None) -> None:
+        """Make items findable by their words. `lists`: those of the items, if they are made."""
         if not added.documents:
             return
         count = added.documents
@@ -164,6 +168,9 @@ class WordIndex(BoundTable):
         now = self._bound.now()
         await self._bound.send("add_documents", entries=added.entries, count=count, now=now)
         await self._bound.send("close_lists", terms=added.terms)
+        if lists is not None:
+            await self._bound.send("add_lists", lists=lists)
+            return
         await self._bound.send("add_postings", rows=added.numbered, count=count)
 
     async def hide(self, hidden: Postings) -> None:
@@ -202,32 +209,32 @@ class WordIndex(BoundTable):
         if not ids:
             return
         wanted = sorted(ids)
-        (hidden,) = await self._bound.fetch("hidden_among", ids=wanted)
-        if hidden["documents"]:
-            await self._take_out(wanted, await self._bound.fetch("lists_of_all_terms", ids=wanted))
+        rows = await self._bound.fetch("slots_of_items", ids=wanted)
+        gone, hidden = {row["slot"] for row in rows}, sum(not row["findable"] for row in rows)
+        if hidden:
+            # Only the lists tell which words hidden entries had.
+            at_once = PAGE if len(ids) <= FEW else TERMS
+            async for found in self._pages("terms_behind", at_once, _BY_TERM):
+                await self._take_out(wanted, gone, [row["term"] for row in found])
         elif words.documents:
-            await self._take_out(
-                wanted, await self._bound.fetch("lists_of", ids=wanted, terms=words.terms)
-            )
-        if hidden["documents"] or words.documents:
-            await self._hide(words, kept=-hidden["documents"])
+            for first in range(0, len(words.terms), TERMS):
+                await self._take_out(wanted, gone, words.terms[first : first + TERMS])
+        await self._bound.send("drop_empty_lists")
+        if hidden or words.documents:
+            await self._hide(words, kept=-hidden)
         await self._bound.send("erase_documents", ids=wanted)
         await self._bound.send("drop_unused_terms")
 
-    async def _take_out(self, ids: Sequence[str], lists: Sequence[Row]) -> None:
-        """Write these lists without these items."""
-        gone = {row["slot"] for row in await self._bound.fetch("slots_of_items", ids=ids)}
-
-        def left() -> list[dict[str, Any]]:
-            return [{**dict(row), "found": _without(row["found"], gone)} for row in lists]
-
-        rows = await asyncio.to_thread(left)
-        await self._bound.many(
-            "put_list",
-            [{"term": r["term"], "found": r["found"]} for r in rows if r["slot"] is None],
-        )
-        await self._bound.many("put_closed_list", [r for r in rows if r["slot"] is not None])
-        await self._bound.send("drop_empty_lists")
+    async def _take_out(
+        self, ids: Sequence[str], gone: Collection[int], terms: Sequence[str]
+    ) -> None:
+        """Write the lists of these terms without these items, whose slots are `gone`."""
+        few = len(ids) <= FEW
+        lists = await self._bound.fetch("lists_of", ids=ids if few else [], terms=terms, few=few)
+        rows = await asyncio.to_thread(shorter, lists, gone)
+        for query, closed in (("put_list", False), ("put_closed_list", True)):
+            some = [row for row in rows if ("slot" in row) == closed]
+            await self._bound.many(query, some)
 
     async def moments(self, ids: Collection[str]) -> dict[str, datetime]:
         """Return since when search finds each of these items."""
@@ -268,7 +275,7 @@ class WordIndex(BoundTable):
             return found
         async for lists in self._all_lists():
             for term, one in lists.items():
-                if left := await asyncio.to_thread(_without, one, hidden, only=True):
+                if left := await asyncio.to_thread(without, one, hidden, only=True):
                     found[term] = left
         return found
 
@@ -313,6 +320,11 @@ class WordIndex(BoundTable):
         await self._count(-documents, -words)
         await self._bound.send("uncount_terms", counts=Document(dict(terms)))
 
+    async def expect(self, known: Statistics, otherwise: Failure) -> None:
+        """Have this transaction fail if a memory, text or entry has changed since these were."""
+        given = {"erase_epoch": known.erase_epoch, "version": known.version}
+        await self._bound.expect("index_unchanged", otherwise, last_event=known.last_event, **given)
+
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
         rows = await self._bound.fetch("statistics", terms=sorted(set(terms)))
         if not rows:
@@ -324,6 +336,7 @@ class WordIndex(BoundTable):
             rows[0]["index_version"],
             rows[0]["erase_epoch"],
             rows[0]["last_event"],
+            rows[0]["slots"],
             {row["term"]: int(row["frequency"]) for row in found if row["frequency"] > 0},
             {row["term"]: int(row["last_slot"]) for row in found},
         )
@@ -536,13 +549,6 @@ def _add_digests(found: NDArray[np.uint64], lists: Mapping[str, str]) -> NDArray
     return found
 
 
-def _without(found: str, slots: Collection[int], *, only: bool = False) -> str:
-    """Return a list without these slots, or with `only` these."""
-    return "".join(
-        f";{one}" for one in found.split(";")[1:] if (int(one.split(" ", 1)[0]) in slots) == only
-    )
-
-
 def _missing(documents: Documents, statistics: Statistics) -> bool:
     return documents.version < statistics.version or bool(documents.lacking(statistics.last_slots))
 
@@ -568,9 +574,9 @@ class Findables(BoundTable):
         """Return where these passages stand in their texts, whether search finds them or not."""
         return {row["item_id"]: span(row) for row in await self._by_ids("places_of_items", ids)}
 
-    async def memories_of_episode(self, episode_id: str) -> list[str]:
-        """Return the memories whose first citation is in an episode, in any state."""
-        return await self._column("id", "items_of_episode", episode_id=episode_id)
+    async def memories_of_episodes(self, episode_ids: Collection[str]) -> list[str]:
+        """Return the memories whose first citation is in these episodes, in any state."""
+        return [row["id"] for row in await self._by_ids("items_of_episodes", episode_ids)]
 
     async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
         """Yield pages of everything to be indexed: ids of memories, then ids of episodes."""

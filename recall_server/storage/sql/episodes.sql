@@ -124,10 +124,10 @@ JOIN episodes e ON e.namespace = f.namespace AND e.id = f.episode_id
 WHERE f.namespace = :namespace AND f.item_id = :id AND f.episode_id = :episode_id
   AND {{untyped_scope:e}}
 
--- query: open_turn
--- The only query that makes a hidden turn findable again.
+-- query: open_turns
+-- The only query that makes hidden turns findable again.
 UPDATE turns SET state = 'open'
-WHERE namespace = :namespace AND id = :id AND state = 'hidden'
+WHERE namespace = :namespace AND id IN (:ids...) AND state = 'hidden'
 
 -- query: passage_items
 -- Passages, each with the heading above it.

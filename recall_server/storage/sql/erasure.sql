@@ -155,7 +155,7 @@ WHERE namespace = :namespace
 -- query: next_erase_epoch
 -- Caches that were filled before are not used any more.
 UPDATE namespaces SET erase_epoch = erase_epoch + 1, index_version = index_version + 1
-WHERE namespace = :namespace RETURNING erase_epoch
+WHERE namespace = :namespace
 
 -- query: episodes_to_erase
 SELECT * FROM episodes

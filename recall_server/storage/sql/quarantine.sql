@@ -42,8 +42,8 @@ INSERT INTO quarantine (
 ON CONFLICT (namespace, item_id) DO UPDATE
 SET state = excluded.state, decided_by = excluded.decided_by, decided_at = excluded.decided_at
 
--- query: undo_hold
-DELETE FROM quarantine WHERE namespace = :namespace AND item_id = :item_id
+-- query: undo_holds
+DELETE FROM quarantine WHERE namespace = :namespace AND item_id IN (:ids...)
 
 -- query: decide_quarantined
 -- A second decision changes nothing and returns no row.

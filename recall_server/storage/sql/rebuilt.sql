@@ -99,14 +99,6 @@ WHERE namespace = :namespace AND item_id IN (:ids...) AND kind IN ('added', 'imp
 -- query: all_counts
 SELECT type, topic, memories FROM memory_counts WHERE namespace = :namespace
 
--- query: correct_count
-INSERT INTO memory_counts (namespace, type, topic, memories)
-VALUES (:namespace, :type, :topic, :more)
-ON CONFLICT (namespace, type, topic) DO UPDATE SET memories = memory_counts.memories + excluded.memories
-
--- query: remove_zero_counts
-DELETE FROM memory_counts WHERE namespace = :namespace AND memories = 0
-
 -- query: events_of_disputes
 -- All events that opened or ended disputes, or took back changes of these memories.
 SELECT * FROM memory_events WHERE namespace = :namespace AND kind IN ('disputed', 'settled', 'undone')

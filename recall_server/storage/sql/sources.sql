@@ -30,10 +30,9 @@ RETURNING memory_id, position, episode_id, span_start, span_end
 UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespace AND id = :id
 
 -- query: quarantine_memories
--- Only memories in an allowed state change. Their earlier states stay in their events.
+-- Their earlier states stay in their events.
 UPDATE memories SET status = 'quarantined', retired_at = COALESCE(retired_at, :now)
-WHERE namespace = :namespace AND id IN (:ids...) AND status IN (:before...)
-RETURNING id
+WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: reject_turns
 -- Earlier reasons stay, but an earlier release is overwritten. Turns rejected before are skipped.

@@ -36,6 +36,7 @@ from recall_server.storage.driver import (
 from recall_server.storage.sqlite.connection import (
     BUSY_TIMEOUT_MS,
     SqliteConnection,
+    Step,
     Transaction,
     connected,
     step_of,
@@ -264,22 +265,29 @@ class SqliteDriver:
     @asynccontextmanager
     async def _write(self, namespace: str | None) -> AsyncIterator[Transaction]:
         assert self._writer is not None
-        await self._writing.acquire(namespace)
-        try:
+        shared = False
+
+        async def begin() -> Sequence[Step]:
+            # Not before: others write while the statements up to here are made.
+            nonlocal shared
+            await self._writing.acquire(namespace)
             # If others wait to write, wait for the disk after the commit, together with them.
             shared = namespace is not None and self._writing.contended
-            begin = [self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE]
-            transaction = Transaction(self._writer, begin)
-            try:
-                yield transaction
-                written = await transaction.end(self._check_file, _COMMIT)
-            except BaseException as error:  # a cancelled caller must leave nothing behind
+            return self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE
+
+        transaction = Transaction(self._writer, begin)
+        try:
+            yield transaction
+            written = await transaction.end(self._check_file, _COMMIT)
+        except BaseException as error:  # a cancelled caller must leave nothing behind
+            self._doubt(error)
+            if transaction.begun:
                 # If it was cancelled after its COMMIT, there is nothing to roll back.
-                self._doubt(error)
                 await run_uncancelled(self._writer.rollback())
-                raise
+            raise
         finally:
-            self._writing.release(namespace)
+            if transaction.begun:
+                self._writing.release(namespace)
         if written and self._snapshots:
             self._limit_journal()
         if written and shared:
@@ -318,7 +326,9 @@ class SqliteDriver:
 
     @asynccontextmanager
     async def _read_with(self, reader: SqliteConnection) -> AsyncIterator[Transaction]:
-        begin = [self._check_file, _BEGIN_READ]
+        async def begin() -> Sequence[Step]:
+            return self._check_file, _BEGIN_READ
+
         transaction = Transaction(reader, begin, self._limits.query_s)
         try:
             yield transaction

@@ -6,7 +6,7 @@ or when their caller is cancelled.
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -167,14 +167,14 @@ async def connected(path: Path, *, reads: bool = False) -> AsyncIterator[SqliteC
 
 @dataclass
 class Transaction:
-    """Begins with its first statement, by the steps of `begin`; its owner ends it.
+    """Begins when it needs rows, or ends, by the steps that `begin` returns; its owner ends it.
 
     `within_s`: seconds for each statement; None for a transaction that writes.
     `waiting`: steps that run with the next one whose rows are needed.
     """
 
     connection: SqliteConnection
-    begin: Sequence[Step]
+    begin: Callable[[], Awaitable[Sequence[Step]]]
     within_s: float | None = None
     waiting: list[Step] = field(default_factory=list)
     begun: bool = False
@@ -220,7 +220,7 @@ class Transaction:
 
     async def _run(self, *steps: Step) -> list[Sequence[Row]]:
         """Run the waiting steps and `steps`. Return the rows of each."""
-        begin = () if self.begun else self.begin
+        begin = () if self.begun else await self.begin()
         waiting, self.waiting, self.begun = self.waiting, [], True
         return await self.connection.run_each(*begin, *waiting, *steps, within_s=self.within_s)
 

@@ -232,7 +232,7 @@ class Episodes(BoundTable):
 
     async def show(self, item_id: str, now: datetime) -> None:
         """Let search find a hidden turn."""
-        await self._bound.send("open_turn", id=item_id)
+        await self._bound.send("open_turns", ids=[item_id])
         self._bound.note(item_id, EventKind.RELEASED, now, episode_id=episode_of(item_id))
 
     async def expired(self, slots: Sequence[int], limit: int) -> list[Item]:
@@ -476,27 +476,32 @@ class Quarantine(BoundTable):
             self._bound.note(item_id, EventKind.REJECTED, at, episode_id=episode_of(item_id))
         return bool(rows)
 
-    async def undo(self, item_id: str, before: MemoryEvent | None) -> None:
-        """Set a turn back to the state that this event left; None: it was not in quarantine."""
-        if before is None:
-            await self._bound.send("undo_hold", item_id=item_id)
-            await self._bound.send("open_turn", id=item_id)
-            return
-        held = _HELD[before.kind]
-        await self._bound.send(
+    async def undo(self, decided: Mapping[str, MemoryEvent | None]) -> None:
+        """Set turns back to the states that these events left; None: it was not in quarantine."""
+        before = {i: (_HELD[one.kind], one) for i, one in decided.items() if one is not None}
+        await self._bound.many(
             "undo_decision",
-            item_id=item_id,
-            episode_id=episode_of(item_id),
-            reasons=Document([before.reason]),
-            state=held,
-            at=before.at,
-            decided_by=None if held is Held.HELD else before.accessor or OPERATOR,
-            decided_at=None if held is Held.HELD else before.at,
+            [
+                {
+                    "item_id": item_id,
+                    "episode_id": episode_of(item_id),
+                    "reasons": Document([one.reason]),
+                    "state": held,
+                    "at": one.at,
+                    "decided_by": None if held is Held.HELD else one.accessor or OPERATOR,
+                    "decided_at": None if held is Held.HELD else one.at,
+                }
+                for item_id, (held, one) in before.items()
+            ],
         )
-        if held is Held.RELEASED:
-            await self._bound.send("open_turn", id=item_id)
-        else:
-            await self._bound.send("hide_turns", ids=[item_id])
+        hidden = [i for i, (held, _) in before.items() if held is not Held.RELEASED]
+        for query, ids in (
+            ("undo_holds", [i for i in decided if i not in before]),
+            ("open_turns", [i for i in decided if i not in hidden]),
+            ("hide_turns", hidden),
+        ):
+            if ids:
+                await self._bound.send(query, ids=ids)
 
 
 _HELD = {

@@ -3,6 +3,7 @@ deleting and redacting rows of the tables that the table registry names; and the
 to purge them.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 from recall_server.domain import record
 from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.ids import Namespace
-from recall_server.domain.memory import Status, before
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
@@ -265,7 +265,7 @@ class Erasures(BoundTable):
         """Make all caches of this namespace's index drop what they hold, and discard what a rebuild
         has derived.
         """
-        await self._bound.fetch("next_erase_epoch")
+        await self._bound.send("next_erase_epoch")
         await self._bound.send("discard_rebuilt")
 
     async def fence(self, now: datetime) -> None:
@@ -374,12 +374,10 @@ _LOST["erase_epoch"] = 0
 class ErasureScan(BoundTable):
     """Reads what an erasure looks at. It works without a shared transaction too."""
 
-    async def epoch(self) -> int:
-        """Return the erase epoch, which each erasure in the namespace raises."""
-        return (await self.moment())[0]
-
     async def moment(self) -> tuple[int, int]:
-        """Return the erase epoch, and the number of the last event of the namespace."""
+        """Return the erase epoch, which each erasure in the namespace raises, and the number of the
+        last event of the namespace.
+        """
         rows = await self._bound.fetch("erase_epoch")
         return (int(rows[0]["erase_epoch"]), int(rows[0]["last_event"])) if rows else (0, 0)
 
@@ -425,24 +423,15 @@ class ErasureScan(BoundTable):
             for task in await self._with_events(page):
                 yield task
 
-    async def tasks_of(self, ids: Collection[str]) -> AsyncIterator[TaskDocuments]:
+    async def tasks_of(self, ids: Collection[str]) -> AsyncIterator[list[TaskDocuments]]:
+        """Yield these tasks, page by page."""
         async for page in self.rows("runs", ids):
-            for task in await self._with_events(page):
-                yield task
+            yield await self._with_events(page)
 
     async def _with_events(self, page: Sequence[Row]) -> list[TaskDocuments]:
-        found = {
-            row["id"]: TaskDocuments(
-                row["id"],
-                int(row["version"]),
-                [*(document(row[one]) for one in _DOCUMENTS_OF_TASK), row["context_id"]],
-            )
-            for row in page
-        }
-        for event in await self._bound.fetch("events_of_runs", ids=sorted(found)):
-            documents = (document(event["status"]), document(event["outcome"]))
-            found[event["run_id"]].documents.extend(documents)
-        return list(found.values())
+        events = await self._bound.fetch("events_of_runs", ids=sorted(row["id"] for row in page))
+        # A task may be large.
+        return await asyncio.to_thread(_tasks_of, page, events)
 
     async def begun(self, task_ids: Collection[str], at: datetime) -> list[str]:
         """Return those of these tasks that existed then."""
@@ -503,6 +492,21 @@ class ErasureScan(BoundTable):
         return {table: int(row[table]) for table in ("memories", "episodes", "turns")}
 
 
+def _tasks_of(page: Sequence[Row], events: Sequence[Row]) -> list[TaskDocuments]:
+    found = {
+        row["id"]: TaskDocuments(
+            row["id"],
+            int(row["version"]),
+            [*(document(row[one]) for one in _DOCUMENTS_OF_TASK), row["context_id"]],
+        )
+        for row in page
+    }
+    for event in events:
+        documents = (document(event["status"]), document(event["outcome"]))
+        found[event["run_id"]].documents.extend(documents)
+    return list(found.values())
+
+
 def _within(places: ErasedPlaces) -> dict[str, Any]:
     """Return the parameters of a query that looks in these places."""
     return {
@@ -533,7 +537,7 @@ class Sources(BoundTable):
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these memories active again, as if nothing had superseded them."""
-        for row in await self._bound.fetch("believe_again", ids=sorted(memory_ids)):
+        for row in await self._by_ids("believe_again", memory_ids):
             self._bound.note(row["id"], EventKind.RESTORED, now)
 
     async def relink(self, links: Mapping[str, str], now: datetime) -> None:
@@ -547,9 +551,7 @@ class Sources(BoundTable):
     async def forget_citations(
         self, memory_ids: Collection[str], episode_ids: Collection[str], now: datetime
     ) -> None:
-        rows = await self._bound.fetch(
-            "drop_citations", ids=sorted(memory_ids), episodes=sorted(episode_ids)
-        )
+        rows = await self._by_ids("drop_citations", memory_ids, episodes=sorted(episode_ids))
         dropped: dict[str, list[tuple[int, str, int, int]]] = {}
         for memory_id, *citation in sorted(tuple(row.values()) for row in map(dict, rows)):
             dropped.setdefault(memory_id, []).append(tuple(citation))
@@ -564,14 +566,12 @@ class Sources(BoundTable):
         )
 
     async def quarantine(self, memory_ids: Collection[str], reason: str, now: datetime) -> None:
-        """Hide these memories from everybody; their rows and events stay."""
-        for row in await self._bound.fetch(
-            "quarantine_memories",
-            ids=sorted(memory_ids),
-            before=before(Status.QUARANTINED),
-            now=now,
-        ):
-            self._bound.note(row["id"], EventKind.QUARANTINED, now, reason=reason)
+        """Hide these memories, none of which is in quarantine, from everybody; their rows and
+        events stay.
+        """
+        await self._bound.send("quarantine_memories", ids=sorted(memory_ids), now=now)
+        for one in memory_ids:
+            self._bound.note(one, EventKind.QUARANTINED, now, reason=reason)
 
     async def reject(
         self, episode_ids: Collection[str], reason: str, by: str, now: datetime

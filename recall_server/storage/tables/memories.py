@@ -211,12 +211,13 @@ class Memories(BoundTable):
             await self._bound.send("undo_added_memories", ids=added, now=now)
         await self.mend(states)
         lost: dict[str, list[tuple[int, str, int, int]]] = {}
-        if states:
+        cited = {one.memory_id for one in reversals if one.cited}
+        if kept := {one: state.citations for one, state in states.items() if one in cited}:
             taken = {
-                "kept": Document({one: state.citations for one, state in states.items()}),
+                "kept": Document(kept),
                 "places": [f"{one.memory_id} {at}" for one in reversals for at in one.returned],
             }
-            rows = await self._bound.fetch("undo_citations", ids=sorted(states), **taken)
+            rows = await self._bound.fetch("undo_citations", ids=sorted(kept), **taken)
             for memory_id, *citation in sorted(tuple(dict(row).values()) for row in rows):
                 lost.setdefault(memory_id, []).append(tuple(citation))
         await self._bound.many(
@@ -229,7 +230,7 @@ class Memories(BoundTable):
                     "span_start": one.span.start,
                     "span_end": one.span.end,
                 }
-                for memory_id, _, dropped, _ in reversals
+                for memory_id, _, dropped, *_ in reversals
                 for position, one in dropped
             ],
         )

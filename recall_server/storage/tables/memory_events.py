@@ -58,22 +58,26 @@ class MemoryEvents(BoundTable):
         answers = {item_id: answer for item_id, answer in kept if answer is not None}
         size = len(noted) * EVENT_BYTES + bytes_of(answers.values())
         bounded = not AGAIN.isdisjoint(kind for _, kind, _ in noted)
+        # This comes first: on SQLite nobody waits before a transaction needs rows.
+        events = (
+            await asyncio.to_thread(_document, noted, self._bound.recorded, answers)
+            if len(noted) > INLINE_MAX
+            else _document(noted, self._bound.recorded, answers)
+        )
         last = await self._number(count, 0 if bounded else size)
         if bounded:
             await take_quota(self._bound, size)
         if noted:
             # Events of memories have no episode.
             memories = {item_id for (item_id, _, _), one in noted.items() if one.episode_id is None}
-            await self.count(memories)
+            await self.count(memories - self._bound.counted)
             await self._bound.send(
                 "add_events",
                 count=count,
                 change_id=entry.change if entry else "",
                 operation=entry.operation if entry else "",
                 accessor=entry.made_by if entry else None,
-                events=await asyncio.to_thread(_document, noted, self._bound.recorded, answers)
-                if len(noted) > INLINE_MAX
-                else _document(noted, self._bound.recorded, answers),
+                events=events,
             )
         if last is not None:
             of_webhooks = await self._for_webhooks(last - count)
@@ -125,6 +129,27 @@ class MemoryEvents(BoundTable):
             changed = sorted(ids)
             await self._bound.send("count_changed_memories", ids=changed, erased=int(erased))
             await self._bound.send("remove_empty_counts", ids=changed)
+
+    async def counts_then(
+        self, ids: Collection[str], believed: Collection[str]
+    ) -> dict[tuple[str, str], int]:
+        """Return, by type and topic, how many more of these memories would be active if of them the
+        `believed` were.
+        """
+        rows = await self._by_ids("more_counts", ids, believed=list(believed))
+        return {(row["type"], row["topic"]): int(row["more"]) for row in rows}
+
+    async def correct_counts(
+        self, more: Mapping[tuple[str, str], int], ids: Iterable[str] = ()
+    ) -> None:
+        """Add to counts of memories, by type and topic. Events of these ids count none again."""
+        self._bound.counted.update(ids)
+        if more:
+            await self._bound.many(
+                "correct_count",
+                [{"type": t, "topic": topic, "more": many} for (t, topic), many in more.items()],
+            )
+            await self._bound.send("remove_zero_counts")
 
     async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """Return the events of these memories, texts, turns or passages, oldest first."""
@@ -191,21 +216,24 @@ def _document(
     recorded: Mapping[str, Recorded],
     answers: Mapping[str, str],
 ) -> Document:
-    """Return the events as a query parameter, with its JSON text made. The first event of a memory
+    """Return the events as a query parameter, with its JSON text made: those that follow each other
+    and differ in their items alone as one, with the place of the first. The first event of a memory
     has the digest of what was recorded of it, and what is kept of that.
     """
     kept = {item_id: [one.digest(), answers.get(item_id)] for item_id, one in recorded.items()}
-    found = Document(
-        [
-            [
-                *(item_id, kind, _text(one.at), one.episode_id, reason, one.dropped),
-                *kept.pop(item_id, (None, None)),
-            ]
-            for (item_id, kind, reason), one in noted.items()
-        ]
-    )
-    _ = found.text
-    return found
+    found: list[list[Any]] = []
+    before: Any = None
+    for place, ((item_id, kind, reason), one) in enumerate(noted.items()):
+        of_item = kept.pop(item_id, (None, None))
+        rest = kind, one, reason, of_item
+        if rest != before:
+            before = rest
+            at = _text(one.at)
+            found.append([place, kind, at, one.episode_id, reason, one.dropped, *of_item, []])
+        found[-1][-1].append(item_id)
+    made = Document(found)
+    _ = made.text
+    return made
 
 
 def _text(at: datetime) -> str:
@@ -424,15 +452,6 @@ class Rebuilt(BoundTable):
         """Return the counts of memories, by type and topic."""
         rows = await self._bound.fetch("all_counts")
         return {(row["type"], row["topic"]): int(row["memories"]) for row in rows}
-
-    async def correct_counts(self, more: Mapping[tuple[str, str], int]) -> None:
-        """Add to counts of memories, by type and topic."""
-        if more:
-            await self._bound.many(
-                "correct_count",
-                [{"type": t, "topic": topic, "more": many} for (t, topic), many in more.items()],
-            )
-            await self._bound.send("remove_zero_counts")
 
     async def disputes(self) -> dict[InGroup, dict[str, Any]]:
         """Return all rows of memories in disputes."""

@@ -6,6 +6,7 @@ needs its migrations, one entry here, and the queries of its own.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from recall_server.storage.driver import Document, Row, document
@@ -83,7 +84,7 @@ class Table:
     columns: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The exported columns, each with its type: "" for a type of JSON."""
         pairs = (column.partition(":") for column in self.columns)
@@ -91,17 +92,19 @@ class Table:
 
     def labels_of(self, row: Row) -> dict[str, Any]:
         """Return the values of `labels` of a row, with documents parsed."""
-        types = dict(self.fields)
         return {
-            name: document(row[name]) if types[name] == "document" and row[name] else row[name]
+            name: document(row[name]) if name in self._documents and row[name] else row[name]
             for name in self.labels
         }
 
+    @cached_property
+    def _documents(self) -> frozenset[str]:
+        return frozenset(name for name, type_ in self.fields if type_ == "document")
+
     def stored(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a row as query parameters."""
-        types = dict(self.fields)
         return {
-            name: Document(value) if types.get(name) == "document" and value is not None else value
+            name: Document(value) if name in self._documents and value is not None else value
             for name, value in row.items()
         }
 

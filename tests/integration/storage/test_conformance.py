@@ -236,6 +236,20 @@ async def test_a_cancelled_caller_leaves_nothing_behind(store: Store) -> None:
         assert await tx.episodes.add(an_episode(), "key", "digest")
 
 
+async def test_others_write_until_a_transaction_needs_rows(store: Store) -> None:
+    """On SQLite they waited for what a caller computed before its first statement that reads."""
+    await enter(store, ALICE)
+    await enter(store, BOB)
+    async with asyncio.timeout(60), store.transaction(ALICE) as tx:
+        await tx.lock()
+        assert tx.bound.namespace == ALICE
+        async with store.transaction(BOB) as other:
+            assert await other.episodes.add(an_episode(), "key", "digest")
+        assert await tx.episodes.add(an_episode(), "key", "digest")
+    for name in (ALICE, BOB):
+        assert await store.autocommit(name).episodes.get("ep_1") == an_episode()
+
+
 async def test_a_reader_sees_one_state_however_often_it_reads(store: Store) -> None:
     """On Postgres each statement saw what was committed before it: an undo that was planned beside
     an erasure found items without events.

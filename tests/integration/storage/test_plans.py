@@ -57,7 +57,7 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "postings_behind": {"slots": Document({"quokka": TURNS - 9, "word7": 0})},
     "statistics": {"terms": ["quokka", "word7", "@ann"]},
     "items_at": {"slots": SLOTS},
-    "lists_of": {"ids": IDS, "terms": ["quokka", "word7", "@ann"]},
+    "lists_of": {"ids": IDS, "terms": ["quokka", "word7", "@ann"], "few": True},
     "close_lists": {"terms": ["quokka", "word7", "@ann"]},
     "memories_with_terms": {"shared": Document(dict.fromkeys(SLOTS, 2)), "limit": 20},
     "hide_documents": {"ids": IDS, "now": NOON},
