@@ -259,24 +259,33 @@ class SqliteDriver:
     ) -> AbstractAsyncContextManager[Connection]:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards texts. Here the namespace only decides whose turn it is.
-        del erasing
-        return self._write(namespace) if write else self._read(namespace)
+        return self._write(namespace, late=erasing) if write else self._read(namespace)
 
     @asynccontextmanager
-    async def _write(self, namespace: str | None) -> AsyncIterator[Transaction]:
+    async def _write(self, namespace: str | None, *, late: bool) -> AsyncIterator[Transaction]:
+        """Take the writer, or, if `late`, only when the transaction needs rows: others write while
+        its statements are made. What it does is then dated before its turn.
+        """
         assert self._writer is not None
-        shared = False
+        shared = taken = False
+
+        async def take() -> None:
+            nonlocal taken
+            await self._writing.acquire(namespace)
+            taken = True
 
         async def begin() -> Sequence[Step]:
-            # Not before: others write while the statements up to here are made.
             nonlocal shared
-            await self._writing.acquire(namespace)
+            if not taken:
+                await take()
             # If others wait to write, wait for the disk after the commit, together with them.
             shared = namespace is not None and self._writing.contended
             return self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE
 
         transaction = Transaction(self._writer, begin)
         try:
+            if not late:
+                await take()
             yield transaction
             written = await transaction.end(self._check_file, _COMMIT)
         except BaseException as error:  # a cancelled caller must leave nothing behind
@@ -286,7 +295,7 @@ class SqliteDriver:
                 await run_uncancelled(self._writer.rollback())
             raise
         finally:
-            if transaction.begun:
+            if taken:
                 self._writing.release(namespace)
         if written and self._snapshots:
             self._limit_journal()

@@ -236,11 +236,11 @@ async def test_a_cancelled_caller_leaves_nothing_behind(store: Store) -> None:
         assert await tx.episodes.add(an_episode(), "key", "digest")
 
 
-async def test_others_write_until_a_transaction_needs_rows(store: Store) -> None:
+async def test_others_write_until_a_planned_change_needs_rows(store: Store) -> None:
     """On SQLite they waited for what a caller computed before its first statement that reads."""
     await enter(store, ALICE)
     await enter(store, BOB)
-    async with asyncio.timeout(60), store.transaction(ALICE) as tx:
+    async with asyncio.timeout(60), store.transaction(ALICE, erasing=True) as tx:
         await tx.lock()
         assert tx.bound.namespace == ALICE
         async with store.transaction(BOB) as other:

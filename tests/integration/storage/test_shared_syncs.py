@@ -249,3 +249,30 @@ async def test_after_a_sync_that_failed_nothing_more_is_taken(database: Path) ->
     assert ended[0] is None
     assert isinstance(ended[1], DatabaseUnusable)
     assert disk.syncs == 1
+
+
+@pytest.mark.parametrize("erasing", [False, True])
+async def test_a_change_is_begun_in_its_turn_unless_it_was_planned_ahead(
+    store: Store, *, erasing: bool
+) -> None:
+    """What it does is dated inside: if that were before its turn, a search could not be asked again
+    as of its time.
+    """
+    begun = asyncio.Event()
+
+    async def change() -> None:
+        async with store.transaction(BOB, erasing=erasing) as tx:
+            begun.set()
+            await adding("later")(tx)
+
+    await enter(store, ALICE)
+    await enter(store, BOB)
+    async with asyncio.timeout(WITHIN_S), store.transaction(ALICE) as tx:
+        await adding("first")(tx)
+        assert await tx.jobs.state("first"), "it has the writer"
+        other = asyncio.create_task(change())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert begun.is_set() is erasing
+    await other
+    assert begun.is_set()
