@@ -30,7 +30,8 @@ async def test_without_the_memory_for_a_body_it_is_refused_and_the_server_lives(
     token = (await new_token(database, ALICE))["token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     async with (
-        Server(database, worker_jobs=0, embedder="none") as server,
+        # Started anew: a forked one has memory to spare that others have freed.
+        Server(database, worker_jobs=0, embedder="none").of(Path.cwd()) as server,
         calling(server.address, token) as call,
         httpx2.AsyncClient(base_url=server.address, headers=headers, timeout=60) as http,
     ):

@@ -157,7 +157,10 @@ async def test_a_question_that_was_asked_is_printed_with_its_answer(alice: Any) 
 
     found = await alice("search", "alice", "When is the fair in Graz?", "--limit", "1")
 
-    assert "Ana: When is the fair in Graz?\n    Ben: On the ninth, they moved it.\n" in found.out
+    _, said, source, answer = found.out.splitlines()
+    assert said == "    Ana: When is the fair in Graz?"
+    assert source.startswith("    from Ana, ")
+    assert answer == "    … Ben: On the ninth, they moved it."
 
 
 def test_adding_finishes_what_a_search_needs_and_says_nothing_of_its_jobs(tmp_path: Path) -> None:
