@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx2
 
 from tests.support.faults import limit
+from tests.support.paths import ROOT
 from tests.support.processes import Process, Server, calling, new_token
 from tests.support.stored import ALICE
 
@@ -31,7 +32,7 @@ async def test_without_the_memory_for_a_body_it_is_refused_and_the_server_lives(
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     async with (
         # Started anew: a forked one has memory to spare that others have freed.
-        Server(database, worker_jobs=0, embedder="none").of(Path.cwd()) as server,
+        Server(database, worker_jobs=0, embedder="none").of(ROOT) as server,
         calling(server.address, token) as call,
         httpx2.AsyncClient(base_url=server.address, headers=headers, timeout=60) as http,
     ):

@@ -409,11 +409,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one transaction erases. The transaction of a call: `rows_at_once_max` rows, in about
-    a second. One of the job, in less: `rows_max` rows of a namespace, or `batch` of a part.
+    """How much one transaction erases. The transaction of a call: `rows_at_once_max` rows, for which
+    others wait about a fifth of a second on SQLite. One of the job, in less: `rows_max` rows of a
+    namespace, or `batch` of a part.
     """
 
-    rows_at_once_max: int = 10_000
+    rows_at_once_max: int = 2_000
     rows_max: int = 1_000
     batch: Batch = Batch(items=50, rows=500)
 
