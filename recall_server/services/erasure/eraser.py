@@ -409,8 +409,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one transaction erases. The transaction of a call: `rows_at_once_max` rows, for which
-    others wait about a fifth of a second on SQLite. One of the job, in less: `rows_max` rows of a
+    """How much one transaction erases. That of a call: `rows_at_once_max` rows, for which others
+    wait about a fifth of a second on SQLite. One of the job, in less: `rows_max` rows of a
     namespace, or `batch` of a part.
     """
 

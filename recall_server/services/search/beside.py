@@ -3,8 +3,9 @@ question, and what has expired.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from recall_server.domain.episode import turn_id
 from recall_server.domain.memory import Memory
@@ -61,7 +62,7 @@ async def with_turns(
             wanted[hit.item.id] = [i for i in may_follow if hit.goes_on_in(said[i])]
     if not query.neighbours:
         further = _further(found, hits, [turn.text for turn in said.values()])
-        for hit, one in further[: min(search.FURTHER_MAX, query.limit - 1)]:
+        for hit, one in islice(further, min(search.FURTHER_MAX, query.limit - 1)):
             wanted.setdefault(hit.item.id, []).append(one.id)
             said.setdefault(one.id, one)
     most = query.max_tokens
@@ -80,8 +81,8 @@ async def with_turns(
 
 def _further(
     found: search.Candidates, hits: Sequence[Hit], shown: Sequence[str]
-) -> list[tuple[Hit, Said]]:
-    """Return the best that the texts of the hits say beside these, each with the best hit of its
+) -> Iterator[tuple[Hit, Said]]:
+    """Yield the best that the texts of the hits say beside these, each with the best hit of its
     text: nothing that no longer holds, that only asks, or that the hits or `shown` have.
     """
     known = [hit for hit in hits if hit.item.id in found.slots]
@@ -91,16 +92,13 @@ def _further(
     for source, hit in zip(sources, known, strict=False):
         best.setdefault(source, hit)
     shown = [*shown, *(text for hit in hits for text in hit.texts)]
-    further: list[tuple[Hit, Said]] = []
     for one, source in zip(found.further, sources[len(known) :], strict=True):
         item = found.items[one.slot]
         holds = one.later is None and not (item.superseded_by or item.disputed)
         words = item.citation.quote
         if source in best and holds and not asks(words) and not any(words in i for i in shown):
             shown.append(item.text)
-            said = Said(item.id, started(item.text, NEXT_CHARS_MAX))
-            further.append((best[source], said))
-    return further
+            yield best[source], Said(item.id, started(item.text, NEXT_CHARS_MAX))
 
 
 async def expired(tx: Transaction, query: Query) -> list[Hit]:

@@ -472,8 +472,8 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
         best = _without_repeats(fresh, _current_first(fresh, query), query)
         chosen = _spread(fresh.documents, best, query)
         if all(one.slot in fresh.items for one in chosen):
-            further = [one for one in best if one.slot in fresh.items and one not in chosen]
-            return replace(fresh, best=chosen, further=further)
+            others = fresh.items.keys() - {one.slot for one in chosen}
+            return replace(fresh, best=chosen, further=[one for one in best if one.slot in others])
 
 
 def _worth_showing(found: Candidates, query: Query) -> Candidates:
