@@ -250,6 +250,8 @@ class Changes:
         now = self.runtime.now()
         for step in planned.steps:
             await step.write(tx, now)
+            # That made statements, and waited for nothing.
+            await asyncio.sleep(0)
         assert planned.words is not None
         await planned.words.write(tx, now)
         await tx.events.correct_counts(planned.counts, planned.states)
