@@ -754,6 +754,10 @@ Tom: I used to live in Rome and now I live in Oslo.
   fact | Tom used to live in Rome and now they live in Oslo. | Tom, lives_in, Oslo | CORRECTS Rome
 I moved to Rome and no longer drive.
   fact | The user moved to Rome and no longer drive. | user, lives_in, Rome
+I sold the Skoda and bought a Volvo.
+  fact | The user sold the Skoda and bought a Volvo. | user, owns, a Volvo | CORRECTS the Skoda
+I traded in the Skoda for a Volvo.
+  fact | The user traded in the Skoda for a Volvo. | user, owns, a Volvo | CORRECTS the Skoda
 I work at Acme, no longer at Siemens.
   fact | The user works at Acme, no longer at Siemens. | user, works_at, Acme | CORRECTS Siemens
 I drive a Saab now, not a Volvo any more.
