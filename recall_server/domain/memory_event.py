@@ -235,10 +235,8 @@ class Histories:
 
     def reversal(self, memory_id: str, change_id: str) -> Reversal:
         """Return what becomes of a memory if a change is undone."""
-        state, returned = (
-            self._state_before(memory_id, change_id),
-            self._returned(memory_id, change_id),
-        )
+        state = self._state_before(memory_id, change_id)
+        returned = self._returned(memory_id, change_id)
         after = self.of_change(memory_id, change_id)[-1].state
         more = state is None or after is None or after.citations > state.citations
         dropped = self._dropped(memory_id, change_id)

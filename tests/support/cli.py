@@ -79,7 +79,7 @@ def spawned(*command: str, may_override: bool = True, **settings: object) -> Sai
     if may_override:
         done = completed(command, environment, WITHIN_S)
     else:
-        # What it drops is gone in the program that it begins then.
+        # The process loses what it drops only when it starts another program.
         done = subprocess.run(
             [sys.executable, "-m", "recall_server", *command],
             env=environment,

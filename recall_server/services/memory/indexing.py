@@ -57,15 +57,12 @@ async def show_new(
     await tx.words.add(made)
 
 
-async def _postings(found: Mapping[str, Findable]) -> Postings:
+async def _postings(
+    found: Mapping[str, Findable], computed: Callable[[Postings], Postings] = Postings.written
+) -> Postings:
+    """Return the postings of these items; of many, with the parameters of their use `computed`."""
     if len(found) > INLINE_MAX:
-        return await asyncio.to_thread(lambda: postings(found).written())
-    return postings(found)
-
-
-async def _counted(found: Mapping[str, Findable]) -> Postings:
-    if len(found) > INLINE_MAX:
-        return await asyncio.to_thread(lambda: postings(found).counted())
+        return await asyncio.to_thread(lambda: computed(postings(found)))
     return postings(found)
 
 
@@ -75,7 +72,7 @@ async def hide(tx: Transaction, ids: Collection[str]) -> None:
     """
     found = await read(tx, await tx.findables.found(ids))
     if found:
-        await tx.words.hide(await _counted(found))
+        await tx.words.hide(await _postings(found, Postings.counted))
 
 
 async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
@@ -83,7 +80,7 @@ async def erase_memories(tx: Transaction, ids: Collection[str]) -> None:
     readable.
     """
     found = await tx.findables.memories(await tx.findables.found(ids))
-    await tx.words.erase(ids, await _counted(found))
+    await tx.words.erase(ids, await _postings(found, Postings.counted))
     await tx.vectors.remove(ids)
 
 
@@ -102,7 +99,8 @@ async def erase_passages(
     moments = await tx.words.moments(found)
 
     async def erase(ids: Collection[str]) -> None:
-        await tx.words.erase(ids, await _counted({i: before[i] for i in ids if i in found}))
+        words = {i: before[i] for i in ids if i in found}
+        await tx.words.erase(ids, await _postings(words, Postings.counted))
 
     # This comes before the change, which needs the old words to find the entries.
     await erase(touched)
@@ -160,7 +158,7 @@ async def reread(
     after = await of_episodes(tx, episode_ids)
     others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
     gone = await tx.findables.found(others)
-    await tx.words.hide(await _counted({i: before[i] for i in sorted(gone)}))
+    await tx.words.hide(await _postings({i: before[i] for i in sorted(gone)}, Postings.counted))
     await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
 
 
@@ -210,7 +208,7 @@ async def prepared(
         come |= {i: after[i] for i in sorted(others & after.keys())}
     added, now = await _postings(come), await tx.words.statistics()
     lists = await asyncio.to_thread(_lists, added, now.last_slot)
-    return Prepared(await _counted(gone), added, lists, sorted(shown))
+    return Prepared(await _postings(gone, Postings.counted), added, lists, sorted(shown))
 
 
 def _lists(added: Postings, last_slot: int) -> Document:

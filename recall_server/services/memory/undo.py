@@ -250,7 +250,7 @@ class Changes:
         now = self.runtime.now()
         for step in planned.steps:
             await step.write(tx, now)
-            # That made statements, and waited for nothing.
+            # The step only queues statements, so it never gave way to others.
             await asyncio.sleep(0)
         assert planned.words is not None
         await planned.words.write(tx, now)

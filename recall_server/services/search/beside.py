@@ -1,5 +1,5 @@
-"""What an answer shows beside its hits: the turns around them, what else their texts say of the
-question, and what has expired.
+"""Finds what an answer shows beside its hits: the turns around them, further words of their texts,
+and items that have expired.
 """
 
 import asyncio

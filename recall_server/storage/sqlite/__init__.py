@@ -264,7 +264,7 @@ class SqliteDriver:
     @asynccontextmanager
     async def _write(self, namespace: str | None, *, late: bool) -> AsyncIterator[Transaction]:
         """Take the writer, or, if `late`, only when the transaction needs rows: others write while
-        its statements are made. What it does is then dated before its turn.
+        its statements are made. Such a transaction reads the clock before its turn.
         """
         assert self._writer is not None
         shared = taken = False

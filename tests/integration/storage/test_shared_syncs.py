@@ -255,8 +255,8 @@ async def test_after_a_sync_that_failed_nothing_more_is_taken(database: Path) ->
 async def test_a_change_is_begun_in_its_turn_unless_it_was_planned_ahead(
     store: Store, *, erasing: bool
 ) -> None:
-    """What it does is dated inside: if that were before its turn, a search could not be asked again
-    as of its time.
+    """A change reads the clock inside. If it did so before its turn, `known_at` would tell what no
+    search saw.
     """
     begun = asyncio.Event()
 
