@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -41,10 +41,13 @@ _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 class Question:
     """A question: `asked` are its terms, `names` the terms of speakers that it may name, `values`
     those of the kinds of value that it asks for, `forms` those of other forms of its words.
-    `broad` is what a broad question asks for; if it has a topic, only that is `asked`.
+    `broad` is what a broad question asks for; if it has a topic, only that is `asked`. `language`
+    is that of `language_of`, `written_names` are the words of its beginning that may be names.
     """
 
     text: str
+    language: str
+    written_names: Sequence[Name]
     asked: tuple[str, ...]
     names: tuple[str, ...]
     broad: Broad | None = None
@@ -60,13 +63,19 @@ class Question:
             asked = wanted.topic or asked
         read = text[:TEXT_CHARS_MAX]  # as for dates
         names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(read) else ())
-        for name in _names(read):
+        written_names = tuple(_names(read))
+        for name in written_names:
             names |= dict.fromkeys(name.terms)
             if len(names) >= NAMES_MAX:
                 break
         others = other_forms(text, language)
         forms = {term: some for term, some in others.items() if term in asked}
-        return Question(text, asked, tuple(names)[:NAMES_MAX], wanted, asked_values(read), forms)
+        return Question(
+            *(text, language, written_names, asked, tuple(names)[:NAMES_MAX]),
+            broad=wanted,
+            values=asked_values(read),
+            forms=forms,
+        )
 
     @property
     def terms(self) -> list[str]:
@@ -80,12 +89,12 @@ class Question:
         of "App.vue". Those of a question in German, where every noun has one, are none.
         """
         text = self.text[:TEXT_CHARS_MAX]
-        if text == text.lower() or language_of(text) == "de":
+        if text == text.lower() or self.language == "de":
             return frozenset()
         first = next(written(text), None)
         begun = first.end() if first else 0
         return frozenset(
-            term for name in _names(text)
+            term for name in self.written_names
             if name.start >= begun and not _CODED.search(text, name.start, name.end)
             for said in name.terms for term in terms(said.removeprefix(SPEAKER))
         )  # fmt: skip
@@ -109,7 +118,7 @@ class Question:
         people = set(speakers) - ROLES
         said: list[str] = []
         end = 0
-        for name in _names(self.text[:TEXT_CHARS_MAX]) if people else ():
+        for name in self.written_names if people else ():
             if people.isdisjoint(name.terms):
                 continue
             between = self.text[end : name.start]
@@ -122,7 +131,7 @@ class Question:
         return "".join(said) + self.text[end:]
 
 
-class _Name(NamedTuple):
+class Name(NamedTuple):
     """A word that may be a name, with the terms of the speaker that it may name. `start` to `end`
     includes the ending of a genitive.
     """
@@ -133,7 +142,7 @@ class _Name(NamedTuple):
     genitive: bool
 
 
-def _names(text: str) -> Iterator[_Name]:
+def _names(text: str) -> Iterator[Name]:
     """Yield the words that may be names. In a text with capital letters, "agent-1" may still be
     one, but "mark" may not.
     """
@@ -149,4 +158,4 @@ def _names(text: str) -> Iterator[_Name]:
             end = start + len(name)
             genitive = _GENITIVE.match(text, end)
             end = genitive.end() if genitive else end
-            yield _Name(speaker_terms(name), start, end, genitive is not None)
+            yield Name(speaker_terms(name), start, end, genitive is not None)

@@ -470,7 +470,8 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     above a more trusted one.
     """
     asked = frozenset(terms(question))
-    about = [_about(item, frozenset(terms(item.searchable)), asked) for item in items]
+    words = [frozenset(terms(item.searchable)) for item in items]
+    about = [_about(item, said, asked) for item, said in zip(items, words, strict=True)]
     order = list(range(len(items)))
     alike: dict[Hashable, list[int]] = {}
     for place in order:
@@ -478,12 +479,8 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
             alike.setdefault(about[place], []).append(place)
     if len(alike) == sum(map(len, alike.values())):
         return order, {}
-    # Without the headings, which are the same above all items of a list.
-    said = {
-        place: frozenset(terms(items[place].citation.quote))
-        for places in alike.values()
-        for place in (places if len(places) > 1 else ())
-    }
+    shared = [place for places in alike.values() if len(places) > 1 for place in places]
+    said = {place: _quoted(items[place], words[place]) for place in shared}
     when = [_when(item) for item in items]
     trust = [item.trust for item in items]
 
@@ -522,6 +519,14 @@ def _about(item: Item, said: frozenset[str], asked: frozenset[str]) -> Hashable:
     if not shared or len(said) > STATEMENT_TERMS_MAX or item.superseded_by:
         return None
     return shared, item.container, item.citation.speaker
+
+
+def _quoted(item: Item, words: frozenset[str]) -> frozenset[str]:
+    """Return the terms of an item, given with its heading, which is the same above all items of a
+    list, without it.
+    """
+    quote = item.citation.quote
+    return words if quote == item.searchable else frozenset(terms(quote))
 
 
 def _when(item: Item) -> tuple[datetime, datetime, int]:
