@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recall_server.domain.text.messages import message_of
 from recall_server.local.server import write_private
 
 PART_BYTES_MAX = 200_000
@@ -102,29 +103,17 @@ def _message(line: bytes) -> Message | None:
         return None
     if not isinstance(record, dict) or record.get("isMeta") or record.get("isSidechain"):
         return None
-    said = record.get("message") or record.get("payload") or record
-    if not isinstance(said, dict):
+    said = message_of(record)
+    if said is None or said.role not in _ROLES:
         return None
-    role = said.get("role", record.get("role"))
-    text = _asked(_text(said.get("content")))[:MESSAGE_CHARS_MAX].strip()
-    if role not in _ROLES or not text:
+    text = _asked(said.words)[:MESSAGE_CHARS_MAX].strip()
+    if not text:
         return None
-    message = {"role": role, "content": text}
-    at = record.get("timestamp")
-    return {**message, "at": at} if isinstance(at, str) else message
+    message = {"role": said.role, "content": text}
+    return {**message, "at": said.at} if said.at else message
 
 
 def _asked(text: str) -> str:
     """Return what a person wrote, without the files that Cursor shows beside it."""
     _, begun, rest = text.partition("<user_query>")
     return rest.partition("</user_query>")[0] if begun else text
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    kinds = ("text", "input_text", "output_text")
-    parts = [one for one in content if isinstance(one, dict) and one.get("type") in kinds]
-    return "\n".join(one["text"] for one in parts if isinstance(one.get("text"), str))

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_server.domain.episode import Turn
-from recall_server.domain.text.transcript import TURN_CHARS_MAX, chunk, parse_turns
+from recall_server.domain.text.passages import chunk
+from recall_server.domain.text.transcript import TURN_CHARS_MAX, parse_turns
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -36,6 +37,12 @@ def only(text: str) -> Turn:
         ("[13:56] Alice: I moved.", "Alice", "I moved."),
         ("[08.05.23, 13:56:01] Alice: I moved.", "Alice", "I moved."),
         ("08.05.23, 13:56 - Alice: I moved.", "Alice", "I moved."),
+        ("08.05.23, 13:56 - +44 7700 900812: I moved.", "+44 7700 900812", "I moved."),
+        ("[13:56] <alice_> I moved.", "alice_", "I moved."),
+        ("13:56 <@alice> I moved.", "alice", "I moved."),
+        ("<v Alice>I moved.</v>", "Alice", "I moved."),
+        ("You said:\nI moved.", "User", "I moved."),
+        ("## ChatGPT said:\nYou moved.", "ChatGPT", "You moved."),
         ("Jean-Luc O'Neill: I moved to Rome.", "Jean-Luc O'Neill", "I moved to Rome."),
         ("Ludwig van Beethoven: I moved to Rome.", "Ludwig van Beethoven", "I moved to Rome."),
         ("Zoë: I moved to Rome.", "Zoë", "I moved to Rome."),
@@ -307,3 +314,44 @@ def test_a_heading_with_a_day_that_names_a_version_is_content() -> None:
 
     assert turn.said_at == datetime(2026, 10, 2, tzinfo=UTC)
     assert text[turn.span.start : turn.span.end] == text.strip()
+
+
+WEBVTT = """WEBVTT - Weekly
+
+00:02.000 --> 00:06.500 align:start
+<v Ana Kim>I moved.</v>
+
+00:00:06.800 --> 00:00:11.200
+<v Ben>When?</v>
+"""
+SUBRIP = """1
+00:00:02,000 --> 00:00:06,500
+Ana Kim: I moved.
+
+2
+00:00:06,800 --> 00:00:11,200
+Ben: When?
+"""
+
+
+@pytest.mark.parametrize(
+    "captions",
+    [
+        WEBVTT,
+        SUBRIP,
+    ],
+)
+def test_captions_are_what_was_said_without_their_times(captions: str) -> None:
+    assert said(captions) == [("Ana Kim", "I moved."), ("Ben", "When?")]
+    assert all(one.session is None for one in parse_turns(captions, NOW))
+
+
+def test_captions_without_speakers_are_a_turn_each() -> None:
+    captions = (
+        "1\n00:00:02,000 --> 00:00:06,500\nI moved\n\n2\n00:00:07,000 --> 00:00:09,000\nto Rome."
+    )
+    assert said(captions) == [(None, "I moved"), (None, "to Rome.")]
+
+
+def test_a_tag_of_a_page_is_no_speaker() -> None:
+    assert said("<b>Ana</b> moved.\n<b>Ben</b> stayed.")[0][0] is None

@@ -128,6 +128,23 @@ class Block(NamedTuple):
     level: int = 0
 
 
+def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:
+    """Group whole turns up to `chars_max` characters; a longer turn is a group of its own."""
+    chunks: list[tuple[Turn, ...]] = []
+    group: list[Turn] = []
+    size = 0
+    for turn in turns:
+        chars = turn.span.end - turn.span.start
+        if group and size + chars > chars_max:
+            chunks.append(tuple(group))
+            group, size = [], 0
+        group.append(turn)
+        size += chars
+    if group:
+        chunks.append(tuple(group))
+    return chunks
+
+
 def passages(text: str, turns: Sequence[Turn]) -> list[Passage]:
     """Return the passages of all turns, in order."""
     found: list[Passage] = []

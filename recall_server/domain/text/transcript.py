@@ -1,6 +1,7 @@
-"""Cuts a text into turns that point back into it, with speaker and time, and turns into chunks.
+"""Cuts a text into turns that point back into it, with speaker and time.
 
-Every non-blank character that is not a speaker's label or a date heading is in exactly one turn.
+Every non-blank character that is not a speaker's label, a date heading or the time of a caption is
+in exactly one turn.
 """
 
 from __future__ import annotations
@@ -88,9 +89,20 @@ _LABEL = re.compile(
     r"|(?P<since>\d{1,4}[./-]\d\d?[./-]\d{2,4},?\ \d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)\ [-–]\ "
     r"|(?P<clock>\d\d?:\d\d(?::\d\d)?(?:\ ?[ap]m)?)(?:\ [-–])?\ )?"
     r"(?P<stars>\*{2}|__)?"
-    rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}})"
+    rf"(?P<name>(?P<handle>@)?{_WORD}(?:[ ]{_WORD}){{0,3}}|(?<=[ ][-–][ ])\+\d[\d ]{{6,18}}\d)"
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)|(?P<wide>：))"
+)
+# In a chat with times, "[21:14] <tess> hi"; in captions, "<v Ana Kim>hi</v>".
+_ANGLED = re.compile(
+    r"\s{0,8}(?:\[?(?P<stamp>(?:[^\[\]<\n]{0,20}[ T])?\d\d?:\d\d(?::\d\d)?)\]?\s{1,3}|(?=<v[ .]))"
+    rf"<(?P<voice>v(?:\.[\w.-]+)?[ ])?[@+%~&]?(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}})>\s?"
+)
+# What stands above the words of captions (WebVTT, SubRip): a number, and from when to when.
+_CAPTION_TIMES = r"(?:\d\d?:)?\d\d?:\d\d[.,]\d{3} --> (?:\d\d?:)?\d\d?:\d\d[.,]\d{3}[^\n]*"
+_CAPTION = re.compile(
+    rf"[ \t\ufeff]*(?:{_CAPTION_TIMES}|\d{{1,6}}[ \t\r]*(?=\n{_CAPTION_TIMES})"
+    r"|WEBVTT(?:[ \t\r][^\n]*)?)(?![^\n])"
 )
 # The line above a message in a work chat: "Ana Kim  9:03 AM", "Ana — Today at 9:03".
 _ABOVE = re.compile(
@@ -106,10 +118,13 @@ _SAYS_BELOW = re.compile(
     r"|escribió|respondió|comentó|a[ ](?:écrit|répondu|commenté)):\s*",
     re.IGNORECASE,
 )
-# Above what is said in a copied session with an agent: "## User", "**Assistant**".
-_ROLE_ABOVE = re.compile(r"(?:#{1,6}[ ]+|\*\*)(?P<name>[A-Za-z]{2,12})[ ]?:?(?:\*\*)?:?[ \t]*")
+# Above what is said in a copied session with an agent: "## User", "**Assistant**", "You said:".
+_ROLE_ABOVE = re.compile(
+    r"(?:#{1,6}[ ]+|\*\*|(?=[A-Za-z]{2,12} said:))"
+    r"(?P<name>[A-Za-z]{2,12})(?P<said>[ ]said)?[ ]?:?(?:\*\*)?:?[ \t]*"
+)
 _ROLES = _words(
-    "user assistant human ai system agent bot model customer client operator me chatgpt claude"
+    "user assistant human ai system agent bot model customer client operator me you chatgpt claude"
     " gpt gemini copilot tool developer interviewer interviewee host guest"
 )
 _PARTICLES = _words("de del der di da du van von la le el al bin ben of the and")
@@ -148,7 +163,7 @@ _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 class _Line(NamedTuple):
     """A line of the text: where it and its words begin, where it ends, and its label. `timed`: the
     label has a moment that only a label has. `above`: it is a line of its own, above the words.
-    `says`: it says that somebody speaks.
+    `says`: it says that somebody speaks. A heading that is `blank` is that of a caption.
     """
 
     start: int
@@ -254,23 +269,6 @@ def whole(text: str) -> tuple[Turn, ...]:
     return tuple(Turn(place, Span(*piece)) for place, piece in enumerate(pieces))
 
 
-def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:
-    """Group whole turns up to `chars_max` characters; a longer turn is a group of its own."""
-    chunks: list[tuple[Turn, ...]] = []
-    group: list[Turn] = []
-    size = 0
-    for turn in turns:
-        chars = turn.span.end - turn.span.start
-        if group and size + chars > chars_max:
-            chunks.append(tuple(group))
-            group, size = [], 0
-        group.append(turn)
-        size += chars
-    if group:
-        chunks.append(tuple(group))
-    return chunks
-
-
 def _day_of(date: re.Match[str], day_first: bool | None) -> datetime | None:
     part = date.groupdict()
     if part["iso_year"]:
@@ -334,16 +332,14 @@ def _classify(text: str, start: int, end: int) -> _Line:
         return _Line(start, start, end, blank=not text[start:end].strip())
     if end - start <= _HEADING_CHARS_MAX and _is_heading(line):
         return _Line(start, end, end, heading=True)
-    role = _ROLE_ABOVE.fullmatch(text, start, end)
-    if role and role["name"].lower() in _ROLES:
-        return _Line(start, end, end, name=role["name"], above=True)
-    label = _SAYS_BELOW.fullmatch(text, start, end)
-    if label and _may_speak(label["name"], small=True):
-        return _Line(start, end, end, name=label["name"].removeprefix("@"), above=True, says=True)
-    label = _ABOVE.fullmatch(text, start, end)
-    if label and _stands_above(label):
-        name = re.sub(r"\s+", " ", label["name"].removeprefix("@"))
-        return _Line(start, end, end, name=name, stamp=label["stamp"], above=True)
+    if _CAPTION.match(text, start):
+        return _Line(start, end, end, heading=True, blank=True)
+    if above := _above(text, start, end):
+        return above
+    if label := _ANGLED.match(line):
+        closed = len("</v>") if label["voice"] and text.endswith("</v>", start, end) else 0
+        said = start + label.end()
+        return _Line(start, said, end - closed, _name(label), label["stamp"], says=True)
     label = _LABEL.match(line)
     # In a chat with times a name may be in lower case: "[10:02] tess: hi".
     before = label and (label["before"] or label["since"] or label["clock"])
@@ -354,10 +350,29 @@ def _classify(text: str, start: int, end: int) -> _Line:
         stamp = before or label["after"]
         if before and not timed:
             return _Line(start, start, end)
-        name = re.sub(r"\s+", " ", label["name"].removeprefix("@"))
         marked = bool(stamp) and not label["clock"] and _is_moment(stamp)
-        return _Line(start, start + label.end(), end, name=name, stamp=stamp, timed=marked)
+        return _Line(start, start + label.end(), end, _name(label), stamp, timed=marked)
     return _Line(start, start, end)
+
+
+def _above(text: str, start: int, end: int) -> _Line | None:
+    """Return the line as a label above the words of a speaker; None if it is none."""
+    label = _ROLE_ABOVE.fullmatch(text, start, end)
+    if label and label["name"].lower() in _ROLES:
+        return _Line(start, end, end, _name(label), above=True, says=bool(label["said"]))
+    label = _SAYS_BELOW.fullmatch(text, start, end)
+    if label and _may_speak(label["name"], small=True):
+        return _Line(start, end, end, _name(label), above=True, says=True)
+    label = _ABOVE.fullmatch(text, start, end)
+    if label and _stands_above(label):
+        return _Line(start, end, end, _name(label), label["stamp"], above=True)
+    return None
+
+
+def _name(label: re.Match[str]) -> str:
+    """Return the speaker that a label names; "You" is the user of a session with an agent."""
+    name = " ".join(label["name"].removeprefix("@").split())
+    return "User" if name == "You" else name
 
 
 def _is_heading(line: str) -> bool:
@@ -405,7 +420,7 @@ def _may_speak(name: str, *, small: bool) -> bool:
     if small and len(words) == 1:
         return True
     if not words[0][0].isupper():
-        return False
+        return name.startswith("+")  # of a phone
     return all(w[0].isupper() or w[0].isdigit() or w.lower() in _PARTICLES for w in words[1:])
 
 
@@ -432,7 +447,7 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
         if line.above:
             return chat or line.says
         timed = line.timed and not name[0].islower()
-        return timed or name.lower() in _ROLES or times[name] > 1 or all_speak
+        return line.says or timed or name.lower() in _ROLES or times[name] > 1 or all_speak
 
     return [x if not x.name or speaks(x) else _Line(x.start, x.start, x.end) for x in lines]
 
@@ -490,7 +505,7 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
             yield _Utterance(start, end, speaker, session, said_at)
             start = -1
         if line.heading:
-            heading = text[line.start : line.end]
+            heading = "" if line.blank else text[line.start : line.end]
             day = read_moment(heading, day or occurred_at) if _DATE.search(heading) else day
             session = _session_of(heading) or session
             speaker, said_at = None, day

@@ -18,13 +18,15 @@ from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests
 from recall_server.domain.errors import ErasedContent, Invalid, RecallError, TextTooLong
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
 from recall_server.domain.memory import MemoryType, importance
-from recall_server.domain.moments import not_ahead
+from recall_server.domain.moments import not_ahead, parse_moment
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.security.screening import orders, suspects, suspicions
 from recall_server.domain.task import Message
 from recall_server.domain.text.cleaning import clean_text, storable
-from recall_server.domain.text.transcript import chunk, parse_turns
+from recall_server.domain.text.messages import messages_in
+from recall_server.domain.text.passages import chunk
+from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.redaction import Redactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
@@ -332,6 +334,33 @@ def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Uttera
         if one.said_at is not None:
             not_ahead(one.said_at, "at of a message", now)
     return checked
+
+
+async def conversation(text: str, now: datetime, compute: Compute) -> tuple[Utterance, ...]:
+    """Return the utterances of a conversation that is written as JSON; none for any other text. A
+    time that cannot be read, or is in the future, is left out.
+    """
+    if len(text) > INLINE_CHARS_MAX:
+        return await compute(_conversation, text, now)
+    return _conversation(text, now)
+
+
+def _conversation(text: str, now: datetime) -> tuple[Utterance, ...]:
+    try:
+        return tuple(
+            Utterance(one.role, one.words, one.name, _moment(one.at, now)).checked()
+            for one in messages_in(text)
+        )
+    except Invalid:
+        return ()
+
+
+def _moment(written: str | None, now: datetime) -> datetime | None:
+    try:
+        at = parse_moment(written, "at") if written else None
+        return at and not_ahead(at, "at", now)
+    except Invalid:
+        return None
 
 
 def last_said_at(said: Iterable[Utterance]) -> datetime | None:

@@ -53,6 +53,7 @@ from recall_server.services.memory.episodes import (
     VERBATIM,
     Redaction,
     checked_utterances,
+    conversation,
     last_said_at,
     passages,
     prepared,
@@ -222,7 +223,11 @@ class Ingest:
         """
         # Redact before anything is stored and before the digest is made: a digest of the original
         # would confirm a guessed secret.
-        submission = await self._redacted(context, self._checked(submission))
+        submission = self._checked(submission)
+        if submission.kept_as in (None, TEXT_ONLY):
+            said = await conversation(submission.text, self.runtime.now(), self.runtime.compute)
+            submission = replace(submission, text="", utterances=said) if said else submission
+        submission = await self._redacted(context, submission)
         submission = _in_scope(submission, context.scope)
         context.entry.details |= text_details(
             submission.topic, submission.container, submission.source

@@ -53,6 +53,7 @@ from recall_server.services.memory import ahead, commit, reconcile
 from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
+    conversation,
     find_erased,
     last_said_at,
     passages,
@@ -130,16 +131,19 @@ class Consolidate:
         Raises `Invalid` if the text, the topic or a limit is not acceptable, `ErasedContent` if the
         text was erased, `NotFound` if the plan is unknown, `OutsideAccessScope`, `QuotaExceeded`.
         """
-        request = await self._redacted(self._checked(request), context.entry)
+        request = self._checked(request)
+        now = self.runtime.now()
+        if said := await conversation(request.text, now, self.runtime.compute):
+            request = replace(request, text="", utterances=said)
+        request = await self._redacted(request, context.entry)
         request = request.limited_to(context.scope)
         context.entry.details |= {"mode": request.mode} | request.source.details()
         if request.mode is not Mode.APPLY:
             context.entry.details |= text_details(request.topic, request.container, request.source)
-        now = self.runtime.now()
         task_id = self.runtime.new_id("task")
         (context_id,) = await self.redaction.lines([context_id], context.entry)
         context_id = context_id or self.runtime.new_id("ctx")
-        said = message(task_id, context_id) if message else None
+        sent = message(task_id, context_id) if message else None
         task = Task(
             id=task_id,
             context_id=context_id,
@@ -148,7 +152,7 @@ class Consolidate:
             request=request,
             work=Work(self.runtime.new_id("ep"), now),
             status=Status(TaskState.SUBMITTED, now),
-            messages=(await self.redaction.message(said, context.entry),) if said else (),
+            messages=(await self.redaction.message(sent, context.entry),) if sent else (),
         )
         text = await task_text(task, self.runtime.compute)
         if text is not None:
