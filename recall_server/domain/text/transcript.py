@@ -138,7 +138,8 @@ _NOT_SPEAKERS = _words(
     " http https ftp mailto file key value description requirements ingredients directions"
     " favourite favorite likes dislikes hobbies hobby preference preferences fact facts job age"
     " diet timezone budget database stack tools framework process procedure workflow"
-    " error info debug warn fatal trace critical observation thought lesson"
+    " error info debug warn fatal trace critical observation thought lesson who what when where why"
+    " how which"
 )
 # The lines of the head of a mail; a ruled line; the greeting that opens a letter.
 _MAIL = (

@@ -53,6 +53,15 @@ Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete sta
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
   fact | Twice a week, Tuesday and Saturday.
   fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
+# What somebody cannot eat; pages without their tags.
+Priya: I'll do the rice. Remember Ananya can't have cashews, last time was scary\\nMum: ok\\nPriya: We can't have that.
+  fact | Ananya can't have cashews, last time was scary.
+Emma darf keine Nüsse essen. Pablo no puede tomar leche.
+  fact | Emma darf keine Nüsse essen.
+Léa ne peut pas manger de noix.
+  fact | Léa ne peut pas manger de noix.
+<head><title>Camp</title></head>\\n<h1>Camp Lakewood</h1>\\n<p>Drop-off is on <b>Sunday, July 11</b> at the main gate.</p>
+  fact | Drop-off is on Sunday, July 11 at the main gate.
 # The cells of a row, the sentences of a list item and those of a line of a log stay together.
 To do:\\n\\n| # | What | Owner |\\n|---|---|---|\\n| 1 | Keep ten images | Rahim |\\n| 2 | Test the rollback | |
   fact | To do: 1, Keep ten images, Rahim.
@@ -830,6 +839,7 @@ Je n'aime pas non plus les trains.
 """
 
 NOTHING = [
+    '{\n  "owner": "team-billing",\n  "replicas": 4,\n  "deploy_window": "Mon-Thu 09:00-15:00"\n}',
     *rows("""
 Do you like coffee?
 Where do you live?
