@@ -83,7 +83,13 @@ async def add(
     if as_json:
         print_json(job)
         return
-    if job["state"] == JobState.COMPLETE and not job["memory_ids"]:
+    if held := job["held_turns"]:
+        turns = "1 turn reads" if held == 1 else f"{held} turns read"
+        echo(
+            f"Stored, but {turns} like an order to a model: search finds no such turn until "
+            "somebody releases it. See `recall quarantine list`."
+        )
+    elif job["state"] == JobState.COMPLETE and not job["memory_ids"]:
         echo("Stored. It states nothing new that is kept as a memory; search finds its words.")
     elif job["memory_ids"]:
         echo("Stored.")

@@ -67,10 +67,11 @@ class JobProgress:
 @dataclass(frozen=True)
 class TextJob(JobProgress):
     """The stored state of a job about a text. `refused`: the candidates that it did not make
-    memories of, `REFUSED_MAX` at most.
+    memories of, `REFUSED_MAX` at most. `held_turns`: how many turns are in quarantine.
     """
 
     episode_id: str
+    held_turns: int = 0
     refused: tuple[Refused, ...] = ()
 
 

@@ -32,6 +32,18 @@ async def test_quarantine_over_http_is_the_tenants_own(running: Running) -> None
         assert {"list_quarantine", "release_quarantined"} <= {one.operation for one in records}
 
 
+async def test_the_job_of_a_text_tells_how_many_turns_are_held(running: Running) -> None:
+    """Nobody learnt why search found nothing of it."""
+    async with running.http(await running.token()) as http:
+        job = (await http.post("/v1/memories", json={"text": TALK})).json()["job_id"]
+        (suspect,) = (await http.get("/v1/quarantine")).json()["suspects"]
+        held = (await http.get(f"/v1/jobs/{job}")).json()["held_turns"]
+        await http.post(f"/v1/quarantine/{suspect['id']}/release")
+        left = (await http.get(f"/v1/jobs/{job}")).json()["held_turns"]
+
+    assert (held, left) == (1, 0)
+
+
 async def test_what_leaves_is_exact_as_data_and_obeys_no_terminal(running: Running) -> None:
     """The reply has no byte that acts on a terminal, and decodes to the stored text."""
     token = await running.token()

@@ -173,6 +173,7 @@ class Job(Answer):
     created_at: datetime | None = None
     finished_at: datetime | None = None
     memory_ids: list[str] = []
+    held_turns: int = 0
 
     @property
     def ended(self) -> bool:

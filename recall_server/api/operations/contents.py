@@ -83,12 +83,13 @@ async def get_job(call: Call, given: OneJob) -> Extracted | JobProgress:
 
 def _job(found: Extracted | JobProgress, _: OneJob) -> Json:
     if not isinstance(found, Extracted):
-        return presenters.job(found) | {"refused": []}
+        return presenters.job(found) | {"held_turns": 0, "refused": []}
     refused = [
         {"reason": str(one.reason), "type": one.type and str(one.type), "words": words}
         for one, words in found.refused
     ]
-    return presenters.job(found.job, found.memory_ids) | {"refused": refused}
+    told = {"held_turns": found.job.held_turns, "refused": refused}
+    return presenters.job(found.job, found.memory_ids) | told
 
 
 async def export(call: Call, given: ExportNamespace) -> Download:
@@ -144,12 +145,15 @@ GET_STATUS = Operation(
 GET_JOB = Operation(
     "get_job",
     Scope.READ,
-    "Get the state of the job of a stored text, its attempts, the memories that came of it, and "
-    "what was proposed and refused; or the state of a recheck.",
+    "Get the state of the job of a stored text, its attempts, the memories that came of it, what "
+    "was proposed and refused, and how many turns are in quarantine; or the state of a recheck.",
     OneJob,
     get_job,
     _job,
-    ("job_id", "kind", "state", "attempts", "failures", "error_code", "memory_ids", "refused"),
+    (
+        *("job_id", "kind", "state", "attempts", "failures", "error_code"),
+        *("memory_ids", "held_turns", "refused"),
+    ),
     http=(Http("GET", "/v1/jobs/{job_id}"),),
     read_only=True,
 )

@@ -49,7 +49,10 @@ GROUP BY o.kind, o.state
 -- query: job_of_text
 -- A job about a text, if the text is in the access scope.
 SELECT o.id, o.kind, o.state, o.attempt, o.failures, o.created_at, o.finished_at, o.error_code,
-  e.id AS episode_id, o.payload -> 'refused' AS refused
+  e.id AS episode_id, o.payload -> 'refused' AS refused, (
+    SELECT count(*) FROM turns t
+    WHERE t.namespace = e.namespace AND t.episode_id = e.id AND t.state = 'hidden'
+  ) AS held_turns
 FROM operations o JOIN episodes e
   ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'
 WHERE o.namespace = :namespace AND o.id = :id AND {{untyped_scope:e}}

@@ -24,7 +24,7 @@ from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Fact, MemoryType, Status
 from recall_server.domain.query import Query
 from recall_server.domain.task import JobState
-from recall_server.domain.text.transcript import chunk
+from recall_server.domain.text.passages import chunk
 from recall_server.services.memory.beliefs import CITED_MAX
 from recall_server.services.memory.ingest import EXTRACT, Accepted, Submission
 from recall_server.services.memory.intents import Wish
