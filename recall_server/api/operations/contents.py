@@ -88,8 +88,8 @@ def _job(found: Extracted | JobProgress, _: OneJob) -> Json:
         {"reason": str(one.reason), "type": one.type and str(one.type), "words": words}
         for one, words in found.refused
     ]
-    told = {"held_turns": found.job.held_turns, "refused": refused}
-    return presenters.job(found.job, found.memory_ids) | told
+    of_text = {"held_turns": found.job.held_turns, "refused": refused}
+    return presenters.job(found.job, found.memory_ids) | of_text
 
 
 async def export(call: Call, given: ExportNamespace) -> Download:
