@@ -1,5 +1,6 @@
 """Turns are cut into passages: related lines stay together, and no word is lost."""
 
+import textwrap
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -72,6 +73,17 @@ def test_long_lines_without_a_full_stop_are_passages_of_their_own() -> None:
     lines = [f"so {'and then the drawings ' * 6}go to {name}" for name in ("ana", "ben")]
 
     assert [words for _, words in cut("\n".join(lines))] == lines
+
+
+def test_prose_that_is_wrapped_at_120_characters_is_cut_between_its_sentences() -> None:
+    sentence = (
+        "While an export is read, the write-ahead log grows; it shrinks again afterwards, when "
+        "nobody reads, which others notice by the size of its file, and by how long their own "
+        "commits take; state: growing or not, and since when it is so, is told by the doctor"
+    )
+    text = textwrap.fill(" ".join([f"{sentence}."] * 4), 120)
+
+    assert [words.replace("\n", " ") for _, words in cut(text)] == [f"{sentence}."] * 4
 
 
 def test_headings_go_with_what_stands_below_them_until_the_next_of_their_level() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from recall_server.domain.episode import Episode, Span, Turn, passage_id
@@ -77,7 +78,9 @@ PASSAGE_CHARS = 420
 # matter. With 420, answers are 15 % longer and show no more.
 LINES_CHARS = 100
 # A line of prose of such a length continues in the next one, unless a sentence ends there.
-_WRAPPED_CHARS_MIN, _WRAPPED_CHARS_MAX = 60, 120
+_WRAPPED_CHARS_MIN, _WRAPPED_CHARS_MAX = 60, 140
+# Of the longest line, so long is a full one; of the lines, so many are full in wrapped prose.
+_FULL, _MOST = 0.85, 0.8
 # The level of a heading without a mark, such as a line that ends with a colon: below Markdown's.
 _COLON_LEVEL = 7
 # The level of the first row of a table, which names its columns; above the rows only.
@@ -263,15 +266,27 @@ def _level(line: str, *, alone: bool) -> int:
 def _goes_on(text: str, block: tuple[int, int], line: tuple[int, int], *, item: bool) -> bool:
     """True if a line continues the block above it: it is wrapped, or indented below an item."""
     next_ = text[slice(*line)]
-    if _FENCE.match(next_) or _ITEM.match(next_) or _level(next_, alone=False):
+    if any(one.match(next_) for one in (_FENCE, _ITEM, _HEADING, _ROW, _ENTRY)):
         return False
-    if _ROW.match(next_) or _ENTRY.match(next_):
-        return False
-    if item and next_[:1].isspace():
-        return True
     last = text[text.rfind("\n", block[0], block[1]) + 1 or block[0] : block[1]]
-    wrapped = _WRAPPED_CHARS_MIN <= len(last) <= _WRAPPED_CHARS_MAX
-    return wrapped and not _ENDED.search(last) and not _KEY.match(next_)
+    long = _WRAPPED_CHARS_MIN <= len(last) <= _WRAPPED_CHARS_MAX
+    wrapped = long and not _ENDED.search(last)
+    if wrapped and next_.lstrip()[:1].islower():
+        return True
+    if _level(next_, alone=False):
+        return False
+    return (item and next_[:1].isspace()) or (wrapped and not _KEY.match(next_))
+
+
+def is_wrapped(lines: Sequence[str]) -> bool:
+    """Return whether most lines end as the next word did not fit, not because a note ends."""
+    width = _FULL * max(map(len, lines))
+    fits = [
+        len(line) + 1 + len(after.split(maxsplit=1)[0]) > width or after.lstrip()[0].islower()
+        for line, after in pairwise(filter(str.strip, lines))
+        if not line.endswith((".", "!", "?", ")", "。", "！", "？"))
+    ]
+    return sum(fits) >= _MOST * len(fits)
 
 
 def _joined(text: str, cut: Iterable[Block]) -> Iterator[Block]:

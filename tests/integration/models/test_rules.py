@@ -53,6 +53,10 @@ Ole: Hab die Werkstatt zum Jahresende gekündigt. Die wollten 900 Euro Miete sta
 Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't like more than that.\\nCoach: We talked it over, my wife and I. We can live on 3,200 a month.
   fact | Twice a week, Tuesday and Saturday.
   fact | Coach: We talked it over, my wife and I. We can live on 3,200 a month.
+# Prose that is wrapped at 120 characters, and notes of a line each.
+An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large\\nones. A file is written under its name when it is complete. While an export of SQLite is read, the log\\n`recall.db-wal` grows to at most 1 GB.
+  fact | An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large ones.
+  fact | While an export of SQLite is read, the log `recall.db-wal` grows to at most 1 GB.
 # What somebody cannot eat; pages without their tags.
 Priya: I'll do the rice. Remember Ananya can't have cashews, last time was scary\\nMum: ok\\nPriya: We can't have that.
   fact | Ananya can't have cashews, last time was scary.

@@ -9,7 +9,14 @@ from enum import StrEnum
 from itertools import pairwise
 
 from recall_server.domain.episode import Span
-from recall_server.domain.text.passages import LEAD_LEVEL, NUMBERED, TABLE_LEVEL, Block, blocks
+from recall_server.domain.text.passages import (
+    LEAD_LEVEL,
+    NUMBERED,
+    TABLE_LEVEL,
+    Block,
+    blocks,
+    is_wrapped,
+)
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact
 from recall_server.integrations.extraction.rules.judging import size
 from recall_server.integrations.extraction.rules.language import Table, shape
@@ -47,15 +54,14 @@ class Piece:
     level: int = 0
 
 
-_STOPS = (".", "!", "?", ")", "。", "！", "？")
-
-
 def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
     """Yield the pieces of `text[start:end]`, including headings, without code and quotes."""
     if start >= end:
         return
-    wrapped = _is_wrapped(text[start:end].split("\n"))
-    for block in blocks(text, Span(start, end)):
+    found = list(blocks(text, Span(start, end)))
+    prose = (text[one.start : one.end] for one in found if not (one.whole or one.level))
+    wrapped = is_wrapped("\n".join(prose).split("\n"))
+    for block in found:
         line = text[block.start : block.end]
         if line.startswith(("```", "~~~")) and not block.whole:
             return  # code without an end
@@ -65,16 +71,6 @@ def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
             cuts = [block.start, *(match.end() for match in ends), block.end]
             for first, last in pairwise(cuts):
                 yield from _of_block(text, block._replace(start=first, end=last), table)
-
-
-def _is_wrapped(lines: Sequence[str]) -> bool:
-    """Return whether lines end because the next word did not fit, not because a note ends."""
-    width = max(map(len, lines))
-    return all(
-        len(line) + 1 + len(after.split(maxsplit=1)[0]) > width
-        for line, after in pairwise(filter(str.strip, lines))
-        if not line.endswith(_STOPS)
-    )
 
 
 def _of_block(text: str, block: Block, table: Table) -> Iterator[Piece]:
