@@ -34,6 +34,8 @@ def roles_and_words(text: str) -> list[tuple[str, str]]:
         f"\n{lines(USER)}\n\n{lines(ANSWER)}\n",
         lines({"messages": [USER]}, {"messages": [ANSWER]}),
         lines({"type": "user", "message": USER}, CODEX),
+        lines({"sender": "user", "text": "I live in Porto."}, ANSWER),
+        lines({"speaker": "user", "text": "I live in Porto.", "ts": "1.5"}, ANSWER),
     ],
 )
 def test_messages_are_read_in_every_shape(text: str) -> None:
@@ -50,7 +52,7 @@ def test_messages_are_read_in_every_shape(text: str) -> None:
         json.dumps({"service": "api", "port": 80}),
         json.dumps([{"role": "admin", "name": "Ana"}, {"role": "guest", "name": "Ben"}]),
         json.dumps({"role": "user", "content": {"text": "hi"}}),
-        lines({"event": "start"}, {"event": "stop"}, USER),
+        lines(*[{"event": "start"}] * 5, USER),
         "[]",
         "[1, 2]",
         '"a"',
@@ -69,10 +71,11 @@ def test_a_message_keeps_its_name_and_its_time() -> None:
 
 
 def test_what_is_no_text_is_that_of_a_tool() -> None:
-    asked = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    asked = {"role": "assistant", "content": None, "tool_calls": CALL}
     used = {"type": "tool_use", "name": "weather"}
     given = {"type": "tool_result", "content": [{"type": "text", "text": "It rains."}]}
-    other = {"role": "user", "content": [{"type": "text", "text": "And now?"}, used, given]}
+    parts = [{"type": "text", "text": "And now?"}, used, given]
+    other = {"role": "user", "content": parts, "city": "Oslo", "refusal": None}
 
     found = roles_and_words(json.dumps({"model": "m1", "messages": [USER, asked, other]}))
 
@@ -82,5 +85,6 @@ def test_what_is_no_text_is_that_of_a_tool() -> None:
         ("user", "And now?"),
         ("tool", json.dumps(used)),
         ("tool", "It rains."),
+        ("tool", '{"city": "Oslo"}'),
         ("tool", '{"model": "m1"}'),
     ]

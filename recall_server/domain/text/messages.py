@@ -5,13 +5,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 TOOL = "tool"
+# Of the records of a conversation at least so many are messages: the sessions of coding agents have
+# several calls and results of tools for each.
+MESSAGES_SHARE = 0.2
 _TEXTS = frozenset({"text", "input_text", "output_text"})
-_TIMES = ("at", "timestamp", "created_at")
+_SPEAKERS = ("role", "sender", "speaker", "user")
+_WORDS = ("content", "text")
+_TIMES = ("at", "timestamp", "created_at", "date", "ts")
+# What a record says of itself, not of the conversation.
+_OWN = frozenset(
+    {*_SPEAKERS, *_WORDS, *_TIMES, "name", "id", "uuid", "type", "index", "tool_calls"}
+)
+_OWN |= {"tool_call_id", "stop_reason", "stop_sequence", "usage", "model", "status"}
 
 
 class Message(NamedTuple):
-    """A message of a conversation. `more` are the parts of its content that are not text, such as
-    calls of tools and their results; `at` is a time as it was written.
+    """A message of a conversation. `more` is what else it has, such as calls of tools and their
+    results; `at` is a time as it was written.
     """
 
     role: str
@@ -30,20 +40,27 @@ def message_of(record: Any) -> Message | None:
     said = record.get("message") or record.get("payload") or record
     if not isinstance(said, Mapping):
         return None
-    role, content = said.get("role", record.get("role")), said.get("content")
-    if not isinstance(role, str) or not role.strip() or "content" not in said:
+    role = next((said[one] for one in _SPEAKERS if said.get(one)), record.get("role"))
+    key = next((one for one in _WORDS if one in said), "")
+    content = said.get(key)
+    if not isinstance(role, str) or not role.strip() or not key:
         return None
     if content is not None and not isinstance(content, str | list):
         return None
     parts = content if isinstance(content, list) else []
-    name = said.get("name")
+    name, calls = said.get("name"), said.get("tool_calls") or []
+    rest = {one: value for one, value in said.items() if one not in _OWN and value}
     times = (record.get(one, said.get(one)) for one in _TIMES)
     return Message(
         role.strip(),
         content if isinstance(content, str) else "\n".join(filter(None, map(_text, parts))),
         name if isinstance(name, str) and name.strip() else None,
         next((one for one in times if isinstance(one, str)), None),
-        (*(one for one in parts if _text(one) is None), *(said.get("tool_calls") or ())),
+        (
+            *(one for one in parts if _text(one) is None),
+            *(calls if isinstance(calls, list) else [calls]),
+            *([rest] if rest else ()),
+        ),
     )
 
 
@@ -60,7 +77,7 @@ def messages_in(text: str) -> list[Message]:
     except (ValueError, RecursionError):
         return []
     found = [message_of(one) for one in records]
-    if 2 * sum(one is not None for one in found) <= len(found):
+    if not found or sum(one is not None for one in found) < MESSAGES_SHARE * len(found):
         return []
     said: list[Message] = []
     for record, one in zip(records, found, strict=True):
