@@ -90,6 +90,13 @@ async def test_a_conversation_in_json_is_stored_as_its_messages(
     assert {one["value"] for one in await listed(http)} >= {"Porto"}
 
 
+async def test_a_thousand_words_in_json_are_not_a_thousand_turns(http: httpx2.AsyncClient) -> None:
+    await stored(http, text="\n".join(['{"role":"a","content":"b"}'] * 1_000))
+
+    (episode,) = await episodes(http)
+    assert len(episode["turns"]) < 100
+
+
 async def test_a_message_in_json_that_gives_orders_is_held_and_no_other(
     running: Running, http: httpx2.AsyncClient
 ) -> None:

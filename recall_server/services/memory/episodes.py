@@ -26,7 +26,7 @@ from recall_server.domain.task import Message
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.messages import messages_in
 from recall_server.domain.text.passages import chunk
-from recall_server.domain.text.transcript import parse_turns
+from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
 from recall_server.integrations.redaction import Redactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
@@ -346,10 +346,13 @@ async def conversation(text: str, now: datetime, compute: Compute) -> tuple[Utte
 
 
 def _conversation(text: str, now: datetime) -> tuple[Utterance, ...]:
+    said = messages_in(text)
+    # As in any other text: the overhead of a turn must not outweigh its words.
+    if len(said) > TURNS_MIN + len(text) // CHARS_OF_A_TURN:
+        return ()
     try:
         return tuple(
-            Utterance(one.role, one.words, one.name, _moment(one.at, now)).checked()
-            for one in messages_in(text)
+            Utterance(one.role, one.words, one.name, _moment(one.at, now)).checked() for one in said
         )
     except Invalid:
         return ()
