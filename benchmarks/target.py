@@ -75,12 +75,12 @@ LOOP = Loop()
 
 async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     # Otherwise its audit record would be committed: the no-op must not hide what we add to it.
-    call.entry.written = True
+    call.context.entry.written = True
     return {}
 
 
 async def tell_stalls(call: Call, _: Nothing) -> dict[str, Any]:
-    call.entry.written = True
+    call.context.entry.written = True
     return LOOP.longest()
 
 

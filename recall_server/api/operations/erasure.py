@@ -42,7 +42,7 @@ class CollectReceipt(Arguments):
 
 
 async def erase(call: Call, given: Erase) -> Erased:
-    service, whole = call.services.erase, Context(call.entry)
+    service, whole = call.services.erase, Context(call.context.entry)
     named = [one for one in (given.memory_id, given.subject, given.container) if one]
     mixed = bool(given.confirm) and bool(given.model_fields_set & TARGETS)
     if len(named) > 1 or mixed or (given.dry_run and not named):

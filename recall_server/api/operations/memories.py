@@ -60,7 +60,7 @@ class InTime(Arguments):
     known_at: str = Field("", description="what was known here then")
 
     def past(self, call: Call) -> Past:
-        return past(self.as_of, self.known_at, call.entry.started_at)
+        return past(self.as_of, self.known_at, call.context.entry.started_at)
 
 
 class Selection(Arguments):
@@ -161,7 +161,7 @@ class Stored:
 
 async def store(call: Call, given: StoreMemory | RecordInteraction | AddMemory) -> Stored:
     accepted = await call.services.ingest.remember(call.context, given.submission(call))
-    return Stored(accepted, call.entry.started_at)
+    return Stored(accepted, call.context.entry.started_at)
 
 
 def _queued(stored: Stored, _: Arguments) -> Json:

@@ -42,10 +42,10 @@ from recall_server.domain.errors import (
     Unauthenticated,
 )
 from recall_server.domain.ids import Namespace
-from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
+from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.services import Services
 from recall_server.services.transfer.export import Reader
-from recall_server.tracing import tracer
+from recall_server.tracing import Span, tracer
 
 INT64_MAX = 2**63 - 1
 FAULTS_NAMED = 5
@@ -272,14 +272,6 @@ class Caller:
     token: TokenInfo | None = field(default=None, compare=False)
     request_id: str | None = field(default=None, compare=False)
 
-    def context(self, entry: AuditEntry) -> Context:
-        """Return the context of a service for the operation that `entry` records."""
-        return Context(entry, self.access_scope)
-
-    @property
-    def access_scope(self) -> AccessScope:
-        return self.rights.access_scope
-
 
 def caller_of(scope: Connection) -> Caller:
     """Return the caller of this request. It is read from the request's own scope, never from a
@@ -299,13 +291,8 @@ class Call:
 
     services: Services
     caller: Caller
-    entry: AuditEntry
+    context: Context
     client: str | None = None
-
-    @property
-    def context(self) -> Context:
-        """Return the context of a service for this call."""
-        return Context(self.entry, self.caller.rights.access_scope)
 
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
@@ -449,25 +436,25 @@ class Calls:
         """Return the data of the answer to a call of a registered operation. `read` returns its
         arguments or raises. Raises `RecallError` and nothing else.
         """
-        arguments: Arguments | None = None
+        asked, arguments = operation, None
         fault: Exception | None = None
         try:
             arguments = read()
         except Exception as error:  # noqa: BLE001 - raised again below, where it is recorded
             fault = error
+        else:
+            if operation.becomes:
+                asked = operation.becomes(arguments, caller.rights)
 
-        async def work(entry: AuditEntry) -> Any:
-            if fault is not None:
-                raise fault
+        async def work(context: Context) -> Any:
+            if arguments is None:
+                raise fault or AssertionError
             assert operation.handler is not None
-            if arguments is not None:
-                entry.inputs = hashlib.sha256(arguments.model_dump_json().encode()).digest()
-            value = await operation.handler(Call(self.services, caller, entry, client), arguments)
+            digest = hashlib.sha256(arguments.model_dump_json().encode()).digest()
+            context.entry.inputs = digest
+            value = await operation.handler(Call(self.services, caller, context, client), arguments)
             return present(value, arguments)
 
-        asked = operation
-        if operation.becomes and arguments:
-            asked = operation.becomes(arguments, caller.rights)
         return await self.perform(caller, protocol, asked, work)
 
     async def perform(
@@ -475,7 +462,7 @@ class Calls:
         caller: Caller,
         protocol: str,
         operation: Operation,
-        work: Callable[[AuditEntry], Awaitable[T]],
+        work: Callable[[Context], Awaitable[T]],
     ) -> T:
         """Run `work`, if the caller's token may, and leave exactly one record in the audit log.
 
@@ -483,7 +470,8 @@ class Calls:
         written here. Raises `RecallError` and nothing else; if the record cannot be written, the
         operation has failed.
         """
-        entry = self.services.audit.begin(
+        audit = self.services.audit
+        entry = audit.begin(
             caller.namespace,
             operation.name,
             protocol,
@@ -491,6 +479,7 @@ class Calls:
             read_only=operation.read_only,
             request_id=caller.request_id,
         )
+        entry.bearer = caller.token.bearer if caller.token else None
         # The attributes of the semantic conventions for tools of MCP, and our own.
         attributes: dict[str, str | int] = {"recall.protocol": protocol}
         if protocol == "mcp":
@@ -500,49 +489,36 @@ class Calls:
             tracer.operation(operation.name, attributes) as span,
         ):
             try:
-                return await self._performed(caller, operation, entry, work)
-            finally:
-                span.set({"recall.outcome": entry.code or "ok"})
+                caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
+                audit.check(entry)
+                async with asyncio.timeout(self.deadline_s):
+                    result = await _undisturbed(work, Context(entry, caller.rights.access_scope))
+                    if not entry.written:
+                        await audit.note(entry)
+            except TimeoutError:
+                error: RecallError = DeadlineExceeded()
+            except RecallError as raised:
+                error = raised
+            except MemoryError:
+                error = Busy("The server has no memory for this just now. Send less at once.")
+            except Exception:
+                log.exception(
+                    "operation_failed", operation=entry.operation, request_id=entry.request_id
+                )
+                error = RecallError(
+                    f"Something went wrong here. Ask the operator, naming {entry.request_id}."
+                )
+            else:
+                self._ended(entry, span)
+                return result
+            if isinstance(error, InsufficientScope):
+                caller.refused.append(error)
+            error.request_id = entry.request_id
+            await self._record(entry, error, span)
+            raise error from None
 
-    async def _performed(
-        self,
-        caller: Caller,
-        operation: Operation,
-        entry: AuditEntry,
-        work: Callable[[AuditEntry], Awaitable[T]],
-    ) -> T:
-        audit = self.services.audit
-        entry.bearer = caller.token.bearer if caller.token else None
-        try:
-            caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
-            audit.check(entry)
-            async with asyncio.timeout(self.deadline_s):
-                result = await _undisturbed(work, entry)
-                if not entry.written:
-                    await audit.note(entry)
-        except TimeoutError:
-            error: RecallError = DeadlineExceeded()
-        except RecallError as raised:
-            error = raised
-        except MemoryError:
-            error = Busy("The server has no memory for this just now. Send less at once.")
-        except Exception:
-            log.exception(
-                "operation_failed", operation=entry.operation, request_id=entry.request_id
-            )
-            error = RecallError(
-                f"Something went wrong here. Ask the operator, naming {entry.request_id}."
-            )
-        else:
-            self._ended(entry)
-            return result
-        if isinstance(error, InsufficientScope):
-            caller.refused.append(error)
-        error.request_id = entry.request_id
-        await self._record(entry, error)
-        raise error from None
-
-    def _ended(self, entry: AuditEntry) -> None:
+    def _ended(self, entry: AuditEntry, span: Span) -> None:
+        span.set({"recall.outcome": entry.code or "ok"})
         self.services.metrics.called(entry)
         log.info(
             "operation",
@@ -556,14 +532,13 @@ class Calls:
             ms=round(entry.elapsed_ms(), 2),
         )
 
-    async def _record(self, entry: AuditEntry, error: RecallError) -> None:
+    async def _record(self, entry: AuditEntry, error: RecallError, span: Span) -> None:
         entry.outcome, entry.code = Outcome.ERROR, error.code
         _empty(entry)
-        self._ended(entry)
-        if entry.written:
-            return  # only the wait for the work failed
-        if isinstance(error, AuditUnavailable):
-            return  # nothing can be recorded; the log says why, once
+        self._ended(entry, span)
+        # Only the wait for the work failed; or nothing can be recorded, and the log says why, once.
+        if entry.written or isinstance(error, AuditUnavailable):
+            return
         try:
             async with asyncio.timeout(self.deadline_s):
                 await self.services.audit.note(entry)
@@ -572,19 +547,19 @@ class Calls:
             log.exception("audit_write_failed", request_id=entry.request_id)
 
 
-async def _undisturbed(work: Callable[[AuditEntry], Awaitable[T]], entry: AuditEntry) -> T:
+async def _undisturbed(work: Callable[[Context], Awaitable[T]], context: Context) -> T:
     """Run `work`, and run it again if a deadlock rolled it back. A pause before that lets the other
     side of the deadlock take the lock.
     """
     for pause_s in DEADLOCK_PAUSES_S:
         try:
-            return await work(entry)
+            return await work(context)
         except Deadlocked:
-            if entry.written:
+            if context.entry.written:
                 raise
-        _empty(entry)
+        _empty(context.entry)
         await asyncio.sleep(pause_s)
-    return await work(entry)
+    return await work(context)
 
 
 def _empty(entry: AuditEntry) -> None:

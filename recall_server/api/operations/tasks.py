@@ -166,7 +166,7 @@ async def create(call: Call, given: CreateTask) -> Task:
 
 async def get(call: Call, given: OneTask) -> Task:
     task = await call.services.tasks.get(call.context, checked_id(given.task_id, "id"))
-    call.entry.ids.append(task.id)
+    call.context.entry.ids.append(task.id)
     return task
 
 

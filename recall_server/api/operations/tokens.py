@@ -102,7 +102,7 @@ async def whoami(call: Call, _: NoArguments) -> Caller:
 
 async def list_all(call: Call, _: NoArguments) -> list[TokenInfo]:
     found = await call.services.access.tokens(call.caller.namespace, call.caller.rights)
-    call.entry.counts["tokens"] = len(found)
+    call.context.entry.counts["tokens"] = len(found)
     return found
 
 
@@ -122,7 +122,7 @@ async def _find(call: Call, accessor: str) -> TokenInfo:
 
 async def show(call: Call, given: OneToken) -> TokenInfo:
     found = await _find(call, given.accessor)
-    call.entry.ids.append(found.accessor)
+    call.context.entry.ids.append(found.accessor)
     return found
 
 
@@ -139,7 +139,7 @@ async def revoke(call: Call, given: RevokeToken) -> Json:
     info = await _find(call, given.accessor)
     access = call.services.access
     revoked = await access.revoke(call.context, info, children_only=given.children_only)
-    return {"revoked": revoked, "ended": _ended(call.entry)}
+    return {"revoked": revoked, "ended": _ended(call.context.entry)}
 
 
 async def delegate(call: Call, given: DelegateToken) -> Made:
@@ -153,7 +153,7 @@ async def revoke_own_child(call: Call, given: OwnChild) -> Json:
 
 
 async def revoke_child(call: Call, given: Child) -> Json:
-    if not call.caller.access_scope.everything:
+    if not call.caller.rights.access_scope.everything:
         # The limits of the parent say whether a limited token may do that; for the user of an
         # identity provider, nothing says it.
         await _find(call, given.accessor)
@@ -162,7 +162,7 @@ async def revoke_child(call: Call, given: Child) -> Json:
 
 async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
     ended = await call.services.delegation.revoke(call.context, parent, jti)
-    return {"revoked": [f"{parent}/{jti}"] if ended else [], "ended": _ended(call.entry)}
+    return {"revoked": [f"{parent}/{jti}"] if ended else [], "ended": _ended(call.context.entry)}
 
 
 def _ended(entry: AuditEntry) -> Json:

@@ -42,7 +42,7 @@ async def add(call: Call, given: AddWebhook) -> tuple[Registration, str]:
 
 async def list_all(call: Call, _: NoArguments) -> Sequence[Listed]:
     found = await call.services.webhooks.all(call.caller.namespace)
-    call.entry.counts["webhooks"] = len(found)
+    call.context.entry.counts["webhooks"] = len(found)
     return found
 
 
