@@ -132,7 +132,7 @@ def extractor(settings: Settings) -> Extractor | None:
     if api is None:
         return None
     from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
-    from recall_server.integrations.extraction.model_extractor import (  # noqa: PLC0415
+    from recall_server.integrations.extraction.language_model import (  # noqa: PLC0415
         ModelExtractor,
     )
 
@@ -150,7 +150,7 @@ def merger(settings: Settings, compute: Compute) -> Merger:
     api = _model_api(settings, Role.MERGE)
     if api is None:
         return rules_merger(compute)
-    from recall_server.integrations.extraction.model_merger import ModelMerger  # noqa: PLC0415
+    from recall_server.integrations.extraction.language_model import ModelMerger  # noqa: PLC0415
 
     return ModelMerger(api, prompt=llm.load_prompt("merge"), compute=compute)
 
@@ -168,7 +168,7 @@ def judge(settings: Settings) -> Judge | None:
     api = _model_api(settings, Role.JUDGE)
     if api is None:
         return None
-    from recall_server.integrations.extraction.model_judge import ModelJudge  # noqa: PLC0415
+    from recall_server.integrations.extraction.language_model import ModelJudge  # noqa: PLC0415
 
     return ModelJudge(api, prompt=llm.load_prompt("judge"))
 

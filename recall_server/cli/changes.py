@@ -38,7 +38,7 @@ from recall_server.domain.moments import past, utc_now
 from recall_server.services.memory.derivation import NAMED_MAX
 
 
-@asks(operations.changes.LIST_CHANGES)
+@asks(operations.events.LIST_CHANGES)
 def changes(page: Json) -> None:
     """List what jobs, tasks, imports and calls changed, newest first."""
     rows = [
@@ -66,7 +66,7 @@ def recheck(done: Json) -> str:
     return f"Queued as {done['job_id']}. `recall reviews list` shows what it finds."
 
 
-@asks(operations.changes.UNDO_CHANGE)
+@asks(operations.events.UNDO_CHANGE)
 def undo(
     done: Json,
     *,
@@ -110,7 +110,7 @@ async def rebuild(
     """
     ns = await existing(built, name)
     rebuilding = built.services.rebuild
-    operation = operations.changes.REBUILD_NAMESPACE
+    operation = operations.events.REBUILD_NAMESPACE
     shown: dict[str, Any] = {}
     if reextract and not diff:
         with progress("texts") as on_progress:

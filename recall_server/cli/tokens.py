@@ -1,4 +1,4 @@
-"""`recall create-token` and `recall tokens`: manage tokens."""
+"""`recall create-token`, `tokens` and `webhooks`: what has a secret that is shown once."""
 
 import re
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.api import operations, presenters
+from recall_server.api.operations.operation import Json
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AsJson,
@@ -27,10 +28,12 @@ from recall_server.cli.shared import (
     warn_of_readers,
     with_application,
 )
+from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Scope, TokenInfo
+from recall_server.domain.webhook import WebhookKind
 from recall_server.services.tasks.transitions import STORED
 
 app = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
@@ -322,3 +325,70 @@ def _moment(text: str) -> datetime:
     except ValueError:
         fail("A moment is written as 2026-03-01T12:00:00Z.")
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+NOT_TAKEN = 1
+
+webhooks = typer.Typer(help="Have a URL told of the events of a namespace.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `recall webhooks list` shows it.")]
+
+
+@webhooks.command("add", cls=NamespaceFirst)
+@asks(operations.events.ADD_WEBHOOK)
+def add_webhook(
+    added: Json,
+    *,
+    url_: Annotated[str, typer.Argument(metavar="URL", help="Begins with https://.")],
+) -> None:
+    """Register a URL, and print the secret of its signatures once: alone on standard output."""
+    echo(
+        f"Webhook {added['id']}. Its receiver verifies each delivery with this secret. Keep it: it "
+        "is not shown again.",
+        err=True,
+    )
+    typer.echo(added["secret"])
+    warn_of_readers()
+
+
+@webhooks.command("list", cls=NamespaceFirst)
+@asks(operations.events.LIST_WEBHOOKS, part="webhooks")
+def list_webhooks(found: Json) -> None:
+    """List the webhooks of a namespace, whether they accept their events, and how many wait."""
+    print_table([_webhook(row) for row in found["webhooks"]], "No webhooks yet.")
+
+
+def _webhook(row: Json) -> Json:
+    kinds = "all" if len(row["kinds"]) == len(WebhookKind) else ",".join(row["kinds"])
+    shown = ("id", "url", "state", "code", "failures", "pending")
+    return {**{name: row[name] for name in shown}, "kinds": kinds}
+
+
+@webhooks.command("remove", cls=NamespaceFirst)
+@asks(operations.events.REMOVE_WEBHOOK)
+def remove_webhook(_: Json, *, webhook_id: Id) -> str:
+    """Remove a webhook: it gets no more events."""
+    return f"Removed {webhook_id}."
+
+
+@webhooks.command("test", cls=NamespaceFirst)
+@with_target
+async def send_test(target: Target, *, webhook_id: Id, as_json: AsJson = False) -> None:
+    """Send a webhook an event without data; a dead one that accepts it gets events again. Exits
+    with 1 if it does not accept it.
+    """
+    tested = await target.ask(operations.events.TEST_WEBHOOK, webhook_id=webhook_id)
+    answered = (
+        f"it answered {tested['status']}"
+        if tested["status"]
+        else f"{'it gave no answer' if tested['code'] == 'PUSH_FAILED' else 'nothing was sent'} "
+        f"[{tested['code']}]"
+    )
+    said = (
+        f"{webhook_id} took it."
+        if tested["delivered"]
+        else f"{webhook_id} did not take it: {answered}."
+    )
+    print_done(tested, said, as_json=as_json)
+    if not tested["delivered"]:
+        raise typer.Exit(NOT_TAKEN)

@@ -12,8 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import Refusal, answer_of
-from recall_server.api.middleware.observation import REQUEST_ID
-from recall_server.api.operations.operation import CALLER, Caller
+from recall_server.api.operations.operation import CALLER, REQUEST_ID, Caller
 from recall_server.api.problems import problem
 from recall_server.domain.errors import (
     AuthUnavailable,

@@ -6,10 +6,9 @@ MCP tools, HTTP routes, the OpenAPI document, required scopes and audit names ar
 from collections.abc import Iterable, Mapping
 
 from recall_server.api.operations import (
-    audit,
-    changes,
     contents,
     erasure,
+    events,
     hooks,
     intents,
     memories,
@@ -18,7 +17,6 @@ from recall_server.api.operations import (
     tasks,
     texts,
     tokens,
-    webhooks,
 )
 from recall_server.api.operations.operation import Operation
 
@@ -38,16 +36,16 @@ OPERATIONS: tuple[Operation, ...] = (
     contents.GET_STATUS,
     *tokens.OPERATIONS,
     contents.GET_JOB,
-    *changes.OPERATIONS,
+    *events.CHANGES,
     *texts.OPERATIONS,
     *reviews.OPERATIONS,
     *memories.ALIASES,
     *tasks.OPERATIONS,
-    *audit.OPERATIONS,
+    *events.AUDIT,
     *reviews.QUARANTINE,
     *hooks.OPERATIONS,
     *search.GROUNDING,
-    *webhooks.OPERATIONS,
+    *events.WEBHOOKS,
     contents.READ_METRICS,
     contents.EXPORT_NAMESPACE,
     contents.IMPORT_NAMESPACE,

@@ -254,6 +254,7 @@ AGENTERNAL = "agenternal"
 
 CALLER = "recall.caller"
 """The key of the `Caller` in the scope of a request whose token was verified."""
+REQUEST_ID = "recall.request_id"
 
 
 @dataclass(frozen=True)
