@@ -14,7 +14,6 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from functools import partial
 from time import time_ns
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from opentelemetry import context, propagate, trace
@@ -41,12 +40,7 @@ class Span:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         pass
 
 
@@ -72,12 +66,7 @@ class _Recorded(Span):
         self.begun = time_ns()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         ended = time_ns()
         assert self.token is not None
         _current.reset(self.token)

@@ -63,16 +63,14 @@ class DownloadResponse(StreamingResponse):
                 "Cache-Control": "no-store",
             },
         )
-        self._first = download.first
-        self._pieces = download.pieces
-        self._reader = download.reader
+        self._download = download
 
     async def stream_response(self, send: Send) -> None:
-        async with aclosing(self._pieces):
+        async with aclosing(self._download.pieces):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
-                await self._send_piece(send, self._first)
-                async for piece in self._pieces:
+                await self._send_piece(send, self._download.first)
+                async for piece in self._download.pieces:
                     await self._send_piece(send, piece)
             except (RecallError, TimeoutError) as error:
                 # The status was sent; only the missing end of the body shows the reader the
@@ -83,10 +81,10 @@ class DownloadResponse(StreamingResponse):
 
     async def _send_piece(self, send: Send, piece: bytes) -> None:
         try:
-            async with asyncio.timeout(STALL_S) as self._reader.limit:
+            async with asyncio.timeout(STALL_S) as self._download.reader.limit:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
-            self._reader.limit = None
+            self._download.reader.limit = None
 
 
 PROTOCOL = "http"
@@ -403,7 +401,7 @@ def _page(endpoints: Sequence[Endpoint], operations: Iterable[Operation]) -> str
             "<h2>MCP</h2>",
             _table(("Tool", "Scope", "What it does", "Arguments"), _tools(operations)),
             "<h2>Errors</h2>",
-            _errors(),
+            _table(("Code", "Status", "What it says"), _errors(), linked=True),
             "</body></html>",
         ]
     )
@@ -426,10 +424,12 @@ def _names(model: type[Arguments]) -> str:
     return ", ".join(model.model_fields)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, linked: bool = False) -> str:
+    """Return a table; `linked`: a row has its first cell, a code, as its id."""
     first = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     rest = "".join(
-        f"<tr><td><code>{escape(row[0])}</code></td>"
+        (f'<tr id="{escape(row[0])}">' if linked else "<tr>")
+        + f"<td><code>{escape(row[0])}</code></td>"
         + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows
@@ -437,17 +437,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{first}</tr></thead><tbody>{rest}</tbody></table>"
 
 
-def _errors() -> str:
+def _errors() -> Iterator[tuple[str, str, str]]:
     kinds = {kind.code: kind for kind in reversed([*_kinds(RecallError)])}
-    rows = "".join(
-        f'<tr id="{escape(code)}"><td><code>{escape(code)}</code></td><td>{status_of(kind).value}'
-        f"</td><td>{escape(' '.join((kind.__doc__ or '').split()))}</td></tr>"
-        for code, kind in sorted(kinds.items())
-    )
-    return (
-        "<table><thead><tr><th>Code</th><th>Status</th><th>What it says</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    for code, kind in sorted(kinds.items()):
+        yield code, str(status_of(kind).value), " ".join((kind.__doc__ or "").split())
 
 
 def _kinds(kind: type[RecallError]) -> Iterator[type[RecallError]]:

@@ -22,7 +22,6 @@ from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.reviews import Answered, Proposed, Review
-from recall_server.services.webhooks import Listed, Tested
 from recall_server.storage.tables.tasks import PushConfig
 from recall_server.storage.tables.webhooks import Registration
 
@@ -412,14 +411,6 @@ def webhook(one: Registration) -> Json:
         "set_by": one.bearer and one.bearer.name,
         "set_at": moment(one.created_at),
     }
-
-
-def listed_webhook(one: Listed) -> Json:
-    return {**webhook(one.registration), "pending": one.pending}
-
-
-def tested_webhook(one: Tested) -> Json:
-    return {"delivered": one.delivered, "status": one.status, "code": one.code}
 
 
 def suspect(one: Suspect) -> Json:

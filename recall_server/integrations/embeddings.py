@@ -319,7 +319,13 @@ class StaticEmbedder:
             if unspaced(said) and (found := _CHARACTER.findall(said)):
                 characters = np.sum([_of_character(one) for one in found if one not in _LITTLE], 0)
                 said = _NO_TOKEN.sub(" ", said).strip()
-            vectors[row] = _direction(tokenize(said), table, characters)
+            total: Vectors = table[tokenize(said)].sum(axis=0, dtype=np.float32)
+            if characters is not None:
+                total = total + characters
+            length = np.linalg.norm(total)
+            # Zero if it has no direction or is not finite.
+            if np.isfinite(length) and length >= np.finfo(np.float32).tiny:
+                vectors[row] = total / length
         return vectors
 
 
@@ -330,17 +336,6 @@ def _of_character(character: str) -> Vectors:
     signs = np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
     vector: Vectors = signs * np.float32(_CHARACTER_LENGTH / np.sqrt(STATIC_DIMENSIONS))
     return vector
-
-
-def _direction(ids: list[int], table: Vectors, more: Vectors | None) -> Vectors:
-    """Return the normalised sum of the vectors; zero if it has no direction or is not finite."""
-    total: Vectors = table[ids].sum(axis=0, dtype=np.float32)
-    if more is not None:
-        total = total + more
-    length = np.linalg.norm(total)
-    if not np.isfinite(length) or length < np.finfo(np.float32).tiny:
-        return np.zeros(STATIC_DIMENSIONS, dtype=np.float32)
-    return total / length
 
 
 @cache
@@ -479,6 +474,19 @@ class ModelThread(Generic[M]):
         return package
 
 
+class OnThread(Generic[M]):
+    """A port over one model in its thread."""
+
+    def __init__(self, thread: ModelThread[M]) -> None:
+        self._thread = thread
+
+    async def load(self) -> None:
+        await self._thread.load()
+
+    async def close(self) -> None:
+        await self._thread.close()
+
+
 def _place(name: str) -> str:
     """Return the path of a packaged model, or else the name."""
     if name.removeprefix("sentence-transformers/") == MINILM:
@@ -503,7 +511,7 @@ class _Encoder(Protocol):
     ) -> Vectors: ...
 
 
-class SentenceEmbedder(_Measured):
+class SentenceEmbedder(_Measured, OnThread[_Encoder]):
     """The port `Embedder` over one model, from its package, a folder, its cache or, if allowed, the
     hub; `batch` texts are one piece of work.
 
@@ -511,33 +519,26 @@ class SentenceEmbedder(_Measured):
     """
 
     def __init__(self, model_name: str, *, batch: int, **running: Unpack[Running]) -> None:
+        super().__init__(ModelThread(model_name, _made, EmbedderUnavailable, **running))
         self._batch = batch
-        self._thread = ModelThread(model_name, _made, EmbedderUnavailable, **running)
 
     @property
     def model(self) -> str:
         return f"sentence-transformers/{self._thread.name}"
-
-    async def load(self) -> None:
-        await self._thread.load()
-
-    async def close(self) -> None:
-        await self._thread.close()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         sent, places = non_blank(texts)
         # Sort by length, since all texts of a batch are padded to its longest.
         places.sort(key=lambda number: len(sent[number]))
         parts = [
-            await self._thread.run(partial(_encoded, texts=[sent[n] for n in places[start:end]]))
-            for start, end in self._pieces(len(places))
+            await self._thread.run(
+                partial(_encoded, texts=[sent[n] for n in places[start : start + self._batch]])
+            )
+            for start in range(0, len(places), self._batch)
         ]
         if parts:
             self._dimensions = parts[0].shape[1]
         return fill_rows(parts, places, len(texts), self._dimensions)
-
-    def _pieces(self, count: int) -> list[tuple[int, int]]:
-        return [(start, start + self._batch) for start in range(0, count, self._batch)]
 
 
 def _made(package: ModuleType, place: str, local: bool) -> _Encoder:

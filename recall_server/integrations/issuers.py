@@ -11,7 +11,7 @@ duplicate claim, and any `typ`; it reads tokens of any size. All of these are re
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -382,10 +382,7 @@ class KeySet:
         self._tried_at: datetime | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._web: Webhook | None = None
-        self._load: Callable[[], Awaitable[bytes]] = self._fetched
-        if issuer.jwks_file is not None:
-            self._load = _contents(issuer.jwks_file)
-        elif issuer.jwks_url is not None:
+        if issuer.jwks_url is not None:
             place = address_of(issuer.jwks_url)
             self._web = Webhook(allowed=[place] if issuer.allow_private else [], timeout_s=FETCH_S)
 
@@ -445,8 +442,10 @@ class KeySet:
             self._fetched_at = now
             log.info("keys_fetched", issuer=self._issuer.name, keys=len(self._keys))
 
-    async def _fetched(self) -> bytes:
-        assert self._web is not None
+    async def _load(self) -> bytes:
+        if self._web is None:
+            assert self._issuer.jwks_file is not None
+            return await asyncio.to_thread(self._issuer.jwks_file.read_bytes)
         answer = await self._web.get(self._issuer.jwks_url or "", SET_BYTES_MAX)
         if answer.status != HTTPStatus.OK:
             raise ValueError(f"the answer is {answer.status}")
@@ -499,13 +498,6 @@ def _key(one: dict[str, Any], alg: str) -> jwt.PyJWK:
     if getattr(key.key, "key_size", RSA_BITS_MIN) < RSA_BITS_MIN and one["kty"] == "RSA":
         raise ValueError("a key in it is too short")
     return key
-
-
-def _contents(path: Path) -> Callable[[], Awaitable[bytes]]:
-    async def load() -> bytes:
-        return await asyncio.to_thread(path.read_bytes)
-
-    return load
 
 
 def check_issuer(issuer: Issuer) -> None:

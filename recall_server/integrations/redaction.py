@@ -128,7 +128,7 @@ def secrets_in(text: str) -> list[Secret]:
     zero-width or full-width characters, or in base64, are found too.
     """
     plain, places = undisguised(text)
-    found = [*_plain_secrets(plain), *_encoded(plain)]
+    found = [*_scanned(plain), *_encoded(plain)]
     merged: list[Secret] = []
     for start, end, kind in sorted(found, key=lambda one: (one.start, -one.end)):
         if merged and start < merged[-1].end:
@@ -139,12 +139,9 @@ def secrets_in(text: str) -> list[Secret]:
     return [Secret(places(one.start), places(one.end - 1) + 1, one.kind) for one in merged]
 
 
-def _plain_secrets(text: str) -> list[Secret]:
-    return [*_scanned(text), *(Secret(*span, "token") for span in own_tokens(text))]
-
-
 def _scanned(text: str) -> list[Secret]:
-    """Return what the rules find in a text."""
+    """Return what the rules find in a text, and our own tokens in it."""
+    own = [Secret(*span, "token") for span in own_tokens(text)]
     data, scanner = text.encode(), load_rules()
     spans = set()
     for begin in range(0, max(len(data), 1), PIECE_BYTES):
@@ -155,12 +152,12 @@ def _scanned(text: str) -> list[Secret]:
                 start, end = begin + place["start_offset"], begin + place["end_offset"]
                 spans.add((start, end, _kind(finding.rule_id)))
     if text.isascii() or not spans:
-        return [Secret(*one) for one in spans]
+        return [*(Secret(*one) for one in spans), *own]
     chars, at, count = {0: 0}, 0, 0
     for offset in sorted({offset for start, end, _ in spans for offset in (start, end)}):
         count += len(data[at:offset].decode(errors="ignore"))
         chars[offset], at = count, offset
-    return [Secret(chars[start], chars[end], kind) for start, end, kind in spans]
+    return [*(Secret(chars[start], chars[end], kind) for start, end, kind in spans), *own]
 
 
 def _encoded(text: str) -> Iterator[Secret]:
@@ -171,7 +168,7 @@ def _encoded(text: str) -> Iterator[Secret]:
     inner = [f"{text}\n\n" for _, _, text in found]
     starts = list(accumulate(map(len, inner[:-1]), initial=0))
     seen: set[int] = set()
-    for one in _plain_secrets("".join(inner)):
+    for one in _scanned("".join(inner)):
         place = bisect_right(starts, one.start) - 1
         if place not in seen:
             seen.add(place)

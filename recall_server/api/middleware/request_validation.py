@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.middleware.limits import Refusal
+from recall_server.api.middleware.limits import BUSY_AGAIN_S, Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
 from recall_server.api.operations.operation import BODY_METHODS, CALLER
 from recall_server.domain.errors import (
@@ -45,7 +45,6 @@ LONG_BODY_BYTES_PER_S = 4_194_304
 # A body that waits takes up to half a megabyte, even if its client has gone meanwhile: of one
 # namespace not more than a few hundred wait.
 PACE_WAIT_MAX_S = 4.0
-AGAIN_S = 1
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
@@ -180,8 +179,8 @@ class RequestBody:
             error = raised if isinstance(raised, RecallError) else OutOfMemory()
             log.info("refused", code=error.code)
             response = self._refusal(scope, error)
-            if isinstance(error, (OutOfMemory, Busy)):
-                response.headers["Retry-After"] = str(AGAIN_S)
+            if isinstance(error, Busy):
+                response.headers["Retry-After"] = str(BUSY_AGAIN_S)
             await _refused(response, scope, receive, send)
             return None
         if body is None:

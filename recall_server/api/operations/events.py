@@ -3,6 +3,7 @@ which are told of its events.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -276,7 +277,11 @@ LIST_WEBHOOKS = Operation(
     "List the webhooks of the namespace: what each is told, whether it takes it, what waits.",
     NoArguments,
     list_webhooks,
-    lambda found, _: {"webhooks": [presenters.listed_webhook(one) for one in found]},
+    lambda found, _: {
+        "webhooks": [
+            {**presenters.webhook(one.registration), "pending": one.pending} for one in found
+        ]
+    },
     ("webhooks",),
     whole_namespace=True,
     http=(Http("GET", "/v1/webhooks"),),
@@ -300,7 +305,7 @@ TEST_WEBHOOK = Operation(
     "Send a webhook an event without data; a dead one that accepts it gets events again.",
     OneWebhook,
     test_webhook,
-    lambda tested, _: presenters.tested_webhook(tested),
+    lambda tested, _: asdict(tested),
     ("delivered", "status", "code"),
     whole_namespace=True,
     http=(Http("POST", "/v1/webhooks/{webhook_id}/test"),),
