@@ -110,7 +110,7 @@ async def list_conflicts(call: Call, _: NoArguments) -> list[Review]:
     return await call.services.reviews.waiting(call.context, CONTRADICTIONS, limit=LISTED_MAX)
 
 
-def resolved(done: Answered, _: ResolveConflict | None = None) -> Json:
+def resolved(done: Answered, _: ResolveConflict) -> Json:
     return {
         "task_id": done.task and done.task.id,
         "status": str(done.task.status.state) if done.task else "settled",
