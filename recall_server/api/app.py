@@ -227,7 +227,7 @@ class Observation:
             async def named(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
-                    span.set({"http.response.status_code": message["status"]})
+                    span["http.response.status_code"] = message["status"]
                 await send(message)
 
             await self.app(scope, receive, named)

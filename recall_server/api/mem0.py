@@ -30,21 +30,18 @@ from recall_server.services.search.recall import Found, History, Page
 PREFIX = "/mem0"
 LIMIT_MAX = 50
 _LABELS = ("agent_id", "run_id", "app_id")
-# Arguments of the hosted server that choose how it works or how it formats an answer.
-_IGNORED = frozenset({"version", "output_format", "async_mode", "rerank", "enable_graph", "source"})
 
 
 class Mem0Arguments(Arguments):
+    # They choose how the hosted server works or how it formats an answer.
+    ignored = frozenset(
+        {"version", "output_format", "async_mode", "rerank", "enable_graph", "source"}
+    )
+
     user_id: str = ""
     agent_id: str = ""
     run_id: str = ""
     app_id: str = ""
-
-    @classmethod
-    def _given(cls, arguments: Any) -> Any:
-        if isinstance(arguments, dict):
-            arguments = {name: one for name, one in arguments.items() if name not in _IGNORED}
-        return super()._given(arguments)
 
     def labels(self) -> dict[str, Any]:
         """Return the metadata that these arguments name."""

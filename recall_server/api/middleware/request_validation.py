@@ -30,7 +30,7 @@ from recall_server.domain.text.cleaning import no_number, plain_json, unique_nam
 
 log = structlog.get_logger()
 
-JSON_KINDS = ("application/json", "application/a2a+json")
+JSON_KINDS = (b"application/json", b"application/a2a+json")
 HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 100
 URL_BYTES_MAX = 8_192
@@ -223,7 +223,11 @@ class RequestBody:
         body = b"".join(parts)
         if not body:
             return body  # the path is enough, as for cancelling a task
-        _check_kind(scope)
+        headers = dict(scope["headers"])
+        kind = headers.get(b"content-type", b"").lower().partition(b";")[0].strip()
+        encoding = headers.get(b"content-encoding", b"").lower()
+        if kind not in JSON_KINDS or encoding not in (b"", b"identity"):
+            raise UnsupportedMedia
         if len(body) > INLINE_UP_TO_BYTES:
             check = asyncio.to_thread(check_json, body, self._json_depth_max)
             scope["recall.json"] = await check
@@ -256,17 +260,6 @@ async def _refused(response: Response, scope: Scope, receive: Receive, send: Sen
     # Otherwise the unread rest of the body would be taken for the next request.
     response.headers["Connection"] = "close"
     await response(scope, receive, send)
-
-
-def _check_kind(scope: Scope) -> None:
-    kind, encoding = "", "identity"
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            kind = value.decode("latin-1").lower().partition(";")[0].strip()
-        elif name == b"content-encoding":
-            encoding = value.decode("latin-1").lower()
-    if kind not in JSON_KINDS or encoding not in ("", "identity"):
-        raise UnsupportedMedia
 
 
 def check_json(body: bytes, depth_max: int) -> Any:

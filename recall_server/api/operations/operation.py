@@ -45,7 +45,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.services import Services
 from recall_server.services.transfer.export import Reader
-from recall_server.tracing import Span, tracer
+from recall_server.tracing import Attributes, tracer
 
 INT64_MAX = 2**63 - 1
 FAULTS_NAMED = 5
@@ -77,15 +77,23 @@ class Arguments(BaseModel):
     repeats_names: ClassVar[bool] = True
     # The arguments for which an empty text is refused, since leaving them out would mean more.
     empty_is_given: ClassVar[frozenset[str]] = frozenset()
+    # The arguments of others that are left out and not refused.
+    ignored: ClassVar[frozenset[str]] = frozenset()
     _known: ClassVar[frozenset[str]]
-    _optional: ClassVar[frozenset[str]]
+    _left_out_if_empty: ClassVar[frozenset[str]]
+    _left_out_if_null: ClassVar[frozenset[str]]
     _integers: ClassVar[frozenset[str]]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         fields = cls.model_fields.items()
         cls._known = frozenset(one for name, field in fields for one in (name, field.alias) if one)
-        cls._optional = frozenset(name for name, field in fields if not field.is_required())
+        optional = frozenset(name for name, field in fields if not field.is_required())
+        cls._left_out_if_empty = optional - cls.empty_is_given
+        # If None is a value of the argument, it is its default too.
+        cls._left_out_if_null = frozenset(
+            name for name in optional if cls.model_fields[name].default is not None
+        )
         cls._integers = frozenset(
             name for name, field in fields if field.annotation in (int, int | None)
         )
@@ -114,7 +122,17 @@ class Arguments(BaseModel):
         a query. Raises `Invalid`, which names each fault and the allowed values.
         """
         try:
-            return cls.model_validate(cls._given(given), strict=False if as_text else None)
+            if isinstance(given, dict):
+                given = {
+                    name: int(value)
+                    if isinstance(value, float) and name in cls._integers and value.is_integer()
+                    else value
+                    for name, value in given.items()
+                    if not (value is None and name in cls._left_out_if_null)
+                    and not (value == "" and name in cls._left_out_if_empty)
+                    and name not in cls.ignored
+                }
+            return cls.model_validate(given, strict=False if as_text else None)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             faults = [
@@ -122,25 +140,6 @@ class Arguments(BaseModel):
                 for each in found[:FAULTS_NAMED]
             ]
             raise Invalid(" ".join(dict.fromkeys(faults))) from None
-
-    @classmethod
-    def _given(cls, arguments: Any) -> Any:
-        """Return the given `arguments`, with integers for whole floats."""
-        if not isinstance(arguments, dict):
-            return arguments
-        given: dict[str, Any] = {}
-        for name, value in arguments.items():
-            if value is None and name in cls._optional:
-                # If None is a value of the argument, it is its default too.
-                if cls.model_fields[name].default is None:
-                    given[name] = value
-            elif value == "" and name in cls._optional - cls.empty_is_given:
-                continue
-            elif isinstance(value, float) and name in cls._integers and value.is_integer():
-                given[name] = int(value)
-            else:
-                given[name] = value
-        return given
 
     @classmethod
     def _fault(cls, kind: str, place: tuple[int | str, ...], why: str, operation: str) -> str:
@@ -482,7 +481,7 @@ class Calls:
         )
         entry.bearer = caller.token.bearer if caller.token else None
         # The attributes of the semantic conventions for tools of MCP, and our own.
-        attributes: dict[str, str | int] = {"recall.protocol": protocol}
+        attributes: Attributes = {"recall.protocol": protocol}
         if protocol == "mcp":
             attributes |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": operation.name}
         with (
@@ -518,8 +517,8 @@ class Calls:
             await self._record(entry, error, span)
             raise error from None
 
-    def _ended(self, entry: AuditEntry, span: Span) -> None:
-        span.set({"recall.outcome": entry.code or "ok"})
+    def _ended(self, entry: AuditEntry, span: Attributes) -> None:
+        span["recall.outcome"] = entry.code or "ok"
         self.services.metrics.called(entry)
         log.info(
             "operation",
@@ -533,7 +532,7 @@ class Calls:
             ms=round(entry.elapsed_ms(), 2),
         )
 
-    async def _record(self, entry: AuditEntry, error: RecallError, span: Span) -> None:
+    async def _record(self, entry: AuditEntry, error: RecallError, span: Attributes) -> None:
         entry.outcome, entry.code = Outcome.ERROR, error.code
         _empty(entry)
         self._ended(entry, span)
