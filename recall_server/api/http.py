@@ -92,8 +92,6 @@ _NOT_CACHED = {"Cache-Control": "no-store"}
 
 
 class Endpoint:
-    """One route of an operation, as an ASGI application."""
-
     def __init__(self, calls: Calls, operation: Operation, route: Http) -> None:
         self.operation = operation
         self.route = route
@@ -169,7 +167,6 @@ class Endpoint:
         return {**dict(single), **{name: values for name, values in lists.items() if values}}
 
     def _with_places(self, given: Any, scope: Scope) -> Any:
-        """Return `given` with the arguments in the path and the headers."""
         if not isinstance(given, dict):
             return given
         headers = Headers(scope=scope)

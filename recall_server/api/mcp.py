@@ -229,7 +229,6 @@ class McpServer:
     async def _list_tools(
         self, context: McpContext, _: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """Return the tools that the token may call."""
         assert context.request is not None
         rights = caller_of(context.request.scope).rights
         return ListToolsResult(

@@ -44,7 +44,6 @@ class Mem0Arguments(Arguments):
     app_id: str = ""
 
     def labels(self) -> dict[str, Any]:
-        """Return the metadata that these arguments name."""
         return {name: getattr(self, name) for name in _LABELS if getattr(self, name)}
 
     def own(self, scope: AccessScope, user_id: str) -> str:
@@ -172,7 +171,6 @@ def _flat(filters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _memory(shown: Json) -> Json:
-    """Return a memory or a hit of a search in the form of mem0."""
     metadata = shown.get("metadata") or {}
     return {
         "id": shown["id"],

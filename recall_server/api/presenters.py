@@ -213,7 +213,6 @@ def judged(one: Resolution | None) -> Json:
 
 
 def related(made: Related) -> Json:
-    """Return a relation that was stated, with the dispute that it opened."""
     return relation(made.relation) | {"question_id": made.question_id}
 
 
@@ -234,7 +233,6 @@ def with_relations(one: Memory, found: History) -> Json:
 
 
 def history(found: History) -> Json:
-    """Return each memory with its relations and its events."""
     return {
         "memories": [
             with_relations(m, found)
@@ -323,7 +321,6 @@ def erased(one: Erased) -> Json:
 
 
 def job(one: JobProgress, memory_ids: Sequence[str] = ()) -> Json:
-    """The state of a job, and the memories made of its text."""
     return {
         "job_id": one.id,
         "kind": one.kind,
@@ -373,7 +370,6 @@ def whoami(one: Caller) -> Json:
 
 
 def token(one: TokenInfo) -> Json:
-    """Return all that may be shown of a token."""
     return {
         "accessor": one.accessor,
         "namespace": one.namespace,
@@ -542,7 +538,6 @@ def strength(memory: Memory) -> float:
 
 
 def result(outcome: Outcome) -> Json:
-    """The result of a task, in full."""
     return {
         "dry_run": outcome.dry_run,
         "memories": [memory(one) for one in outcome.created],
@@ -556,7 +551,6 @@ def result(outcome: Outcome) -> Json:
 
 
 def summary(outcome: Outcome) -> str:
-    """The result of a task, in a few lines."""
     counts = (
         f"{len(outcome.created)} memories, {len(outcome.superseded)} superseded, "
         f"{len(outcome.reinforced)} reinforced"

@@ -10,6 +10,7 @@ import typer
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.shared import (
+    AnyName,
     AsJson,
     Db,
     fail,
@@ -50,9 +51,7 @@ Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of
 @with_application
 async def tail(
     built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
+    name: AnyName = None,
     tail: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many of the newest records.")
     ] = 20,
@@ -131,9 +130,7 @@ async def export(
 @with_application
 async def checkpoint(
     built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
+    name: AnyName = None,
 ) -> None:
     """Sign the heads of the audit logs now; write them as the settings say, or to stdout."""
     services = built.services

@@ -275,7 +275,6 @@ async def _restored(
 
 
 async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
-    """Record that the database was restored, and do the erasures again that it lacks."""
     async with open_application(chosen, restored=True) as built:
         services = built.services
         lacks = Counter(one.namespace for one in await services.ledger.unknown(built.store))
@@ -293,8 +292,6 @@ async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Done:
-    """The result for one namespace."""
-
     namespace: Namespace
     embedded: int
     dropped: int

@@ -91,6 +91,7 @@ Create = Annotated[
     bool, typer.Option("--create", help="Make the SQLite file of --db if it is missing.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
+AnyName = Annotated[str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 AsOf = Annotated[
     str,

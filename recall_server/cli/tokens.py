@@ -12,6 +12,7 @@ from recall_server.api import operations, presenters
 from recall_server.api.operations.operation import Json
 from recall_server.application import Application
 from recall_server.cli.shared import (
+    AnyName,
     AsJson,
     Create,
     Db,
@@ -32,8 +33,9 @@ from recall_server.cli.target import NamespaceFirst, Target, asks, with_target
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Scope, TokenInfo
+from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Rights, Scope, TokenInfo
 from recall_server.domain.webhook import WebhookKind
+from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks.transitions import STORED
 
 app = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
@@ -89,14 +91,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
     life = _duration(expires_in) if expires_in is not None else None
-    wanted = operations.tokens.DelegateToken(
-        scopes=_scopes(scope) if scope else None,
-        topics=topic or None,
-        types=type_ or None,
-        agent_id=agent_id,
-        containers=container or None,
-        expires_in_s=None,
-    ).wanted(OPERATOR)
+    wanted = _wanted(OPERATOR, scope, topic, type_, agent_id=agent_id, containers=container)
     ns = namespace_or_fail(name)  # before a database is made for it
 
     async def issue(built: Application) -> None:
@@ -135,14 +130,7 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
     life, services = _duration(expires_in), built.services
     parent = await services.access.find(accessor)
     context = begin(built, parent.namespace, operations.tokens.DELEGATE_TOKEN)
-    wanted = operations.tokens.DelegateToken(
-        scopes=_scopes(scope) if scope else None,
-        topics=topic or None,
-        types=type_ or None,
-        agent_id=agent_id,
-        containers=container or None,
-        expires_in_s=None,
-    ).wanted(parent.rights)
+    wanted = _wanted(parent.rights, scope, topic, type_, agent_id=agent_id, containers=container)
     wanted = replace(wanted, expires_in=life)
     token, info = await services.delegation.mint(context, accessor, wanted)
     _print_new(token, info, as_json=as_json)
@@ -152,9 +140,7 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
 @with_application
 async def list_(
     built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
+    name: AnyName = None,
     as_json: AsJson = False,
 ) -> None:
     """List tokens by their accessors."""
@@ -249,9 +235,7 @@ async def rotate(
 @with_application
 async def not_before(
     built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
+    name: AnyName = None,
     at: Annotated[
         str | None, typer.Option(help="Such as 2026-03-01T12:00:00Z.", show_default="now")
     ] = None,
@@ -302,6 +286,25 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(value)
     return "" if value is None else str(value)
+
+
+def _wanted(
+    issuer: Rights,
+    scopes: list[str] | None,
+    topics: list[str] | None,
+    types: list[MemoryType] | None,
+    *,
+    agent_id: str | None,
+    containers: list[str] | None,
+) -> TokenRequest:
+    return operations.tokens.DelegateToken(
+        scopes=_scopes(scopes) if scopes else None,
+        topics=topics or None,
+        types=types or None,
+        agent_id=agent_id,
+        containers=containers or None,
+        expires_in_s=None,
+    ).wanted(issuer)
 
 
 def _scopes(given: list[str]) -> list[Scope]:

@@ -93,7 +93,6 @@ class WordEmbedder(Protocol):
 
 
 def word_vectors(embedder: object) -> WordVectors | None:
-    """Return what computes vectors of single words, if the embedder can."""
     return embedder.word_vectors if isinstance(embedder, WordEmbedder) else None
 
 
@@ -340,7 +339,6 @@ def _of_character(character: str) -> Vectors:
 
 @cache
 def _load_wordllama() -> tuple[Tokenize, Vectors]:
-    """Load the model, once in a process."""
     wordllama = _import_quietly()
     # Without `cache_dir` wordllama looks for its tokenizer in a wrong folder, then on the network.
     model = wordllama.WordLlama.load(

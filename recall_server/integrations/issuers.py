@@ -372,8 +372,6 @@ _SECRET = frozenset({"d", "k", "p", "q", "dp", "dq", "qi", "oth"})
 
 
 class KeySet:
-    """The keys of `issuer`, by key id and algorithm."""
-
     def __init__(self, issuer: Issuer, now: Callable[[], datetime]) -> None:
         self._issuer = issuer
         self._now = now
@@ -414,7 +412,6 @@ class KeySet:
         return None if self._fetched_at is None else self._now() - self._fetched_at
 
     def _failed(self) -> bool:
-        """Whether the last fetch failed."""
         return self._tried_at != self._fetched_at
 
     async def _refresh(self) -> None:

@@ -75,7 +75,6 @@ class SecretRedactor:
 
 
 def loaded() -> bool:
-    """Return whether this process has loaded the rules."""
     return _loaded.cache_info().currsize > 0
 
 

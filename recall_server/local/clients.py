@@ -60,7 +60,6 @@ class Plugin:
     source: str
 
     def text(self, command: Command, options: Command = ()) -> str:
-        """Return the program, with the command of this program in it."""
         text = resources.files(__package__).joinpath(self.source).read_text("utf-8")
         given = {"HOOK": [*command, "hook"], "OPTIONS": [*options]}
         lines = [
@@ -232,7 +231,6 @@ def ours(entry: object) -> bool:
 
 
 def our_hook(entry: object) -> bool:
-    """Return whether an entry of hooks runs `recall hook`."""
     if not isinstance(entry, Mapping):
         return False
     group = entry.get("hooks", [entry])

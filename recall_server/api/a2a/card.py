@@ -183,7 +183,6 @@ class Card:
         return self._public_url or f"{scope['scheme']}://{Headers(scope=scope)['host']}"
 
     def for_address(self, base: str) -> AgentCard:
-        """Return the card with the addresses under `base`."""
         if self._public is not None and base == self._public_url:
             return self._public
         return self._addressed(base)

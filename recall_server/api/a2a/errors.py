@@ -159,7 +159,6 @@ def streamed(method: Callable[P, AsyncGenerator[T]]) -> Callable[P, AsyncGenerat
 
 
 def rpc_error(body: Any, error: A2AError) -> JSONResponse:
-    """Return the answer of JSON-RPC to a request that is refused."""
     request_id = body.get("id") if isinstance(body, dict) else None
     return JSONResponse(build_error_response(request_id if is_id(request_id) else None, error))
 

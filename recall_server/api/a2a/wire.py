@@ -287,7 +287,6 @@ def _task(task: Task, length: int, artifacts: bool, modes: Sequence[str]) -> A2A
 def update(
     event: Event, modes: Sequence[str] = ()
 ) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
-    """Return an event of a task, for clients that watch it."""
     if event.outcome is not None:
         return TaskArtifactUpdateEvent(
             task_id=event.task_id,

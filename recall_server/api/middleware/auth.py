@@ -63,7 +63,6 @@ class Challenges:
         return {"WWW-Authenticate": self._spelled(scope, parts)}
 
     def lacking(self, scope: Scope, needed: Needed) -> str:
-        """Return the challenge for a token that lacks a scope."""
         names = " ".join(self._names_for(needed)) or needed
         return self._spelled(
             scope, ['realm="recall"', 'error="insufficient_scope"', f'scope="{names}"']

@@ -49,7 +49,6 @@ class Turn:
 
 
 def turn_of(scope: Scope) -> Turn:
-    """Return the turn of this request."""
     turn: Turn = scope[_TURN]
     return turn
 
@@ -151,7 +150,6 @@ class Streams:
     _watched: dict[TokenInfo, _Watched] = field(default_factory=dict)
 
     def limiting(self, app: ASGIApp) -> ASGIApp:
-        """Make middleware of the routes that can open streams."""
         return partial(self.serve, app)
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -42,8 +42,6 @@ class Message(Arguments):
 
 
 class Origin(Arguments):
-    """The origin of a text."""
-
     app: str | None = None
     model: str | None = None
     description: str | None = None
@@ -61,7 +59,6 @@ class Labelled(Protocol):
 
 
 def source_of(given: Labelled, client: str | None) -> Source:
-    """Return the source of a text that the arguments name."""
     origin = given.source or Origin()
     return Source(
         session_id=given.session_id or None,

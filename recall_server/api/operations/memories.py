@@ -153,8 +153,6 @@ class DeleteMemory(OneMemory):
 
 @dataclass(frozen=True)
 class Stored:
-    """A text that was accepted, and when."""
-
     accepted: Accepted
     at: datetime
 

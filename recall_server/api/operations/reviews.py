@@ -41,8 +41,6 @@ class ListReviews(Arguments):
 
 
 class AnswerReview(Arguments):
-    """The body of an answer; `text` goes with merge and edit."""
-
     id: str
     choice: Literal[
         "keep_existing",

@@ -127,8 +127,6 @@ _Share = Annotated[
 
 
 class Entry(BaseModel):
-    """One memory of an answer, without characters that cannot be stored."""
-
     model_config = ConfigDict(strict=True, extra="forbid")
 
     text: _Sentence
@@ -269,7 +267,6 @@ class ModelMerger(ModelRole, Merger):
 
 
 def _memories_as_data(memories: Sequence[Memory]) -> str:
-    """Return all text of others as one JSON document."""
     documents = [
         {
             "text": memory.text,
@@ -282,8 +279,6 @@ def _memories_as_data(memories: Sequence[Memory]) -> str:
 
 
 class Proposal(BaseModel):
-    """The text of an answer, without characters that cannot be stored."""
-
     model_config = ConfigDict(strict=True, extra="forbid")
 
     text: Annotated[Line, Field(min_length=1, max_length=MERGED_CHARS_MAX)]
@@ -359,8 +354,6 @@ SIDES_CHARS_MAX = 20_000
 
 
 class Side(StrEnum):
-    """The choices of a model."""
-
     NEWER = "newer"
     OLDER = "older"
     KEEP_BOTH = "keep_both"
@@ -395,8 +388,6 @@ class ModelJudge(ModelRole, Judge):
 
 
 class Said(BaseModel):
-    """An answer, without characters that cannot be stored."""
-
     model_config = ConfigDict(strict=True, extra="forbid")
 
     reason: Annotated[Line, Field(min_length=1, max_length=REASON_CHARS_MAX)]
@@ -421,7 +412,6 @@ def _choice(side: Side, question: Question) -> Choice | None:
 
 
 def _sides_as_data(question: Question) -> str:
-    """Return all text of others as one JSON document."""
     existing = sorted(question.existing, key=lambda one: (one.said_at, one.id))
     sides: list[Sequence[Memory]] = [existing, [question.new]]
     if not _new_is_newer(question):

@@ -75,8 +75,6 @@ def json_object(properties: Mapping[str, object]) -> Schema:
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's answer as JSON, and its cost."""
-
     content: object
     usage: Usage
 

@@ -47,8 +47,6 @@ _DATED = re.compile(r"-[0-9]{8}$")
 
 
 class ClaudeApi(ModelApi):
-    """The adapter of Anthropic's models."""
-
     vendor = "anthropic"
 
     def __init__(self, *, api_key: str, base_url: str, **connection: Unpack[Connection]) -> None:
