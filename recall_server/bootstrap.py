@@ -18,6 +18,7 @@ from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
 from recall_server.domain.task import Job
+from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.keys import Sealer, ServerKey
@@ -52,7 +53,7 @@ from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
-from recall_server.services.retention import Retention
+from recall_server.services.retention import Days, Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.reranking import Reranking
 from recall_server.services.supervision import Supervisor, beside
@@ -335,8 +336,17 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
                     verification,
                     audit.begin,
                     now,
-                    factories.kept_days(settings),
-                    factories.archive_folder(settings),
+                    Days(
+                        *(
+                            timedelta(days=one) if one else None
+                            for one in (
+                                settings.audit_days,
+                                settings.job_days,
+                                settings.ended_token_days,
+                            )
+                        )
+                    ),
+                    ArchiveFolder(settings.audit_archive) if settings.audit_archive else None,
                     settings.retention_s,
                 ),
                 reviews=Reviews(

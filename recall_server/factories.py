@@ -1,7 +1,7 @@
 """Builds the parts that the settings choose. Large modules are imported only if chosen."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from importlib.util import find_spec
 
 from pydantic import SecretStr
@@ -13,7 +13,6 @@ from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.extraction import Role
 from recall_server.integrations import llm
 from recall_server.integrations.audit_files import (
-    ArchiveFolder,
     CheckpointFile,
     CheckpointStore,
     CheckpointUrl,
@@ -34,7 +33,6 @@ from recall_server.integrations.rerankers import CrossEncoderReranker, MaxSimRer
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
-from recall_server.services.retention import Days
 from recall_server.storage.store import Store
 
 _KEY = re.compile(r"[!-~]+")
@@ -93,19 +91,6 @@ def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
     if settings.checkpoint_url is not None:
         places.append(CheckpointUrl(settings.checkpoint_url, settings.push_timeout_s))
     return places
-
-
-def kept_days(settings: Settings) -> Days:
-    return Days(
-        *(
-            timedelta(days=days) if days else None
-            for days in (settings.audit_days, settings.job_days, settings.ended_token_days)
-        )
-    )
-
-
-def archive_folder(settings: Settings) -> ArchiveFolder | None:
-    return ArchiveFolder(settings.audit_archive) if settings.audit_archive else None
 
 
 def issuers(settings: Settings) -> tuple[Issuer, ...]:

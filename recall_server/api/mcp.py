@@ -17,6 +17,7 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import mcp.types
 from mcp import MCPError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -449,50 +450,28 @@ class SseServer:
 
     async def _answer(self, request: Request, stream: _Stream, body: bytes) -> None:
         message = request.scope.get("recall.json")
-        forwarded = _Forwarded(body)
-        await self._mcp(_as_mcp(request.scope, stream.headers), forwarded.receive, forwarded.send)
-        answer = forwarded.answer
-        if answer is None:
-            return
+        scope = _as_mcp(request.scope, stream.headers)
+
+        async def forwarded(_: Scope, receive: Receive, send: Send) -> None:
+            await self._mcp(scope, receive, send)
+
+        transport = httpx2.ASGITransport(forwarded)
+        asked = httpx2.Request("POST", f"http://recall.invalid{PATH}", content=body)
+        answered = await transport.handle_async_request(asked)
+        data = await answered.aread()
+        answer = json.loads(data) if data else None
+        if not isinstance(answer, dict):
+            return  # to a notification
         if "jsonrpc" not in answer:  # clients of this transport do not know problems
             about = message.get("id") if isinstance(message, dict) else None
             error = {"code": _INVALID_REQUEST, "message": str(answer.get("detail", ""))}
-            forwarded.body = json.dumps({"jsonrpc": "2.0", "id": about, "error": error}).encode()
+            data = json.dumps({"jsonrpc": "2.0", "id": about, "error": error}).encode()
         result = answer.get("result")
         if isinstance(result, dict) and "protocolVersion" in result:
-            stream.headers |= {_VERSION: str(result["protocolVersion"])}
-            stream.headers |= {SESSION: forwarded.session} if forwarded.session else {}
-        stream.put(_event("message", forwarded.body))
-
-
-class _Forwarded:
-    """One request of `/mcp`, with its answer."""
-
-    def __init__(self, body: bytes) -> None:
-        self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
-        self.body = b""
-        self.session = ""
-
-    @property
-    def answer(self) -> Json | None:
-        """The answer, or None if the message was a notification."""
-        found = json.loads(self.body) if self.body else None
-        return found if isinstance(found, dict) else None
-
-    async def receive(self) -> Message:
-        if self._request is None:
-            await asyncio.Event().wait()  # the client does not hang up: it waits at its stream
-        message, self._request = self._request, None
-        assert message is not None
-        return message
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.body":
-            self.body += message.get("body", b"")
-            return
-        for name, value in message["headers"]:
-            if name.decode("latin-1").lower() == SESSION:
-                self.session = value.decode("latin-1")
+            stream.headers[_VERSION] = str(result["protocolVersion"])
+            if session := answered.headers.get(SESSION):
+                stream.headers[SESSION] = session
+        stream.put(_event("message", data))
 
 
 class _Events(StreamingResponse):

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from itertools import accumulate
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from recall_server.domain.permissions import own_tokens
 from recall_server.domain.text.cleaning import decoded_at, undisguised
@@ -40,29 +40,19 @@ class Secret(NamedTuple):
     kind: str
 
 
-class Redactor(Protocol):
-    """Replaces secrets in text."""
-
-    async def ready(self) -> None:
-        """Load the rules before the first call."""
-
-    async def redact(self, parts: Sequence[str]) -> tuple[list[str], int]:
-        """Return consecutive texts with "[secret: KIND]" for each secret, and the number of
-        secrets: one may begin in a text and end in another.
-        """
-
-
 class SecretRedactor:
-    """The port over Kingfisher. The rules are loaded with the first text, or by `ready`."""
+    """Replaces secrets in text. The rules are loaded with the first text, or by `ready`."""
 
     def __init__(self) -> None:
         self._inline_chars = 0
 
     async def ready(self) -> None:
-        """Load the rules before the first call."""
         await asyncio.to_thread(load_rules)
 
     async def redact(self, parts: Sequence[str]) -> tuple[list[str], int]:
+        """Return consecutive texts with "[secret: KIND]" for each secret, and the number of
+        secrets: one may begin in a text and end in another.
+        """
         length = sum(map(len, parts))
         if length > INLINE_CHARS_MAX or not loaded():
             return await asyncio.to_thread(redacted, parts)

@@ -45,56 +45,46 @@ Json = dict[str, Any]
 
 _CHOICES = [str(choice) for choice in Choice]
 
-RESPONSE_SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "resolutions": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string"},
-                    "choice": {"enum": _CHOICES},
-                    "text": {"type": "string"},
-                },
-                "required": ["id", "choice"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["resolutions"],
-    "additionalProperties": False,
-}
 
-_SIDE: Json = {
-    "type": "object",
-    "properties": {
-        "memory_id": {"type": "string"},
-        "text": {"type": "string"},
-        "value": {"type": ["string", "null"]},
-        "negated": {"type": "boolean"},
-        "source": {"type": "object"},
-        "said_at": {"type": "string"},
-        "valid_from": {"type": "string"},
-        "confidence": {"type": "number"},
-        "strength": {"type": "number"},
-    },
-}
+def _object(*, closed: Sequence[str] = (), **types: str | Sequence[str] | Json) -> Json:
+    """Return the schema of an object with these fields, by type or schema; if it is `closed`, it
+    has no others, and these of its fields always.
+    """
+    found: Json = {
+        "type": "object",
+        "properties": {
+            name: kind if isinstance(kind, dict) else {"type": kind} for name, kind in types.items()
+        },
+    }
+    return found | ({"required": [*closed], "additionalProperties": False} if closed else {})
 
-QUESTION_SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string"},
-        "entity": {"type": "string"},
-        "attribute": {"type": "string"},
-        "existing": {"type": "array", "items": _SIDE},
-        "new": _SIDE,
-        "reason": {"type": "string"},
-        "choices": {"type": "array", "items": {"enum": _CHOICES}},
-        "recommended": {"enum": _CHOICES},
-    },
-}
+
+_CHOICE: Json = {"enum": _CHOICES}
+_RESOLUTION = _object(closed=("id", "choice"), id="string", choice=_CHOICE, text="string")
+RESPONSE_SCHEMA = _object(
+    closed=("resolutions",), resolutions={"type": "array", "minItems": 1, "items": _RESOLUTION}
+)
+_SIDE = _object(
+    memory_id="string",
+    text="string",
+    value=["string", "null"],
+    negated="boolean",
+    source="object",
+    said_at="string",
+    valid_from="string",
+    confidence="number",
+    strength="number",
+)
+QUESTION_SCHEMA = _object(
+    id="string",
+    entity="string",
+    attribute="string",
+    existing={"type": "array", "items": _SIDE},
+    new=_SIDE,
+    reason="string",
+    choices={"type": "array", "items": _CHOICE},
+    recommended=_CHOICE,
+)
 
 EXTENSIONS: dict[str, Json] = {
     CONTRADICTIONS: {
