@@ -256,7 +256,19 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
             audit.begin_job,
             supervisor,
             poll_s=settings.worker_poll_s,
-            lanes=_lanes(settings),
+            # Pushes have a lane of their own, as it waits for slow receivers.
+            lanes=(
+                Lane(
+                    pushes=False,
+                    slots=settings.worker_jobs,
+                    per_namespace=settings.namespace_worker_jobs,
+                ),
+                Lane(
+                    pushes=True,
+                    slots=settings.push_jobs if settings.worker_jobs else 0,
+                    per_namespace=settings.namespace_push_jobs,
+                ),
+            ),
             log_name=log_name,
             on_give_up={CONSOLIDATE: consolidate.give_up},
         )
@@ -378,22 +390,6 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
             supervisor,
             issuers,
         )
-
-
-def _lanes(settings: Settings) -> tuple[Lane, Lane]:
-    """The lane of jobs and that of pushes, which waits for slow receivers."""
-    return (
-        Lane(
-            pushes=False,
-            slots=settings.worker_jobs,
-            per_namespace=settings.namespace_worker_jobs,
-        ),
-        Lane(
-            pushes=True,
-            slots=settings.push_jobs if settings.worker_jobs else 0,
-            per_namespace=settings.namespace_push_jobs,
-        ),
-    )
 
 
 def _log_name(key: ServerKey) -> Callable[[Namespace], str]:

@@ -297,12 +297,8 @@ def _check_new(value: Any, model: type[Message]) -> None:
 
 
 def _check_old(method: str, body: Any) -> None:
-    def read() -> None:
-        model: Any = JSONRPC03Adapter.METHOD_TO_MODEL[method]
-        request = model.model_validate(body)
-        _FROM_OLD.get(method, bool)(request)
-
-    _read(read)
+    model: Any = JSONRPC03Adapter.METHOD_TO_MODEL[method]
+    _read(lambda: _FROM_OLD.get(method, bool)(model.model_validate(body)))
 
 
 def _read(read: Callable[[], Any]) -> None:

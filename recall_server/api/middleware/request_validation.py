@@ -426,10 +426,7 @@ class CrossOrigin:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._allowing if self._is_allowed(scope) else self.app
-        await app(scope, receive, send)
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        return scope["type"] == "http" and any(
+        allowed = scope["type"] == "http" and any(
             name == b"origin" and value in self._origins for name, value in scope["headers"]
         )
+        await (self._allowing if allowed else self.app)(scope, receive, send)

@@ -59,10 +59,6 @@ async def erase(call: Call, given: Erase) -> Erased:
     return await service.namespace(whole, given.confirm)
 
 
-async def delete_namespace(call: Call, given: DeleteNamespaceData) -> Erased:
-    return await call.services.erase.namespace(call.context, given.confirm)
-
-
 async def holder(services: Services, given: CollectReceipt) -> Caller:
     """Return the holder of the secret of a receipt, to whose namespace the record belongs."""
     namespace = await services.erase.find_receipt(given.receipt_id, given.secret)
@@ -111,7 +107,7 @@ DELETE_NAMESPACE_DATA = Operation(
     Scope.ERASE,
     "Destroy everything, and revoke all tokens.",
     DeleteNamespaceData,
-    delete_namespace,
+    lambda call, given: call.services.erase.namespace(call.context, given.confirm),
     lambda erased, _: {"deleted": True, **presenters.erased(erased)},
     ("tokens_revoked", "receipt_id"),
     whole_namespace=True,

@@ -27,7 +27,7 @@ from recall_server.domain.webhook import WebhookKind
 from recall_server.services.audit import AuditPage
 from recall_server.services.memory.undo import Page as ChangePage
 from recall_server.services.memory.undo import Undone
-from recall_server.services.webhooks import Listed, Tested
+from recall_server.services.webhooks import Listed
 from recall_server.storage.tables.audit import AuditRecord, Filter
 from recall_server.storage.tables.webhooks import Registration
 
@@ -42,10 +42,6 @@ class UndoChange(Arguments):
     with_dependents: bool = Field(
         default=False, description="also take back what rests on it, the newest first"
     )
-
-
-async def list_changes(call: Call, given: ListChanges) -> ChangePage:
-    return await call.services.changes.page(call.context, given.before or None)
 
 
 async def undo(call: Call, given: UndoChange) -> Undone:
@@ -94,7 +90,7 @@ LIST_CHANGES = Operation(
     Scope.READ,
     "List what jobs, tasks, imports and calls changed, newest first.",
     ListChanges,
-    list_changes,
+    lambda call, given: call.services.changes.page(call.context, given.before or None),
     _changes,
     ("changes", "next_before"),
     whole_namespace=True,
@@ -155,12 +151,6 @@ class ReadAudit(Arguments):
         )
 
 
-async def read_audit(call: Call, given: ReadAudit) -> AuditPage:
-    return await call.services.audit.page(
-        call.context, given.filter(), cursor=given.cursor, limit=given.limit
-    )
-
-
 def _records(page: AuditPage, _: ReadAudit) -> Json:
     return {"records": [_record(one) for one in page.records], "next_cursor": page.next}
 
@@ -188,7 +178,9 @@ READ_AUDIT = Operation(
     Scope.AUDIT,
     "Read the audit log of the namespace, newest first.",
     ReadAudit,
-    read_audit,
+    lambda call, given: call.services.audit.page(
+        call.context, given.filter(), cursor=given.cursor, limit=given.limit
+    ),
     _records,
     ("records", "next_cursor"),
     whole_namespace=True,
@@ -248,10 +240,6 @@ async def remove_webhook(call: Call, given: OneWebhook) -> Json:
     return {"removed": given.webhook_id}
 
 
-async def test_webhook(call: Call, given: OneWebhook) -> Tested:
-    return await call.services.webhooks.test(call.context, given.webhook_id)
-
-
 def _added(made: tuple[Registration, str], _: Arguments) -> Json:
     registration, secret = made
     return {"secret": secret, **presenters.webhook(registration)}
@@ -304,7 +292,7 @@ TEST_WEBHOOK = Operation(
     Scope.WEBHOOKS,
     "Send a webhook an event without data; a dead one that accepts it gets events again.",
     OneWebhook,
-    test_webhook,
+    lambda call, given: call.services.webhooks.test(call.context, given.webhook_id),
     lambda tested, _: asdict(tested),
     ("delivered", "status", "code"),
     whole_namespace=True,

@@ -77,7 +77,7 @@ class ProposeChange(Arguments):
             self.type,
             self.confidence,
             self.dry_run,
-            review=_may_only_propose(self, call.caller.rights),
+            review=_decided_as(self, call.caller.rights) is PROPOSE_CHANGE,
             evidence=self.evidence,
             needs_review=self.needs_review,
         )
@@ -168,10 +168,6 @@ def _or_proposed(asked: Operation, rights: Rights, *, review: bool) -> Operation
     """
     unasked = rights.proposes and not rights.allows(asked.scope)
     return PROPOSE_CHANGE if review or unasked else asked
-
-
-def _may_only_propose(given: ProposeChange, rights: Rights) -> bool:
-    return _decided_as(given, rights) is PROPOSE_CHANGE
 
 
 # The first of these changes that a plan contains is the outcome of the submission.

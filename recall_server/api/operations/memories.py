@@ -37,7 +37,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Place
 from recall_server.domain.moments import Past, parse_moment, past
-from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
+from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Scope
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
@@ -227,10 +227,6 @@ async def inspect(call: Call, given: ListMemories) -> Page | History:
     return await list_page(call, given)
 
 
-def _inspected(found: Page | History, _: ListMemories) -> Json:
-    return presenters.page(found) if isinstance(found, Page) else presenters.history(found)
-
-
 async def get(call: Call, given: OneMemoryInTime) -> Json:
     found = await history(call, given)
     memory = next((one for one in found.chain if one.id == given.memory_id), None)
@@ -248,10 +244,6 @@ async def delete(call: Call, given: DeleteMemory) -> Erased | None:
 
 def _deleted(erased: Erased | None, given: DeleteMemory) -> Json:
     return {"deleted": given.memory_id, **(presenters.erased(erased) if erased else {})}
-
-
-def _forget_or_erase(given: DeleteMemory, _: Rights) -> Operation:
-    return ERASE_MEMORY if given.erase else DELETE_MEMORY
 
 
 async def restore(call: Call, given: OneMemory) -> Json:
@@ -300,7 +292,9 @@ INSPECT_MEMORIES = Operation(
     "List the active memories, newest first.",
     ListMemories,
     inspect,
-    _inspected,
+    lambda found, _: (
+        presenters.page(found) if isinstance(found, Page) else presenters.history(found)
+    ),
     ("memories", "total", "has_more", "next_offset", "next_cursor"),
     http=(Http("GET", "/v1/memories"), Http("GET", "/api/memory/archival")),
     mcp=Mcp(
@@ -348,7 +342,7 @@ GET_TIMELINE = Operation(
     read_only=True,
     cli="recall timeline",
 )
-DELETE_MEMORY = Operation(
+DELETE_MEMORY: Operation = Operation(
     "delete_memory",
     Scope.FORGET,
     "Forget one memory; with erase, destroy it and all that could show it.",
@@ -356,7 +350,7 @@ DELETE_MEMORY = Operation(
     delete,
     _deleted,
     ("deleted",),
-    becomes=_forget_or_erase,
+    becomes=lambda given, _: ERASE_MEMORY if given.erase else DELETE_MEMORY,
     http=(Http("DELETE", "/v1/memories/{memory_id}"),),
     mcp=Mcp(
         "Delete memory",
@@ -397,14 +391,6 @@ class OneAlias(Arguments):
     alias: str
 
 
-async def list_aliases(call: Call, _: NoArguments) -> Sequence[Alias]:
-    return await call.services.aliases.all(call.context)
-
-
-async def set_aliases(call: Call, given: SetAliases) -> Sequence[Alias]:
-    return await call.services.aliases.set(call.context, given.subject, given.aliases)
-
-
 async def remove_alias(call: Call, given: OneAlias) -> Json:
     await call.services.aliases.remove(call.context, given.alias)
     return {"removed": given.alias}
@@ -419,7 +405,7 @@ LIST_ALIASES = Operation(
     Scope.READ,
     "List the aliases of subjects: names that stand for one person or thing.",
     NoArguments,
-    list_aliases,
+    lambda call, _: call.services.aliases.all(call.context),
     _aliases,
     ("aliases",),
     whole_namespace=True,
@@ -438,7 +424,7 @@ SET_ALIASES = Operation(
     Scope.EDIT,
     "Set the aliases of a subject, in place of those it had: facts about them are facts about it.",
     SetAliases,
-    set_aliases,
+    lambda call, given: call.services.aliases.set(call.context, given.subject, given.aliases),
     _aliases,
     ("aliases",),
     whole_namespace=True,

@@ -104,10 +104,6 @@ def decided_as(given: AnswerReview, _: Rights) -> Operation:
             return ANSWER_REVIEW
 
 
-async def list_conflicts(call: Call, _: NoArguments) -> list[Review]:
-    return await call.services.reviews.waiting(call.context, CONTRADICTIONS, limit=LISTED_MAX)
-
-
 def resolved(done: Answered, _: ResolveConflict) -> Json:
     return {
         "task_id": done.task and done.task.id,
@@ -161,7 +157,7 @@ LIST_CONFLICTS = Operation(
     Scope.CONSOLIDATE,
     "List the contradictions that wait for an answer, the oldest first.",
     NoArguments,
-    list_conflicts,
+    lambda call, _: call.services.reviews.waiting(call.context, CONTRADICTIONS, limit=LISTED_MAX),
     lambda found, _: {"conflicts": [presenters.conflict(one) for one in found]},
     ("conflicts",),
     http=(Http("GET", "/v1/conflicts"),),
@@ -216,12 +212,6 @@ class OneSuspect(Arguments):
     id: str
 
 
-async def list_quarantine(call: Call, given: ListQuarantine) -> Suspects:
-    return await call.services.quarantine.list(
-        call.context, state=given.state, limit=given.limit, offset=given.offset
-    )
-
-
 async def release(call: Call, given: OneSuspect) -> Json:
     await call.services.quarantine.release(call.context, given.id)
     return {"id": given.id, "state": str(Held.RELEASED)}
@@ -245,7 +235,9 @@ LIST_QUARANTINE = Operation(
     Scope.ADMIN,
     "List texts that were held back, with the reasons.",
     ListQuarantine,
-    list_quarantine,
+    lambda call, given: call.services.quarantine.list(
+        call.context, state=given.state, limit=given.limit, offset=given.offset
+    ),
     _suspects,
     ("suspects", "total", "next_offset"),
     whole_namespace=True,

@@ -142,16 +142,6 @@ async def revoke(call: Call, given: RevokeToken) -> Json:
     return {"revoked": revoked, "ended": _ended(call.context.entry)}
 
 
-async def delegate(call: Call, given: DelegateToken) -> Made:
-    return await call.services.delegation.mint(
-        call.context, call.caller.accessor, given.wanted(call.caller.rights)
-    )
-
-
-async def revoke_own_child(call: Call, given: OwnChild) -> Json:
-    return await _revoke_child(call, call.caller.accessor, given.jti)
-
-
 async def revoke_child(call: Call, given: Child) -> Json:
     if not call.caller.rights.access_scope.everything:
         # The limits of the parent say whether a limited token may do that; for the user of an
@@ -249,7 +239,9 @@ DELEGATE_TOKEN = Operation(
     None,
     "Make a child of the token that asks, for a sub-agent.",
     DelegateToken,
-    delegate,
+    lambda call, given: call.services.delegation.mint(
+        call.context, call.caller.accessor, given.wanted(call.caller.rights)
+    ),
     _made,
     ("token", *_TOKEN),
     http=(Http("POST", "/v1/tokens/children", CREATED),),
@@ -260,7 +252,7 @@ REVOKE_OWN_CHILD = Operation(
     None,
     "Revoke a child of the token that asks.",
     OwnChild,
-    revoke_own_child,
+    lambda call, given: _revoke_child(call, call.caller.accessor, given.jti),
     returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/children/{jti}"),),
 )
