@@ -90,7 +90,7 @@ NOOP = Operation(
     "Do nothing.",
     Nothing,
     do_nothing,
-    mcp=Mcp("No operation", "Does nothing."),
+    mcp=Mcp("Does nothing.", title="No operation"),
     read_only=True,
 )
 # It replaces another operation without arguments, which nobody measures.

@@ -414,7 +414,7 @@ def _tools(operations: Iterable[Operation]) -> Iterator[tuple[str, str, str, str
     for one in operations:
         if one.mcp is not None:
             arguments = one.mcp.arguments or one.arguments
-            yield one.name, one.scope or "", one.mcp.description, _names(arguments)
+            yield one.name, one.scope or "", one.mcp.description or one.summary, _names(arguments)
 
 
 def _names(model: type[Arguments]) -> str:

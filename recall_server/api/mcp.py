@@ -116,8 +116,8 @@ def _described(
     returns = operation.returns if offered.returns is None else offered.returns
     return mcp.types.Tool(
         name=name,
-        title=offered.title,
-        description=offered.description,
+        title=offered.title or operation.name.replace("_", " ").capitalize(),
+        description=offered.description or operation.summary,
         input_schema=_listed(arguments, offered.unlisted),
         # Only the parts of the envelope that differ between tools; errors have code and message
         # instead. The rest would cost every client more than these.

@@ -107,8 +107,8 @@ GET_MEMORY_STATS = Operation(
     ("by_type", "total", "pending_extractions"),
     http=(Http("GET", "/v1/stats"),),
     mcp=Mcp(
-        "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
+        title="Memory statistics",
         unlisted=frozenset({"as_of", "known_at", "by_status"}),
         aliases={"memory_stats": (MemoryStats, CAMILLO)},
         idempotent=True,
@@ -129,7 +129,7 @@ GET_STATUS = Operation(
     },
     ("status", "version", "memories", "pending_extractions"),
     http=(Http("GET", "/api/v1/status"),),
-    mcp=Mcp("Status", "Whether the server is well.", toolset=ENGRAM, idempotent=True),
+    mcp=Mcp("Whether the server is well.", title="Status", toolset=ENGRAM, idempotent=True),
     read_only=True,
 )
 GET_JOB = Operation(

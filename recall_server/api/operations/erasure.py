@@ -113,8 +113,8 @@ DELETE_NAMESPACE_DATA = Operation(
     whole_namespace=True,
     destroys=True,
     mcp=Mcp(
-        "Delete all data",
         "Erase everything and revoke all tokens, for good.",
+        title="Delete all data",
         destructive=True,
         idempotent=True,
     ),

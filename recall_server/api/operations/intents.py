@@ -307,7 +307,6 @@ SUBMIT_MEMORY = Operation(
         Http("POST", "/submit_memory", arguments=SubmitDurable),
     ),
     mcp=Mcp(
-        "Submit memory",
         "Remember, correct or forget one statement at once. The answer says what was decided and "
         "why; dry_run only shows it.",
         SubmitDurable,
@@ -364,7 +363,6 @@ RELATE_MEMORIES = Operation(
     ("from_id", "relation", "to_id", "question_id"),
     http=(Http("POST", "/v1/relations"),),
     mcp=Mcp(
-        "Relate memories",
         "State what one memory is to another; contradicts opens a dispute.",
         toolset=REVIEWS,
         idempotent=True,

@@ -273,7 +273,6 @@ STORE_MEMORY = Operation(
         Http("POST", "/api/v1/episodes", ACCEPTED, AddMemory),
     ),
     mcp=Mcp(
-        "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
         "can be searched meanwhile.",
         unlisted=frozenset(
@@ -298,7 +297,6 @@ INSPECT_MEMORIES = Operation(
     ("memories", "total", "has_more", "next_offset", "next_cursor"),
     http=(Http("GET", "/v1/memories"), Http("GET", "/api/memory/archival")),
     mcp=Mcp(
-        "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
         unlisted=UNLISTED | {"cursor", "status", *AFTER, *BEFORE},
@@ -353,7 +351,6 @@ DELETE_MEMORY: Operation = Operation(
     becomes=lambda given, _: ERASE_MEMORY if given.erase else DELETE_MEMORY,
     http=(Http("DELETE", "/v1/memories/{memory_id}"),),
     mcp=Mcp(
-        "Delete memory",
         "Forget one memory: it is no longer found.",
         destructive=True,
         idempotent=True,
@@ -411,7 +408,6 @@ LIST_ALIASES = Operation(
     whole_namespace=True,
     http=(Http("GET", "/v1/aliases"),),
     mcp=Mcp(
-        "List aliases",
         "List the names that stand for one person or thing.",
         toolset=REVIEWS,
         idempotent=True,
@@ -430,7 +426,6 @@ SET_ALIASES = Operation(
     whole_namespace=True,
     http=(Http("POST", "/v1/aliases"),),
     mcp=Mcp(
-        "Set aliases",
         "Say which other names a person or thing has: facts about them are about it from now on.",
         toolset=REVIEWS,
         idempotent=True,
@@ -446,7 +441,7 @@ REMOVE_ALIAS = Operation(
     returns=("removed",),
     whole_namespace=True,
     http=(Http("DELETE", "/v1/aliases"),),
-    mcp=Mcp("Remove alias", "Remove an alias of a person or thing.", toolset=REVIEWS),
+    mcp=Mcp("Remove an alias of a person or thing.", toolset=REVIEWS),
     cli="recall aliases remove",
 )
 

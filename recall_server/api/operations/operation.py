@@ -354,18 +354,19 @@ class Http:
 
 @dataclass(frozen=True)
 class Mcp:
-    """A tool, named like its operation; `description` is what a model reads. `arguments`, `present`
-    and `returns` are set if they differ from those of the operation. The tool accepts `unlisted`
-    arguments, but the list of tools does not name them, since it costs each client tokens. The
-    same holds for `aliases`: names that other servers use for it, each with its arguments and its
-    toolset. A tool of a `toolset` is listed only if the setting names that toolset.
+    """A tool, named like its operation; `description` is what a model reads. It is set if it
+    differs from the summary of the operation, `title` if it differs from the name in words, and
+    `arguments`, `present` and `returns` if they differ from those of the operation. The tool
+    accepts `unlisted` arguments, but the list of tools does not name them, since it costs each
+    client tokens. The same holds for `aliases`: names that other servers use for it, each with its
+    arguments and its toolset. A tool of a `toolset` is listed only if the setting names that one.
     """
 
-    title: str
-    description: str
+    description: str = ""
     arguments: type[Arguments] | None = None
     present: Presenter | None = None
     returns: tuple[str, ...] | None = None
+    title: str = ""
     unlisted: frozenset[str] = frozenset()
     aliases: Mapping[str, tuple[type[Arguments], str]] = field(default_factory=dict)
     toolset: str = ""

@@ -127,7 +127,6 @@ LIST_REVIEWS = Operation(
     ("reviews",),
     http=(Http("GET", "/v1/reviews"),),
     mcp=Mcp(
-        "List reviews",
         "List what waits for a decision: contradictions, proposals, and turns in quarantine.",
         toolset=REVIEWS,
         idempotent=True,
@@ -146,7 +145,6 @@ ANSWER_REVIEW = Operation(
     becomes=decided_as,
     http=(Http("POST", "/v1/reviews/{id}"),),
     mcp=Mcp(
-        "Answer review",
         "Answer what waits for a decision, once, with one of its choices.",
         toolset=REVIEWS,
     ),

@@ -210,7 +210,6 @@ CONSOLIDATE_MEMORIES = Operation(
     ("task_id", "status"),
     http=(Http("POST", "/v1/consolidations", ACCEPTED),),
     mcp=Mcp(
-        "Consolidate memories",
         "Merge similar memories of a topic into one each; the originals stay in its history.",
         ConsolidateMemories,
         lambda task, _: presenters.merged(task),

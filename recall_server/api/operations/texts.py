@@ -136,8 +136,6 @@ LIST_TEXTS = Operation(
     ("texts", "next_offset"),
     http=(Http("GET", "/v1/texts"), Http("GET", "/api/v1/episodes", arguments=GetEpisodes)),
     mcp=Mcp(
-        "List texts",
-        "List texts as they were sent, latest first by when they were said.",
         toolset=ENGRAM,
         aliases={
             "get_episodes": (GetEpisodes, ENGRAM),
@@ -161,8 +159,6 @@ UPDATE_TEXT = Operation(
         Http("PATCH", "/api/v1/episodes/{episode_id}", arguments=UpdateEpisode),
     ),
     mcp=Mcp(
-        "Update text",
-        "Change the tags, the metadata or the end of a text; its words stay as they are.",
         toolset=ENGRAM,
         aliases={"update_episode": (UpdateEpisode, ENGRAM)},
         idempotent=True,

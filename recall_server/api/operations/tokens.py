@@ -176,7 +176,7 @@ WHOAMI = Operation(
     lambda caller, _: presenters.whoami(caller),
     ("namespace", "accessor", "scopes"),
     http=(Http("GET", "/v1/whoami"),),
-    mcp=Mcp("Who am I", "Your rights.", returns=(), idempotent=True),
+    mcp=Mcp("Your rights.", title="Who am I", returns=(), idempotent=True),
     read_only=True,
 )
 LIST_TOKENS = Operation(
