@@ -64,7 +64,7 @@ def create_app(application: Application, operations: Sequence[Operation] = OPERA
     """Return the protocols of an application behind the middleware."""
     settings, services = application.settings, application.services
     calls = Calls(services, settings.deadline_s)
-    card = Card.load(
+    card = Card(
         public_url=settings.public_url,
         key_file=settings.card_key_file,
         skills=[SKILL, REVIEW_SKILL],

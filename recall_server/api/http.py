@@ -28,6 +28,7 @@ from recall_server.api.operations.operation import (
     Calls,
     Download,
     Http,
+    Json,
     NoArguments,
     Operation,
     Plain,
@@ -200,8 +201,6 @@ async def method_not_allowed(request: Request, error: Exception) -> Problem:
     named = ", ".join(sorted(allowed))
     return problem(MethodNotAllowed(f"This path takes {named}."), {"Allow": named})
 
-
-Json = dict[str, Any]
 
 OPENAPI_PATH = "/openapi.json"
 BEARER = "bearer"

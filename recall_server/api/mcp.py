@@ -395,26 +395,20 @@ class _Stream:
         return event
 
 
+@dataclass(frozen=True)
 class SseServer:
     """The streams of this process. `base` is the address by which a request reached us; `closed`
     says that the process stops.
     """
 
-    def __init__(
-        self,
-        mcp: McpServer,
-        base: Callable[[Scope], str],
-        streams: Streams,
-        closed: Callable[[], bool],
-    ) -> None:
-        self._mcp = mcp
-        self._base = base
-        self._limits = streams
-        self._closed = closed
-        self._streams: dict[str, _Stream] = {}
+    mcp: McpServer
+    base: Callable[[Scope], str]
+    limits: Streams
+    closed: Callable[[], bool]
+    _streams: dict[str, _Stream] = field(default_factory=dict)
 
     def routes(self) -> list[Route]:
-        limited = [Middleware(self._limits.limiting)]
+        limited = [Middleware(self.limits.limiting)]
         return [
             Route(SSE_PATH, self._open, methods=["GET"], middleware=limited),
             Route(MESSAGES_PATH, self._take, methods=["POST"]),
@@ -425,12 +419,12 @@ class SseServer:
             return problem(MethodNotAllowed("This path takes GET."), {"Allow": "GET"})
         caller, session = caller_of(request.scope), token_hex(16)
         stream = _Stream((caller.namespace, caller.accessor))
-        place = urlsplit(self._base(request.scope)).path.rstrip("/") + MESSAGES_PATH
+        place = urlsplit(self.base(request.scope)).path.rstrip("/") + MESSAGES_PATH
         stream.put(_event("endpoint", f"{place}?session_id={session}".encode()))
         self._streams[session] = stream
 
         def over() -> bool:
-            return stream.ended or self._closed()
+            return stream.ended or self.closed()
 
         return _Events(stream, over, lambda: self._streams.pop(session))
 
@@ -453,7 +447,7 @@ class SseServer:
         scope = _as_mcp(request.scope, stream.headers)
 
         async def forwarded(_: Scope, receive: Receive, send: Send) -> None:
-            await self._mcp(scope, receive, send)
+            await self.mcp(scope, receive, send)
 
         transport = httpx2.ASGITransport(forwarded)
         asked = httpx2.Request("POST", f"http://recall.invalid{PATH}", content=body)

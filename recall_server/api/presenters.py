@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic_core import to_json
 
-from recall_server.api.operations.operation import Caller
+from recall_server.api.operations.operation import Caller, Json
 from recall_server.domain.attributes import Interval, Timeline, known_in, true_in
 from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.memory import Memory, Place
@@ -24,8 +23,6 @@ from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.reviews import Answered, Proposed, Review
 from recall_server.storage.tables.tasks import PushConfig
 from recall_server.storage.tables.webhooks import Registration
-
-Json = dict[str, Any]
 
 
 def compact(value: Json) -> str:

@@ -31,7 +31,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from recall_server.api import presenters
 from recall_server.api.a2a.card import CONTRADICTIONS
 from recall_server.api.middleware.request_validation import UnsupportedMedia
-from recall_server.api.operations.operation import checked_id, schema_of
+from recall_server.api.operations.operation import Json, checked_id, schema_of
 from recall_server.api.operations.reviews import AnswerReview, ListReviews
 from recall_server.api.operations.tasks import REVIEW_SKILL, SKILL, Consolidation, consolidation
 from recall_server.domain.errors import Invalid
@@ -40,8 +40,6 @@ from recall_server.domain.plan import Choice
 from recall_server.domain.task import Event, Outcome, Request, Status, Task, TaskState
 from recall_server.domain.task import Message as Said
 from recall_server.domain.text.cleaning import plain_json, storable, visible
-
-Json = dict[str, Any]
 
 _CHOICES = [str(choice) for choice in Choice]
 

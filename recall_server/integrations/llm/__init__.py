@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
-from typing import Annotated, ClassVar, NamedTuple, Protocol, Required, TypedDict, TypeVar, cast
+from typing import Annotated, ClassVar, Protocol, Required, TypedDict, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
@@ -273,13 +273,6 @@ _FILE = re.compile(
 )
 
 
-class Filled(NamedTuple):
-    """The system text, and the user message with the text of others."""
-
-    system: str
-    user: str
-
-
 @dataclass(frozen=True)
 class Prompt:
     """One prompt; `version` goes into the provenance of its results."""
@@ -293,8 +286,10 @@ class Prompt:
     def placeholders(self) -> frozenset[str]:
         return frozenset(_PLACEHOLDER.findall(self.system + self.user))
 
-    def fill(self, **values: str) -> Filled:
-        """Fill in every placeholder. Raises `ValueError` if one is missing or unknown."""
+    def fill(self, **values: str) -> tuple[str, str]:
+        """Fill in every placeholder. Return the system text, and the user message with the text of
+        others. Raises `ValueError` if a placeholder is missing or unknown.
+        """
         if values.keys() != self.placeholders:
             missing = ", ".join(sorted(self.placeholders - values.keys())) or "none"
             unknown = ", ".join(sorted(values.keys() - self.placeholders)) or "none"
@@ -304,7 +299,7 @@ class Prompt:
         def value(found: re.Match[str]) -> str:
             return values[found[1]]
 
-        return Filled(_PLACEHOLDER.sub(value, self.system), _PLACEHOLDER.sub(value, self.user))
+        return _PLACEHOLDER.sub(value, self.system), _PLACEHOLDER.sub(value, self.user)
 
 
 def load_prompt(name: str) -> Prompt:
