@@ -199,29 +199,12 @@ class McpServer:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            words = "This endpoint takes POST only; it keeps no session and no stream."
-            response = problem(MethodNotAllowed(words), {"Allow": "POST"})
-            await response(scope, receive, send)
+        if (refusal := _refusal(scope)) is not None:
+            await refusal(scope, receive, send)
             return
-        if "recall.json" not in scope:
-            await problem(MalformedBody())(scope, receive, send)
-            return
-        if not _takes_json(scope):
-            await problem(NotAcceptable())(scope, receive, send)
-            return
-        if not _is_message(scope["recall.json"]):
-            # The SDK would answer with the error of pydantic, which repeats the input.
-            answer = JSONResponse(
-                {
-                    "jsonrpc": "2.0",
-                    "id": None,
-                    "error": {"code": -32600, "message": "Send one JSON-RPC 2.0 request."},
-                },
-                400,
-            )
-            await answer(scope, receive, send)
-            return
+        # The SDK refuses a request that does not accept both, although it answers with JSON alone.
+        others = [(name, value) for name, value in scope["headers"] if name != b"accept"]
+        scope["headers"] = [*others, (b"accept", b"application/json, text/event-stream")]
         if scope["recall.json"]["method"] == "initialize":
             name = _name_in(scope["recall.json"].get("params", {}).get("clientInfo"))
             send = _with_session(name, send) if name is not None else send
@@ -281,32 +264,31 @@ async def _unknown(_: Context) -> None:
     raise UnknownTool
 
 
-def _takes_json(scope: Scope) -> bool:
-    """Return True if the client accepts JSON, or sends no Accept header. The SDK refuses a request
-    that does not name both JSON and event streams, although it answers with JSON alone, so the SDK
-    is told that the client accepts both.
+def _refusal(scope: Scope) -> Response | None:
+    """Return the answer to a request that is not one JSON-RPC request or notification of a client
+    that accepts JSON, or has no Accept header.
+
+    A message may not have many values besides the arguments of a call, which have their own limits:
+    the SDK checks them on the event loop, and makes an error of each that is wrong, which repeats
+    the input.
     """
-    headers = [(name, value) for name, value in scope["headers"] if name != b"accept"]
+    if scope["method"] != "POST":
+        words = "This endpoint takes POST only; it keeps no session and no stream."
+        return problem(MethodNotAllowed(words), {"Allow": "POST"})
+    if "recall.json" not in scope:
+        return problem(MalformedBody())
     accepted = b",".join(value for name, value in scope["headers"] if name == b"accept").lower()
-    kinds = {kind.partition(b";")[0].strip() for kind in accepted.split(b",")}
-    if not kinds & _JSON_KINDS:
-        return False
-    scope["headers"] = [*headers, (b"accept", b"application/json, text/event-stream")]
-    return True
-
-
-def _is_message(value: Any) -> bool:
-    """Return True if `value` is one JSON-RPC request or notification. It may not have many values
-    besides the arguments of a call, which have their own limits: the SDK checks them on the event
-    loop, and makes an error of each that is wrong.
-    """
-    if not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
-        return False
-    params = value.get("params", {})
-    if not isinstance(value.get("method"), str) or not isinstance(params, dict):
-        return False
-    besides = {name: one for name, one in params.items() if name != "arguments"}
-    return not has_more_values({**value, "params": besides}, VALUES_MAX)
+    if not {kind.partition(b";")[0].strip() for kind in accepted.split(b",")} & _JSON_KINDS:
+        return problem(NotAcceptable())
+    value = scope["recall.json"]
+    if isinstance(value, dict) and value.get("jsonrpc") == "2.0":
+        params = value.get("params", {})
+        if isinstance(value.get("method"), str) and isinstance(params, dict):
+            besides = {name: one for name, one in params.items() if name != "arguments"}
+            if not has_more_values({**value, "params": besides}, VALUES_MAX):
+                return None
+    error = {"code": _INVALID_REQUEST, "message": "Send one JSON-RPC 2.0 request."}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
 
 
 async def _with_envelope(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

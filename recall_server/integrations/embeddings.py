@@ -263,11 +263,13 @@ class StaticEmbedder:
     again.
     """
 
+    dimensions = STATIC_DIMENSIONS
+
     def __init__(self) -> None:
         # One thread, not a pool: it bounds the work, and concurrent first calls load once.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
         self._loaded: tuple[Tokenize, Vectors] | None = None
-        self._of_word = lru_cache(WORDS_MAX)(self._word)
+        self._of_word = lru_cache(WORDS_MAX)(lambda word: self._embed([word])[0])
 
     @cached_property
     def model(self) -> str:
@@ -275,10 +277,6 @@ class StaticEmbedder:
             return f"wordllama/{STATIC_DIMENSIONS}/{metadata.version('wordllama')}"
         except metadata.PackageNotFoundError:
             raise EmbedderUnavailable from None
-
-    @property
-    def dimensions(self) -> int:
-        return STATIC_DIMENSIONS
 
     async def load(self) -> None:
         await self.embed(["a", "b"])
@@ -300,10 +298,6 @@ class StaticEmbedder:
 
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _word(self, word: str) -> Vectors:
-        row: Vectors = self._embed([word])[0]
-        return row
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.zeros((len(texts), STATIC_DIMENSIONS), dtype=np.float32)
@@ -344,13 +338,8 @@ def _load_wordllama() -> tuple[Tokenize, Vectors]:
     model = wordllama.WordLlama.load(
         cache_dir=Path(str(wordllama.__file__)).parent, dim=STATIC_DIMENSIONS, disable_download=True
     )
-    table: Vectors = model.embedding
-
-    def tokenize(text: str) -> list[int]:
-        ids: list[int] = model.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
-    return tokenize, table
+    encode = model.tokenizer.encode
+    return lambda text: encode(text, add_special_tokens=False).ids, model.embedding
 
 
 def _import_quietly() -> ModuleType:
