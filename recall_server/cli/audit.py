@@ -222,7 +222,16 @@ def _verify_export(
             f"--namespace {file}."
         )
     try:
-        found = _offline(file, checkpoints, key, archive, as_json=as_json)
+        with file.open(encoding="utf-8", newline="\n") as opened:
+            lines = Digested(opened)
+            manifest = manifest_of(lines)
+            public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
+            if not as_json:
+                _print_key(public, "the operator" if key else "the export itself: give --key")
+            given, archives = _read(checkpoints, public), _archives(archive, public)
+            found = verified_export(manifest, lines, given, public, archives)
+    except (OSError, UnicodeDecodeError):
+        fail(f"{file} cannot be read as an export of an audit log.")
     except AuditBroken as error:
         _broken(error)
     except RecallError as error:
@@ -255,22 +264,6 @@ def _check_all_present(verified: Sequence[Verified], given: list[Checkpoint]) ->
     for one in given:
         if one.namespace not in present and not excuses(restored, one, whole=True):
             raise AuditBroken(one.namespace, 1, "the whole audit log is missing")
-
-
-def _offline(
-    path: Path, checkpoints: Path | None, key: Path | None, archive: list[Path], *, as_json: bool
-) -> Verified:
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            lines = Digested(file)
-            manifest = manifest_of(lines)
-            public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
-            if not as_json:
-                _print_key(public, "the operator" if key else "the export itself: give --key")
-            given, archives = _read(checkpoints, public), _archives(archive, public)
-            return verified_export(manifest, lines, given, public, archives)
-    except (OSError, UnicodeDecodeError):
-        raise Invalid(f"{path} cannot be read as an export of an audit log.") from None
 
 
 def _archives(paths: list[Path], public: Jwk) -> list[Archive]:

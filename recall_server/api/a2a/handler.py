@@ -7,7 +7,7 @@ weeks, survive a restart, and be watched or answered through another replica.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, timedelta
 from functools import partial
@@ -135,7 +135,7 @@ class A2AHandler(RequestHandler):
         if reviewed := await self._reviewed(caller, params, modes):
             return reviewed
         on_behalf, task = await self._calls.perform(
-            caller, PROTOCOL, tasks.SEND_MESSAGE, self._taken(caller, params)
+            caller, PROTOCOL, tasks.SEND_MESSAGE, partial(self._take, caller, params)
         )
         if not params.configuration.return_immediately:
             context.state[TURN].end()  # a call that waits takes no slot of one that works
@@ -156,7 +156,7 @@ class A2AHandler(RequestHandler):
             yield reviewed
             return
         on_behalf, task = await self._calls.perform(
-            caller, PROTOCOL, tasks.SEND_MESSAGE, self._taken(caller, params)
+            caller, PROTOCOL, tasks.SEND_MESSAGE, partial(self._take, caller, params)
         )
         yield await wire.task(task, params.configuration, modes=modes)
         if task.status.state.idle:
@@ -187,50 +187,43 @@ class A2AHandler(RequestHandler):
         message_id = self._services.ingest.runtime.new_id("msg")
         return wire.reviewed(shown, message, message_id, modes)
 
-    def _taken(
-        self, caller: Caller, params: SendMessageRequest
-    ) -> Callable[[Context], Awaitable[tuple[Context, Task]]]:
+    async def _take(
+        self, caller: Caller, params: SendMessageRequest, on_behalf: Context
+    ) -> tuple[Context, Task]:
         """Take the message as a new task, or as the answer to the questions of a task. The task is
         watched in the same context.
         """
-        push = params.configuration.task_push_notification_config
-
-        async def work(on_behalf: Context) -> tuple[Context, Task]:
-            message = checked(params.message)
-            if message.task_id:
-                task = await self._services.tasks.get(on_behalf, message.task_id)
-                if message.context_id not in ("", task.context_id):
-                    raise Invalid("The contextId is not that of the task. Leave it out.")
-                if task.status.state.final:
-                    raise TaskEnded
-                bytes_max = self._services.tasks.answer_bytes_max
-                refuse_large_answer(message.ByteSize(), bytes_max)
-                return on_behalf, await self._services.tasks.answer(
-                    on_behalf,
-                    task.id,
-                    answer_of(message),
-                    said=wire.said(message, task.id, task.context_id),
-                    asked=wire.asked_message,
-                )
-            also = None
-            if push.url:
-                request = _requested(push)
-                await self._services.push.check(caller.namespace, request)
-
-                async def also(tx: Transaction, task: Task) -> None:
-                    await self._services.push.add(
-                        tx, on_behalf, task.id, request, after=task.events
-                    )
-
-            return on_behalf, await self._services.consolidate.start(
+        message, push = checked(params.message), params.configuration.task_push_notification_config
+        services = self._services
+        if message.task_id:
+            task = await services.tasks.get(on_behalf, message.task_id)
+            if message.context_id not in ("", task.context_id):
+                raise Invalid("The contextId is not that of the task. Leave it out.")
+            if task.status.state.final:
+                raise TaskEnded
+            refuse_large_answer(message.ByteSize(), services.tasks.answer_bytes_max)
+            return on_behalf, await services.tasks.answer(
                 on_behalf,
-                request_of(message),
-                context_id=message.context_id,
-                message=partial(wire.said, message),
-                also=also,
+                task.id,
+                answer_of(message),
+                said=wire.said(message, task.id, task.context_id),
+                asked=wire.asked_message,
             )
+        also = None
+        if push.url:
+            request = _requested(push)
+            await services.push.check(caller.namespace, request)
 
-        return work
+            async def also(tx: Transaction, task: Task) -> None:
+                await services.push.add(tx, on_behalf, task.id, request, after=task.events)
+
+        return on_behalf, await services.consolidate.start(
+            on_behalf,
+            request_of(message),
+            context_id=message.context_id,
+            message=partial(wire.said, message),
+            also=also,
+        )
 
     @answered
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
