@@ -482,13 +482,16 @@ class Calls:
         )
         entry.bearer = caller.token.bearer if caller.token else None
         # The attributes of the semantic conventions for tools of MCP, and our own.
-        attributes: Attributes = {"recall.protocol": protocol}
-        if protocol == "mcp":
-            attributes |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": operation.name}
+        tool = {"mcp.method.name": "tools/call", "gen_ai.tool.name": operation.name}
+        attributes: Attributes = {
+            "recall.protocol": protocol,
+            **(tool if protocol == "mcp" else {}),
+        }
         with (
             bound_contextvars(request_id=entry.request_id),
             tracer.operation(operation.name, attributes) as span,
         ):
+            error: RecallError | None = None
             try:
                 caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
                 audit.check(entry)
@@ -497,7 +500,7 @@ class Calls:
                     if not entry.written:
                         await audit.note(entry)
             except TimeoutError:
-                error: RecallError = DeadlineExceeded()
+                error = DeadlineExceeded()
             except RecallError as raised:
                 error = raised
             except MemoryError:
@@ -509,37 +512,34 @@ class Calls:
                 error = RecallError(
                     f"Something went wrong here. Ask the operator, naming {entry.request_id}."
                 )
-            else:
-                self._ended(entry, span)
+            if error is not None:
+                entry.outcome, entry.code = Outcome.ERROR, error.code
+                _empty(entry)
+            span["recall.outcome"] = entry.code or "ok"
+            self.services.metrics.called(entry)
+            log.info(
+                "operation",
+                protocol=entry.protocol,
+                operation=entry.operation,
+                accessor=entry.accessor,
+                namespace=self.services.log_name(entry.namespace),
+                request_id=entry.request_id,
+                outcome=entry.outcome,
+                code=entry.code,
+                ms=round(entry.elapsed_ms(), 2),
+            )
+            if error is None:
                 return result
             if isinstance(error, InsufficientScope):
                 caller.refused.append(error)
             error.request_id = entry.request_id
-            await self._record(entry, error, span)
+            # Else only the wait for the work failed; or nothing can be recorded, and the log says
+            # why, once.
+            if not entry.written and not isinstance(error, AuditUnavailable):
+                await self._record_failed(entry)
             raise error from None
 
-    def _ended(self, entry: AuditEntry, span: Attributes) -> None:
-        span["recall.outcome"] = entry.code or "ok"
-        self.services.metrics.called(entry)
-        log.info(
-            "operation",
-            protocol=entry.protocol,
-            operation=entry.operation,
-            accessor=entry.accessor,
-            namespace=self.services.log_name(entry.namespace),
-            request_id=entry.request_id,
-            outcome=entry.outcome,
-            code=entry.code,
-            ms=round(entry.elapsed_ms(), 2),
-        )
-
-    async def _record(self, entry: AuditEntry, error: RecallError, span: Attributes) -> None:
-        entry.outcome, entry.code = Outcome.ERROR, error.code
-        _empty(entry)
-        self._ended(entry, span)
-        # Only the wait for the work failed; or nothing can be recorded, and the log says why, once.
-        if entry.written or isinstance(error, AuditUnavailable):
-            return
+    async def _record_failed(self, entry: AuditEntry) -> None:
         try:
             async with asyncio.timeout(self.deadline_s):
                 await self.services.audit.note(entry)
