@@ -5,6 +5,7 @@ about it, both derived from the registry.
 import asyncio
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import cache, partial
@@ -224,11 +225,11 @@ def document(endpoints: Sequence[Endpoint], public_url: str | None) -> Json:
     """Return the document; it names `public_url` as the server, if that is set."""
     schemas: Json = {"Problem": _PROBLEM}
     paths: dict[str, Json] = {}
-    ids: set[str] = set()
+    routes = Counter[str]()
     for endpoint in endpoints:
         name = endpoint.operation.name
-        number = sum(one == name or one.startswith(f"{name}__") for one in ids)
-        ids.add(operation_id := f"{name}__{number + 1}" if number else name)
+        routes[name] += 1
+        operation_id = f"{name}__{routes[name]}" if routes[name] > 1 else name
         paths.setdefault(endpoint.route.path, {})[endpoint.route.method.lower()] = {
             "operationId": operation_id,
             **_described(endpoint, schemas),

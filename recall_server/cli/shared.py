@@ -365,7 +365,7 @@ def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
     if not rows:
         typer.echo(nothing)
         return
-    cells = [{key: _cell(value) for key, value in row.items()} for row in rows]
+    cells = [{key: cell(value) for key, value in row.items()} for row in rows]
     widths = [max(map(cell_len, (key, *(row[key] for row in cells)))) for key in rows[0]]
     if sys.stdout.isatty() and sum(widths) + 2 * len(widths) > Console().width:
         for row in cells:
@@ -409,7 +409,9 @@ def paragraph(text: str, bullet: str = "") -> None:
         first = indent
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    if isinstance(value, list):
+        value = ",".join(value)
     if isinstance(value, dict):
         value = " ".join(f"{key}={number}" for key, number in value.items())
     return "" if value is None else visible(str(value), lines=False)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from recall_server.cli.shared import (
     Create,
     Db,
     begin,
+    cell,
     echo,
     existing,
     fail,
@@ -152,7 +153,8 @@ async def list_(
     if as_json:
         print_json(rows)
         return
-    print_table([_row(row) for row in rows], "No tokens yet.")
+    shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
+    print_table([{name: row[name] for name in shown} for row in rows], "No tokens yet.")
 
 
 @app.command()
@@ -169,7 +171,7 @@ async def show(built: Application, accessor: Accessor, as_json: AsJson = False) 
         print_json(row)
         return
     for key, value in row.items():
-        typer.echo(f"{key.replace('_', ' '):14}{_cell(value)}")
+        typer.echo(f"{key.replace('_', ' '):14}{cell(value)}")
 
 
 @app.command()
@@ -275,17 +277,6 @@ def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
     )
     typer.echo(token)
     warn_of_readers()
-
-
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
-    return {key: _cell(row[key]) for key in shown}
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(value)
-    return "" if value is None else str(value)
 
 
 def _wanted(

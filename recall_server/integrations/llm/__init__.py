@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import random
 import re
@@ -117,6 +118,9 @@ class ModelApi(ABC):
         self._jitter = jitter
         self._rejections = 0
         self._silent_until = -math.inf
+        # At DEBUG the SDK logs whole requests, with callers' text.
+        log = logging.getLogger(self.vendor)
+        log.setLevel(max(log.level, logging.INFO))
 
     async def ask(self, system: str, user: str, schema: Schema) -> Answer:
         """Request JSON of this schema.
@@ -236,6 +240,11 @@ async def body_of(response: _Streamed) -> bytes:
         if len(body) > ANSWER_BYTES_MAX:
             raise ModelAnswerInvalid
     return bytes(body)
+
+
+def declined() -> ModelAnswerInvalid:
+    why = "The language model declined to read this text. It is kept and searchable."
+    return ModelAnswerInvalid(why, permanent=True)
 
 
 def refused(status: int, headers: Mapping[str, str]) -> ModelUnavailable | ModelAnswerInvalid:
