@@ -170,15 +170,11 @@ def review_of(message: Message) -> Json | None:
 
 def reviewed(shown: Json, message: Message, message_id: str, modes: Sequence[str]) -> Message:
     """The answer to a message of the skill that reviews: what waits, or what was answered."""
-    parts = [
-        new_text_part(visible(_review_text(shown)), TEXT_MODE),
-        new_data_part(shown, JSON_MODE),
-    ]
     return Message(
         message_id=message_id,
         context_id=message.context_id,
         role=Role.ROLE_AGENT,
-        parts=[part for part in parts if not modes or _accepted(part.media_type, modes)],
+        parts=_said_twice(_review_text(shown), shown, modes),
     )
 
 
@@ -324,10 +320,7 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
             "contradictions": [presenters.question(one) for one in status.questions],
             "response_schema": RESPONSE_SCHEMA,
         } | ({"problem": status.note} if status.note else {})
-        return [
-            new_text_part(visible(presenters.asked(status)), TEXT_MODE),
-            new_data_part(data, JSON_MODE),
-        ]
+        return _said_twice(presenters.asked(status), data)
     if status.note:
         return [new_text_part(visible(status.note), TEXT_MODE)]
     if outcome is not None:
@@ -347,16 +340,18 @@ def asked_message(task: Task) -> Said:
 
 
 def artifact(task_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
-    parts = [
-        # The text comes first: frameworks show their model the first part.
-        new_text_part(visible(presenters.summary(outcome)), TEXT_MODE),
-        new_data_part(presenters.result(outcome), JSON_MODE),
-    ]
     return Artifact(
         artifact_id=f"{task_id}.result",
         name="plan" if outcome.dry_run else "memories",
-        parts=[part for part in parts if not modes or _accepted(part.media_type, modes)],
+        parts=_said_twice(presenters.summary(outcome), presenters.result(outcome), modes),
     )
+
+
+def _said_twice(text: str, data: Json, modes: Sequence[str] = ()) -> list[Part]:
+    """Return a text part and a data part, as far as their `modes` are accepted."""
+    # The text comes first: frameworks show their model the first part.
+    parts = [new_text_part(visible(text), TEXT_MODE), new_data_part(data, JSON_MODE)]
+    return [part for part in parts if not modes or _accepted(part.media_type, modes)]
 
 
 def _accepted(mode: str, modes: Sequence[str]) -> bool:

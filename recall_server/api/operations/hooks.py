@@ -41,11 +41,6 @@ class Event(StrEnum):
     SESSION_END = "session-end"
 
     @property
-    def host_name(self) -> str:
-        """The name that hosts give the event: UserPromptSubmit."""
-        return "".join(part.capitalize() for part in self.value.split("-"))
-
-    @property
     def hands_in(self) -> bool:
         """True if the event stores the conversation so far, instead of asking the memory."""
         return self in {Event.PRE_COMPACT, Event.STOP, Event.SESSION_END}
@@ -86,7 +81,8 @@ async def answer(call: Call, given: AnswerHook) -> Json:
         return {}
     return {
         "hookSpecificOutput": {
-            "hookEventName": given.event.host_name,
+            # As hosts call it: UserPromptSubmit.
+            "hookEventName": given.event.title().replace("-", ""),
             "additionalContext": "\n".join((HEAD, *kept)),
         }
     }

@@ -292,6 +292,8 @@ _RETURNS = (
     *("outcome", "intent", "dry_run", "message", "changes", "rules", "considered"),
     "thresholds",
 )
+# The arguments that a model is told of.
+_LISTED = {"text", "intent", "memory_id", "type", "container", "dry_run"}
 SUBMIT_MEMORY = Operation(
     "submit_memory",
     Scope.WRITE,
@@ -311,23 +313,7 @@ SUBMIT_MEMORY = Operation(
         "why; dry_run only shows it.",
         SubmitDurable,
         returns=("outcome", "message", "changes"),
-        unlisted=frozenset(
-            {
-                *(
-                    "review",
-                    "needs_review",
-                    "topic",
-                    "confidence",
-                    "evidence",
-                    "session_id",
-                    "agent_id",
-                    "tags",
-                    "metadata",
-                ),
-                *("source", "trace_id", "occurred_at", "expires_at", "namespace", "content"),
-                *("memory_type", "scope"),
-            }
-        ),
+        unlisted=frozenset(SubmitDurable.model_fields) - _LISTED,
     ),
 )
 UPDATE_MEMORY = Operation(
