@@ -35,13 +35,7 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits import (
-    Budget,
-    KeyedExtractor,
-    KeyedJudge,
-    KeyedMerger,
-    ModelKeys,
-)
+from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.commit import JUDGE
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
@@ -288,10 +282,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
                 aliases=Aliases(store, redaction),
                 audit=audit,
                 changes=Changes(
-                    store,
-                    runtime,
-                    embeds=vectors is not None,
-                    events_max=settings.undo_events_max,
+                    store, runtime, embeds=vectors is not None, events_max=settings.undo_events_max
                 ),
                 checkpoints=checkpoints,
                 consolidate=consolidate,

@@ -47,16 +47,7 @@ from recall_server.services.limits import Rates
 from recall_server.services.supervision import beside
 from recall_server.tracing import tracer
 
-OPEN_PATHS = frozenset(
-    {
-        *PROBES,
-        CARD_PATH,
-        JWKS_PATH,
-        OPENAPI_PATH,
-        DOCS_PATH,
-        *METADATA_PATHS,
-    }
-)
+OPEN_PATHS = frozenset({*PROBES, CARD_PATH, JWKS_PATH, OPENAPI_PATH, DOCS_PATH, *METADATA_PATHS})
 """The paths that need no token, besides the routes of the registry that find their caller."""
 
 

@@ -114,12 +114,7 @@ class Endpoint:
             caller = await self._holder(scope) if self.route.holder else caller_of(scope)
             read = partial(self._read, scope)
             data = await self._calls.run(
-                caller,
-                PROTOCOL,
-                self.operation,
-                read=read,
-                present=self._present,
-                client=PROTOCOL,
+                caller, PROTOCOL, self.operation, read=read, present=self._present, client=PROTOCOL
             )
         except RecallError as error:
             response = problem(error)

@@ -94,8 +94,7 @@ async def tail(
         return
     shown = ("at", "namespace", "seq", "protocol", "operation", "accessor", "outcome", "ms")
     print_table(
-        [{key: row[key] for key in (*shown, "counts")} for row in rows],
-        "The audit log is empty.",
+        [{key: row[key] for key in (*shown, "counts")} for row in rows], "The audit log is empty."
     )
 
 
@@ -128,10 +127,7 @@ async def export(
 
 @app.command()
 @with_application
-async def checkpoint(
-    built: Application,
-    name: AnyName = None,
-) -> None:
+async def checkpoint(built: Application, name: AnyName = None) -> None:
     """Sign the heads of the audit logs now; write them as the settings say, or to stdout."""
     services = built.services
     if name is None:

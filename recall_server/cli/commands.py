@@ -61,14 +61,7 @@ from recall_server.cli.shared import (
     settings,
     waiting,
 )
-from recall_server.cli.target import (
-    NamespaceFirst,
-    Target,
-    TokenFile,
-    Url,
-    named_server,
-    on_target,
-)
+from recall_server.cli.target import NamespaceFirst, Target, TokenFile, Url, named_server, on_target
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.integrations.redaction import SecretRedactor
@@ -137,8 +130,7 @@ def serve_(  # noqa: PLR0917  # options, each by its name
     ] = None,
     db: Db = None,
     allow_public: Annotated[
-        bool | None,
-        typer.Option("--allow-public", help="Listen on a public address without TLS."),
+        bool | None, typer.Option("--allow-public", help="Listen on a public address without TLS.")
     ] = None,
     create: Create = False,
     until_unused: Annotated[
@@ -146,8 +138,7 @@ def serve_(  # noqa: PLR0917  # options, each by its name
         typer.Option("--until-unused", help="Run as `recall stdio` starts it: end when unused."),
     ] = False,
     reload: Annotated[
-        bool,
-        typer.Option("--reload", help="For development: start again when the code changes."),
+        bool, typer.Option("--reload", help="For development: start again when the code changes.")
     ] = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
@@ -208,12 +199,10 @@ def worker(
 
 def status(  # noqa: PLR0917  # options, each by its name
     namespaces: Annotated[
-        bool,
-        typer.Option("--namespaces", help="Show the quota use of each, and its name in logs."),
+        bool, typer.Option("--namespaces", help="Show the quota use of each, and its name in logs.")
     ] = False,
     disk: Annotated[
-        bool,
-        typer.Option("--disk", help="Show bytes by kind, and growth; reads every page."),
+        bool, typer.Option("--disk", help="Show bytes by kind, and growth; reads every page.")
     ] = False,
     db: Db = None,
     url: Url = None,

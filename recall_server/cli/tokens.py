@@ -139,11 +139,7 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
 
 @app.command("list")
 @with_application
-async def list_(
-    built: Application,
-    name: AnyName = None,
-    as_json: AsJson = False,
-) -> None:
+async def list_(built: Application, name: AnyName = None, as_json: AsJson = False) -> None:
     """List tokens by their accessors."""
     services, ns = built.services, namespace(name) if name is not None else None
     found = await services.access.tokens(ns)

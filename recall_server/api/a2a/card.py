@@ -54,8 +54,7 @@ class CardKey:
     def sign(self, card: AgentCard, jku: str) -> None:
         """Add a JWS over the card's canonical form (RFC 7515, RFC 8785; A2A 8.4)."""
         sign = create_agent_card_signer(
-            self.private,
-            {"alg": self.public["alg"], "kid": self.kid, "typ": "JOSE", "jku": jku},
+            self.private, {"alg": self.public["alg"], "kid": self.kid, "typ": "JOSE", "jku": jku}
         )
         sign(card)
 

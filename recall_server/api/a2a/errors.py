@@ -129,9 +129,7 @@ def _as_a2a_errors() -> Iterator[None]:
         raise InternalError(f"internal error (ref {reference})") from None
 
 
-def answered(
-    method: Callable[P, Coroutine[Any, Any, T]],
-) -> Callable[P, Coroutine[Any, Any, T]]:
+def answered(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Wrap a method of A2A: check its required fields, and raise only errors of A2A."""
     checked = validate_request_params(method)
 

@@ -35,9 +35,7 @@ from a2a.types import (
     SubscribeToTaskRequest,
     TaskPushNotificationConfig,
 )
-from a2a.types import (
-    Task as A2ATask,
-)
+from a2a.types import Task as A2ATask
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import A2AError, TaskNotCancelableError
 from a2a.utils.task import validate_history_length, validate_page_size
@@ -115,11 +113,7 @@ class A2AHandler(RequestHandler):
     """
 
     def __init__(
-        self,
-        calls: Calls,
-        *,
-        card_for: Callable[[str], AgentCard],
-        wait_s: float,
+        self, calls: Calls, *, card_for: Callable[[str], AgentCard], wait_s: float
     ) -> None:
         self._services = calls.services
         self._calls = calls

@@ -17,12 +17,8 @@ from a2a.types import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-from a2a.types import (
-    Task as A2ATask,
-)
-from a2a.types import (
-    TaskState as A2ATaskState,
-)
+from a2a.types import Task as A2ATask
+from a2a.types import TaskState as A2ATaskState
 from a2a.utils.proto_utils import to_stream_response
 from a2a.utils.task import HistoryLengthConfig
 from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError

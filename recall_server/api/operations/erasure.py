@@ -141,12 +141,7 @@ COLLECT_RECEIPT = Operation(
     lambda found, _: {"receipt": found.receipt, "final": found.final},
     ("receipt", "final"),
     http=(
-        Http(
-            "GET",
-            "/v1/receipts/{receipt_id}",
-            headers={"secret": RECEIPT_HEADER},
-            holder=holder,
-        ),
+        Http("GET", "/v1/receipts/{receipt_id}", headers={"secret": RECEIPT_HEADER}, holder=holder),
     ),
 )
 ERASE_AGAIN = Operation(

@@ -350,11 +350,7 @@ DELETE_MEMORY: Operation = Operation(
     ("deleted",),
     becomes=lambda given, _: ERASE_MEMORY if given.erase else DELETE_MEMORY,
     http=(Http("DELETE", "/v1/memories/{memory_id}"),),
-    mcp=Mcp(
-        "Forget one memory: it is no longer found.",
-        destructive=True,
-        idempotent=True,
-    ),
+    mcp=Mcp("Forget one memory: it is no longer found.", destructive=True, idempotent=True),
     cli="recall forget",
 )
 RESTORE_MEMORY = Operation(
@@ -407,11 +403,7 @@ LIST_ALIASES = Operation(
     ("aliases",),
     whole_namespace=True,
     http=(Http("GET", "/v1/aliases"),),
-    mcp=Mcp(
-        "List the names that stand for one person or thing.",
-        toolset=REVIEWS,
-        idempotent=True,
-    ),
+    mcp=Mcp("List the names that stand for one person or thing.", toolset=REVIEWS, idempotent=True),
     cli="recall aliases list",
     read_only=True,
 )

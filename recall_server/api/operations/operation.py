@@ -18,13 +18,7 @@ from itertools import islice
 from typing import Any, ClassVar, Self, TypeVar, cast, get_args
 
 import structlog
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    GetCoreSchemaHandler,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema
 from starlette.types import Scope as Connection
 from structlog.contextvars import bound_contextvars

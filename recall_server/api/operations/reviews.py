@@ -43,14 +43,7 @@ class ListReviews(Arguments):
 class AnswerReview(Arguments):
     id: str
     choice: Literal[
-        "keep_existing",
-        "keep_new",
-        "keep_both",
-        "merge",
-        "accept",
-        "edit",
-        "reject",
-        "release",
+        "keep_existing", "keep_new", "keep_both", "merge", "accept", "edit", "reject", "release"
     ]
     text: str | None = None
 
@@ -144,10 +137,7 @@ ANSWER_REVIEW = Operation(
     ("id", "kind"),
     becomes=decided_as,
     http=(Http("POST", "/v1/reviews/{id}"),),
-    mcp=Mcp(
-        "Answer what waits for a decision, once, with one of its choices.",
-        toolset=REVIEWS,
-    ),
+    mcp=Mcp("Answer what waits for a decision, once, with one of its choices.", toolset=REVIEWS),
     cli="recall reviews answer",
 )
 LIST_CONFLICTS = Operation(

@@ -158,11 +158,7 @@ UPDATE_TEXT = Operation(
         Http("PATCH", "/v1/texts/{text_id}"),
         Http("PATCH", "/api/v1/episodes/{episode_id}", arguments=UpdateEpisode),
     ),
-    mcp=Mcp(
-        toolset=ENGRAM,
-        aliases={"update_episode": (UpdateEpisode, ENGRAM)},
-        idempotent=True,
-    ),
+    mcp=Mcp(toolset=ENGRAM, aliases={"update_episode": (UpdateEpisode, ENGRAM)}, idempotent=True),
 )
 FORGET_TEXT = Operation(
     "forget_text",
