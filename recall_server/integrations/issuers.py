@@ -35,7 +35,7 @@ from pydantic import (
 from recall_server.domain.errors import AuthUnavailable, Invalid, RecallError
 from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import Scope, Signed
-from recall_server.domain.text.cleaning import no_number, unique_names, validator_message
+from recall_server.domain.text.cleaning import finite, no_number, unique_names, validator_message
 from recall_server.integrations.webhook import Webhook, address_of
 
 # Opening brackets, wherever they are: an upper bound of the depth.
@@ -52,15 +52,8 @@ def strict(data: bytes) -> Any:
         data.decode("utf-8"),
         object_pairs_hook=unique_names,
         parse_constant=no_number,
-        parse_float=_finite,
+        parse_float=finite,
     )
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise ValueError("a number is not finite")
-    return number
 
 
 LEEWAY = timedelta(seconds=30)

@@ -5,7 +5,6 @@ Every client starts `recall stdio`, which needs no address and no secret in the 
 """
 
 import json
-import math
 import shlex
 import stat
 import sys
@@ -19,6 +18,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from recall_server.domain.errors import Invalid
+from recall_server.domain.text.cleaning import finite, no_number, unique_names
 from recall_server.local.server import write_private
 
 Command = Sequence[str]
@@ -451,19 +451,9 @@ def _read(path: Path, text: str, *, toml: bool) -> Document:
 
 def _plain_json(text: str) -> Any:
     """Parse a JSON file. Raises `ValueError` if it could not be written back without a loss."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError("a name stands twice")
-        return found
-
-    def finite(number: str) -> float:
-        if not math.isfinite(found := float(number)):
-            raise ValueError("a number is too large")
-        return found
-
-    document = json.loads(text, object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+    document = json.loads(
+        text, object_pairs_hook=unique_names, parse_float=finite, parse_constant=no_number
+    )
     json.dumps(document, ensure_ascii=False).encode()
     return document
 
