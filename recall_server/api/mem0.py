@@ -205,7 +205,6 @@ def _found(answer: Found, given: Search) -> Json:
 
 
 def _changes(found: History, given: One) -> list[Json]:
-    """Return the history of a memory, one entry for each change."""
     changes: list[Json] = []
     before: Memory | None = None
     for one in found.chain:

@@ -429,7 +429,6 @@ def moment(at: datetime | None) -> str | None:
 
 
 def asked(status: Status) -> str:
-    """Return the questions in prose."""
     count = len(status.questions)
     lines = [f"{status.note}\n" if status.note else ""]
     lines.append(f"{count} contradiction{'s need' if count > 1 else ' needs'} an answer.")
@@ -474,7 +473,6 @@ def conflict(one: Review) -> Json:
 
 
 def review(one: Review) -> Json:
-    """One review of any kind, with the possible answers."""
     if one.proposed:
         about = proposed(one.proposed)
     else:

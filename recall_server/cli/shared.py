@@ -334,7 +334,6 @@ def warn_of_readers() -> None:
 
 
 def print_rows(rows: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
-    """Print rows: as data for a program, or as a table."""
     if as_json:
         print_json(rows)
     else:

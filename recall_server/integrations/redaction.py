@@ -104,7 +104,6 @@ def redacted(parts: Sequence[str]) -> tuple[list[str], int]:
 
 
 def replaced(text: str, found: Sequence[Secret]) -> str:
-    """Return the text with each secret replaced by its kind."""
     parts, at = [], 0
     for start, end, kind in found:
         parts += [text[at:start], f"[secret: {kind}]"]

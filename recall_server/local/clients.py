@@ -42,7 +42,6 @@ class Hooks:
     version: int | None = None
 
     def entry(self, command: Command, event: str, options: Command = ()) -> Entry:
-        """Return the hook of one event in the form of the client."""
         words = shlex.join([*command, "hook", self.events[event], *options])
         timeout = HOOK_S * self.second
         if self.version is not None:
@@ -426,7 +425,6 @@ def _change(
 
 
 def _text(path: Path) -> str | None:
-    """Return the text of a file; None if there is none."""
     try:
         return path.read_text(encoding="utf-8") if path.exists() else None
     except UnicodeDecodeError:

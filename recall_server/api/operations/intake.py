@@ -48,8 +48,6 @@ class Origin(Arguments):
 
 
 class Labelled(Protocol):
-    """Arguments that name the source of a text."""
-
     session_id: str
     agent_id: str
     tags: list[str]

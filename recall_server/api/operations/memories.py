@@ -64,8 +64,6 @@ class InTime(Arguments):
 
 
 class Selection(Arguments):
-    """Arguments that narrow what a call may find."""
-
     container: str = ""
     tags: list[str] = Field([])  # a memory must have all of them
     metadata: Annotated[dict[str, Any], BeforeValidator(_object)] = Field(

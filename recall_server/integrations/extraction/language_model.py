@@ -370,8 +370,6 @@ JUDGE_OUTPUT = json_object(
 
 
 class ModelJudge(ModelRole, Judge):
-    """The port `Judge` over a language model."""
-
     role = "judge"
 
     async def judge(self, question: Question) -> Judgement:
