@@ -75,12 +75,12 @@ LOOP = Loop()
 
 async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     # Otherwise its audit record would be committed: the no-op must not hide what we add to it.
-    call.entry.written = True
+    call.context.entry.written = True
     return {}
 
 
 async def tell_stalls(call: Call, _: Nothing) -> dict[str, Any]:
-    call.entry.written = True
+    call.context.entry.written = True
     return LOOP.longest()
 
 
@@ -90,7 +90,7 @@ NOOP = Operation(
     "Do nothing.",
     Nothing,
     do_nothing,
-    mcp=Mcp("No operation", "Does nothing."),
+    mcp=Mcp("Does nothing.", title="No operation"),
     read_only=True,
 )
 # It replaces another operation without arguments, which nobody measures.

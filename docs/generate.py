@@ -135,7 +135,7 @@ def _tool(tool: Tool) -> str:
     if tool.operation.becomes and "erase" in tool.arguments.model_fields:
         erasing = tool.operation.becomes(tool.arguments.model_construct(erase=True), Rights())
         scope += f", with `erase` {scope_of(erasing)}"
-    description = offered.description
+    description = offered.description or tool.operation.summary
     if tool.toolset:
         description += f" Listed with `RECALL_MCP_TOOLSETS={tool.toolset}`, and taken without it."
     about = f"## {tool.name}\n\n{description}\n\nScope: {scope}. Hints: {', '.join(hints)}.\n"

@@ -51,7 +51,6 @@ class Application:
         self.services.tasks.transitions.events.close()
 
     def starting(self) -> bool:
-        """Return whether something that calls wait for is still loading."""
         return self.loading is not None and not self.loading.done()
 
     async def ready(self) -> list[Finding]:

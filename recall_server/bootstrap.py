@@ -5,7 +5,6 @@ import hmac
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 
@@ -19,6 +18,7 @@ from recall_server.domain.fairness import FairSemaphore
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import utc_now
 from recall_server.domain.task import Job
+from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
 from recall_server.integrations.keys import Sealer, ServerKey
@@ -35,13 +35,7 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
-from recall_server.services.limits import (
-    Budget,
-    KeyedExtractor,
-    KeyedJudge,
-    KeyedMerger,
-    ModelKeys,
-)
+from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.commit import JUDGE
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
@@ -53,7 +47,7 @@ from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
 from recall_server.services.metrics import Metrics
-from recall_server.services.retention import Retention
+from recall_server.services.retention import Days, Retention
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.reranking import Reranking
 from recall_server.services.supervision import Supervisor, beside
@@ -86,7 +80,7 @@ from recall_server.worker import Lane, Worker
 
 
 @asynccontextmanager
-async def open_application(
+async def open_application(  # noqa: PLR0915  # one place that wires all parts
     settings: Settings,
     *,
     extractor: Extractor | None = None,
@@ -127,22 +121,27 @@ async def open_application(
         stack.push_async_callback(identity.close)
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
         metrics = Metrics()
-        models = _models(
-            stack,
-            settings,
-            ModelKeys(store, now, EXTRACT, metrics.used),
-            metrics,
-            compute=compute,
-            compute_merges=compute_merges,
-            extractor=extractor,
-            embedder=embedder,
-            reranker=reranker,
-            merger=merger,
-            judge=judge,
+        keys = ModelKeys(store, now, EXTRACT, metrics.used)
+        # While a key is rejected, the rules take over if the settings say so; a judge waits.
+        falls_back = settings.model_fallback == "rules"
+        rules = factories.rules_extractor(compute)
+        extractor = extractor or factories.extractor(settings) or rules
+        keyed_extractor = KeyedExtractor(extractor, keys, rules if falls_back else None)
+        merger = KeyedMerger(
+            merger or factories.merger(settings, compute_merges),
+            keys,
+            factories.rules_merger(compute_merges) if falls_back else None,
         )
-        vectors = models.vectors
-        if models.reranker is not None:
-            store.holders.append(models.reranker.forget)
+        judge = judge or factories.judge(settings)
+        keyed_judge = KeyedJudge(judge, keys, not falls_back, metrics.judged) if judge else None
+        embedder = embedder or factories.embedder(settings)
+        vectors = ItemEmbedder(embedder) if embedder else None
+        reranker = reranker or factories.reranker(settings)
+        if reranker is not None:
+            store.holders.append(reranker.forget)
+        for one in (extractor, merger, judge, embedder, reranker):
+            if one is not None:
+                stack.push_async_callback(one.close)
         digests = Digests(key.derive("erased"))
         redaction = factories.redaction(settings)
         sealer = Sealer([one.get_secret_value() for one in settings.secret_key])
@@ -159,13 +158,11 @@ async def open_application(
         )
         stack.push_async_callback(checkpoints.close)
         budget = Budget(store, now, settings.model_tokens_per_day)
-        judging = Judging(
-            store, runtime, budget, redaction, models.judge, settings.judge_confidence
-        )
+        judging = Judging(store, runtime, budget, redaction, keyed_judge, settings.judge_confidence)
         ingest = Ingest(
             store,
             runtime,
-            models.extractor,
+            keyed_extractor,
             vectors is not None,
             settings.text_chars_max,
             settings.text_passages_max,
@@ -204,12 +201,12 @@ async def open_application(
             push.announce,
             settings.task_bytes_max,
         )
-        merging = Merging(store, models.merger, vectors, budget, compute_merges)
+        merging = Merging(store, merger, vectors, budget, compute_merges)
         consolidate = Consolidate(
             store,
             runtime,
             transitions,
-            models.extractor,
+            keyed_extractor,
             merging,
             settings.text_chars_max,
             settings.text_passages_max,
@@ -230,7 +227,7 @@ async def open_application(
         )
         ending = Ending(store, runtime, transitions, open_answers)
         recheck = Recheck(store, runtime, judging.judgements)
-        intents = Intents(store, ingest, models.rules, embeds=vectors is not None)
+        intents = Intents(store, ingest, rules, embeds=vectors is not None)
         delegation = Delegation(store, runtime, key, audience, ending.end)
         delivery = Delivery(store, runtime, webhook, sealer, settings.webhook_pending_max)
         worker = Worker(
@@ -253,7 +250,19 @@ async def open_application(
             audit.begin_job,
             supervisor,
             poll_s=settings.worker_poll_s,
-            lanes=_lanes(settings),
+            # Pushes have a lane of their own, as it waits for slow receivers.
+            lanes=(
+                Lane(
+                    pushes=False,
+                    slots=settings.worker_jobs,
+                    per_namespace=settings.namespace_worker_jobs,
+                ),
+                Lane(
+                    pushes=True,
+                    slots=settings.push_jobs if settings.worker_jobs else 0,
+                    per_namespace=settings.namespace_push_jobs,
+                ),
+            ),
             log_name=log_name,
             on_give_up={CONSOLIDATE: consolidate.give_up},
         )
@@ -273,10 +282,7 @@ async def open_application(
                 aliases=Aliases(store, redaction),
                 audit=audit,
                 changes=Changes(
-                    store,
-                    runtime,
-                    embeds=vectors is not None,
-                    events_max=settings.undo_events_max,
+                    store, runtime, embeds=vectors is not None, events_max=settings.undo_events_max
                 ),
                 checkpoints=checkpoints,
                 consolidate=consolidate,
@@ -309,7 +315,7 @@ async def open_application(
                 ingest=ingest,
                 intents=intents,
                 ledger=ledger,
-                model_keys=models.keys,
+                model_keys=keys,
                 metrics=metrics,
                 open_answers=open_answers,
                 log_name=log_name,
@@ -317,7 +323,7 @@ async def open_application(
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, runtime),
-                rebuild=Rebuild(store, runtime, models.rules, vectors.model if vectors else None),
+                rebuild=Rebuild(store, runtime, rules, vectors.model if vectors else None),
                 recall=Recall(
                     store,
                     vectors,
@@ -325,7 +331,7 @@ async def open_application(
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
                     judging.judgements,
-                    models.reranking(settings.rerank_min_score),
+                    Reranking(reranker, settings.rerank_min_score) if reranker else None,
                 ),
                 recheck=recheck,
                 retention=Retention(
@@ -333,8 +339,17 @@ async def open_application(
                     verification,
                     audit.begin,
                     now,
-                    factories.kept_days(settings),
-                    factories.archive_folder(settings),
+                    Days(
+                        *(
+                            timedelta(days=one) if one else None
+                            for one in (
+                                settings.audit_days,
+                                settings.job_days,
+                                settings.ended_token_days,
+                            )
+                        )
+                    ),
+                    ArchiveFolder(settings.audit_archive) if settings.audit_archive else None,
                     settings.retention_s,
                 ),
                 reviews=Reviews(
@@ -359,92 +374,13 @@ async def open_application(
                 ),
             ),
             worker,
-            models.chosen,
-            models.judge,
+            extractor,
+            keyed_judge,
             vectors,
             key,
             supervisor,
             issuers,
         )
-
-
-@dataclass(frozen=True)
-class _Models:
-    """The models of an application. `extractor`, `merger` and `judge` report rejected `keys`; the
-    `chosen` extractor is the one inside. The `rules` read without a model.
-    """
-
-    keys: ModelKeys
-    chosen: Extractor
-    rules: Extractor
-    extractor: Extractor
-    merger: Merger
-    judge: Judge | None
-    vectors: ItemEmbedder | None
-    reranker: Reranker | None
-
-    def reranking(self, min_score: float) -> Reranking | None:
-        return Reranking(self.reranker, min_score) if self.reranker else None
-
-
-def _models(
-    stack: AsyncExitStack,
-    settings: Settings,
-    keys: ModelKeys,
-    metrics: Metrics,
-    *,
-    compute: Compute,
-    compute_merges: Compute,
-    extractor: Extractor | None,
-    embedder: Embedder | None,
-    reranker: Reranker | None,
-    merger: Merger | None,
-    judge: Judge | None,
-) -> _Models:
-    """Return the models, which are closed with the stack: those that are given, and else those that
-    the settings choose. While a key is rejected, the rules take over if the settings say so; a
-    judge waits otherwise.
-    """
-    falls_back = settings.model_fallback == "rules"
-    rules = factories.rules_extractor(compute)
-    extractor = extractor or factories.extractor(settings) or rules
-    merger = KeyedMerger(
-        merger or factories.merger(settings, compute_merges),
-        keys,
-        factories.rules_merger(compute_merges) if falls_back else None,
-    )
-    judge = judge or factories.judge(settings)
-    embedder = embedder or factories.embedder(settings)
-    reranker = reranker or factories.reranker(settings)
-    for one in (extractor, merger, judge, embedder, reranker):
-        if one is not None:
-            stack.push_async_callback(one.close)
-    return _Models(
-        keys=keys,
-        chosen=extractor,
-        rules=rules,
-        extractor=KeyedExtractor(extractor, keys, rules if falls_back else None),
-        merger=merger,
-        judge=KeyedJudge(judge, keys, not falls_back, metrics.judged) if judge else None,
-        vectors=ItemEmbedder(embedder) if embedder else None,
-        reranker=reranker,
-    )
-
-
-def _lanes(settings: Settings) -> tuple[Lane, Lane]:
-    """The lane of jobs and that of pushes, which waits for slow receivers."""
-    return (
-        Lane(
-            pushes=False,
-            slots=settings.worker_jobs,
-            per_namespace=settings.namespace_worker_jobs,
-        ),
-        Lane(
-            pushes=True,
-            slots=settings.push_jobs if settings.worker_jobs else 0,
-            per_namespace=settings.namespace_push_jobs,
-        ),
-    )
 
 
 def _log_name(key: ServerKey) -> Callable[[Namespace], str]:

@@ -504,7 +504,6 @@ class Settings(ModelSettings, ThresholdSettings):
 
     @property
     def key_path(self) -> Path:
-        """The path of this server's key."""
         if self.key_file is not None:
             return self.key_file
         beside = self.database
@@ -555,7 +554,6 @@ class _SecretFiles(PydanticBaseSettingsSource):
 
 
 def variable_of(name: str, field: FieldInfo) -> str:
-    """Return the environment variable of a setting."""
     alias = field.validation_alias
     return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"RECALL_{name.upper()}"
 

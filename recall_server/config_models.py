@@ -1,7 +1,7 @@
 """The settings of the language models, and the thresholds: groups of `config.Settings`."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings
@@ -27,16 +27,6 @@ class RoleModel:
     model_variable: str
     url_variable: str
     key_variable: str
-
-
-class _Own(NamedTuple):
-    """The settings of one role; None is that of the extractor or its provider."""
-
-    provider: Literal["rules", "none", "anthropic", "openai"] | None = None
-    model: str | None = None
-    url: str | None = None
-    api_key: SecretStr | None = None
-    deadline_s: float | None = None
 
 
 class ModelSettings(BaseSettings):
@@ -121,11 +111,15 @@ class ModelSettings(BaseSettings):
 
     def model_of(self, role: Role) -> RoleModel | None:
         """Return the language model of a role; None if it has none."""
-        own = self._own(role)
+
+        def own(setting: str) -> Any:
+            """The setting of the role; the extractor has those of all roles."""
+            return None if role is Role.EXTRACT else getattr(self, f"{role}_{setting}")
+
         extracts = self.extractor
         if extracts == "auto":
             extracts = "rules" if self.anthropic_api_key is None else "anthropic"
-        provider = own.provider or extracts
+        provider = own("provider") or extracts
         url: str | None
         if provider == "anthropic":
             url, key = self.anthropic_base_url, self.anthropic_api_key
@@ -135,40 +129,20 @@ class ModelSettings(BaseSettings):
             return None
         shared = self.model if extracts in {provider, "rules"} else None
         # The key of a provider is sent nowhere else.
-        key = own.api_key or (None if own.url else key)
+        own_url, own_key = own("url"), own("api_key")
+        key = own_key or (None if own_url else key)
         variable, theirs = f"RECALL_{role.upper()}", provider.upper()
         return RoleModel(
             provider,
-            own.model or shared,
-            own.url or url,
+            own("model") or shared,
+            own_url or url,
             key,
-            own.deadline_s or self.model_deadline_s,
+            own("deadline_s") or self.model_deadline_s,
             _NAMED[role],
             "RECALL_MODEL" if role is Role.EXTRACT else f"{variable}_MODEL",
-            f"{variable}_URL" if own.url else f"{theirs}_BASE_URL",
-            f"{variable}_API_KEY" if own.api_key or own.url else f"{theirs}_API_KEY",
+            f"{variable}_URL" if own_url else f"{theirs}_BASE_URL",
+            f"{variable}_API_KEY" if own_key or own_url else f"{theirs}_API_KEY",
         )
-
-    def _own(self, role: Role) -> _Own:
-        match role:
-            case Role.EXTRACT:
-                return _Own()
-            case Role.MERGE:
-                return _Own(
-                    self.merge_provider,
-                    self.merge_model,
-                    self.merge_url,
-                    self.merge_api_key,
-                    self.merge_deadline_s,
-                )
-            case Role.JUDGE:
-                return _Own(
-                    self.judge_provider,
-                    self.judge_model,
-                    self.judge_url,
-                    self.judge_api_key,
-                    self.judge_deadline_s,
-                )
 
 
 _NAMED = {Role.EXTRACT: "extractor", Role.MERGE: "merger", Role.JUDGE: "judge"}

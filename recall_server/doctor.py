@@ -8,7 +8,6 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -266,7 +265,7 @@ def _hosts(settings: Settings) -> Finding:
 
 
 def _unknown() -> Finding:
-    unknown = [f"{one.name} ({one.hint})" if one.hint else one.name for one in unknown_settings()]
+    unknown = unknown_settings()
     return judged(
         "unknown_settings",
         "every variable RECALL_* is a setting",
@@ -311,14 +310,6 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     )
 
 
-@dataclass(frozen=True)
-class UnknownSetting:
-    """A variable that looks like a setting but is not; `hint` says what may be meant."""
-
-    name: str
-    hint: str | None
-
-
 def given_variable(name: str, field: FieldInfo) -> str:
     """Return the variable that a setting was taken from: its own, or one of another system."""
     alias, given = field.validation_alias, {**os.environ, **dotenv_values(ENV_FILE)}
@@ -326,9 +317,9 @@ def given_variable(name: str, field: FieldInfo) -> str:
     return next((one for one in choices if one in given), variable_of(name, field))
 
 
-def unknown_settings() -> list[UnknownSetting]:
+def unknown_settings() -> list[str]:
     """Return the variables of the environment and of `.env` that begin with RECALL_ but have no
-    effect.
+    effect; in brackets, what may be meant.
     """
     known = _OF_CLIENTS | _variables()
     names = sorted(
@@ -338,14 +329,11 @@ def unknown_settings() -> list[UnknownSetting]:
         and name.upper() not in known
         and not name.upper().startswith(_OF_TESTS)
     )
-    return [UnknownSetting(name, _hint(name.upper(), known)) for name in names]
-
-
-def _hint(name: str, known: Collection[str]) -> str | None:
-    if name in _OF_OTHER_SYSTEMS:
-        return _OF_OTHER_SYSTEMS[name]
-    similar = get_close_matches(name, known, n=1)
-    return f"is {similar[0]} meant?" if similar else None
+    hints = {name: _OF_OTHER_SYSTEMS.get(name.upper()) for name in names}
+    for name in names:
+        if hints[name] is None and (similar := get_close_matches(name.upper(), known, n=1)):
+            hints[name] = f"is {similar[0]} meant?"
+    return [f"{name} ({hint})" if hint else name for name, hint in hints.items()]
 
 
 def settings_of_file() -> list[str]:

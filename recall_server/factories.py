@@ -1,7 +1,7 @@
 """Builds the parts that the settings choose. Large modules are imported only if chosen."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from importlib.util import find_spec
 
 from pydantic import SecretStr
@@ -13,7 +13,6 @@ from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.extraction import Role
 from recall_server.integrations import llm
 from recall_server.integrations.audit_files import (
-    ArchiveFolder,
     CheckpointFile,
     CheckpointStore,
     CheckpointUrl,
@@ -34,7 +33,6 @@ from recall_server.integrations.rerankers import CrossEncoderReranker, MaxSimRer
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
-from recall_server.services.retention import Days
 from recall_server.storage.store import Store
 
 _KEY = re.compile(r"[!-~]+")
@@ -95,19 +93,6 @@ def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
     return places
 
 
-def kept_days(settings: Settings) -> Days:
-    return Days(
-        *(
-            timedelta(days=days) if days else None
-            for days in (settings.audit_days, settings.job_days, settings.ended_token_days)
-        )
-    )
-
-
-def archive_folder(settings: Settings) -> ArchiveFolder | None:
-    return ArchiveFolder(settings.audit_archive) if settings.audit_archive else None
-
-
 def issuers(settings: Settings) -> tuple[Issuer, ...]:
     """Return the configured identity providers. Raises `Invalid`."""
     if settings.issuers_file is None:
@@ -132,7 +117,7 @@ def extractor(settings: Settings) -> Extractor | None:
     if api is None:
         return None
     from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
-    from recall_server.integrations.extraction.model_extractor import (  # noqa: PLC0415
+    from recall_server.integrations.extraction.language_model import (  # noqa: PLC0415
         ModelExtractor,
     )
 
@@ -150,7 +135,7 @@ def merger(settings: Settings, compute: Compute) -> Merger:
     api = _model_api(settings, Role.MERGE)
     if api is None:
         return rules_merger(compute)
-    from recall_server.integrations.extraction.model_merger import ModelMerger  # noqa: PLC0415
+    from recall_server.integrations.extraction.language_model import ModelMerger  # noqa: PLC0415
 
     return ModelMerger(api, prompt=llm.load_prompt("merge"), compute=compute)
 
@@ -168,7 +153,7 @@ def judge(settings: Settings) -> Judge | None:
     api = _model_api(settings, Role.JUDGE)
     if api is None:
         return None
-    from recall_server.integrations.extraction.model_judge import ModelJudge  # noqa: PLC0415
+    from recall_server.integrations.extraction.language_model import ModelJudge  # noqa: PLC0415
 
     return ModelJudge(api, prompt=llm.load_prompt("judge"))
 

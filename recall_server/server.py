@@ -10,7 +10,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -52,15 +51,6 @@ READ_BYTES_MAX = 16_384
 
 class RequestTooSlow(LimitReached):
     """The request did not arrive in time. Send it again, faster, or in parts."""
-
-
-@dataclass(frozen=True)
-class ConnectionTimeouts:
-    """The seconds that a client has to send its headers, to send its body, and to read on."""
-
-    header_s: float
-    body_s: float
-    unread_s: float
 
 
 class Connections:
@@ -115,11 +105,11 @@ class TimedProtocol(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        timeouts: ConnectionTimeouts,
+        settings: Settings,
         places: Connections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._timeouts = timeouts
+        self._settings = settings
         self._places = places
         self._client: str | None = None
         self._address = ""
@@ -155,7 +145,7 @@ class TimedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self._timeouts.unread_s, self.transport.abort)
+        self._unread = self.loop.call_later(self._settings.unread_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._read_again()
@@ -169,7 +159,7 @@ class TimedProtocol(H11Protocol):
         self._stop_waiting()
         self._awaited = awaited
         if awaited is not None:
-            seconds = self._timeouts.body_s if awaited[0] == "body" else self._timeouts.header_s
+            seconds = self._settings.body_s if awaited[0] == "body" else self._settings.header_s
             self._slow = self.loop.call_later(seconds, self.give_up, RequestTooSlow())
 
     @property
@@ -348,11 +338,10 @@ async def listening(
     app: ASGIApp, settings: Settings, listener: socket.socket
 ) -> AsyncIterator[str]:
     """Serve the app on a socket for the duration of the block; yields its address."""
-    timeouts = ConnectionTimeouts(settings.header_s, settings.body_s, settings.unread_s)
     places = Connections(_connections_max(settings))
     config = uvicorn.Config(
         app,
-        http=partial(TimedProtocol, timeouts=timeouts, places=places),  # type: ignore[arg-type]
+        http=partial(TimedProtocol, settings=settings, places=places),  # type: ignore[arg-type]
         ws="none",
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         lifespan="on",

@@ -9,13 +9,13 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar, Token
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from time import time_ns
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
@@ -32,67 +32,42 @@ FAILED = Status(StatusCode.ERROR)
 _current: ContextVar[SpanContext | None] = ContextVar("recall_span", default=None)
 
 
-class Span:
-    """A span that is not recorded."""
+Attributes = dict[str, str | int]
+Span = AbstractContextManager[Attributes]
+"""A `with` block that is a span; it yields the attributes, to which more may be added."""
 
-    def set(self, attributes: Mapping[str, str | int]) -> None:
-        """Add attributes."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        pass
+# What is added to its attributes is read by nobody.
+NOT_RECORDED: Span = nullcontext({})
 
 
-NOT_RECORDED = Span()
-
-
-@dataclass(slots=True)
-class _Recorded(Span):
-    end: Callable[..., None]
-    name: str
-    context: SpanContext
-    parent: SpanContext | None
-    attributes: dict[str, str | int]
-    kind: SpanKind = SpanKind.INTERNAL
-    begun: int = 0
-    token: Token[SpanContext | None] | None = None
-
-    def set(self, attributes: Mapping[str, str | int]) -> None:
-        self.attributes.update(attributes)
-
-    def __enter__(self) -> Self:
-        self.token = _current.set(self.context)
-        self.begun = time_ns()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        ended = time_ns()
-        assert self.token is not None
-        _current.reset(self.token)
-        given: dict[str, Any] = {}
-        if kind is not None and issubclass(kind, Exception):
-            self.attributes["error.type"] = kind.__qualname__
-            given["status"] = FAILED
-        self.end(
-            self.name,
-            self.context,
-            self.parent,
-            attributes=self.attributes,
-            kind=self.kind,
-            start_time=self.begun,
-            end_time=ended,
+@contextmanager
+def _recorded(
+    end: Callable[..., None],
+    name: str,
+    own: SpanContext,
+    parent: SpanContext | None,
+    attributes: Attributes,
+    *,
+    kind: SpanKind = SpanKind.INTERNAL,
+) -> Iterator[Attributes]:
+    token, begun = _current.set(own), time_ns()
+    given: dict[str, Any] = {}
+    try:
+        yield attributes
+    except Exception as error:
+        attributes["error.type"] = type(error).__qualname__
+        given["status"] = FAILED
+        raise
+    finally:
+        _current.reset(token)
+        end(
+            name,
+            own,
+            parent,
+            attributes=attributes,
+            kind=kind,
+            start_time=begun,
+            end_time=time_ns(),
             **given,
         )
 
@@ -120,7 +95,7 @@ class Tracer:
     def trace(
         self,
         name: str,
-        attributes: dict[str, str | int],
+        attributes: Attributes,
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         headers: Mapping[str, str] | None = None,
@@ -132,7 +107,7 @@ class Tracer:
             return NOT_RECORDED
         return self._sampled(name, attributes, kind, propagate.extract(headers or {}))
 
-    def operation(self, name: str, attributes: dict[str, str | int]) -> Span:
+    def operation(self, name: str, attributes: Attributes) -> Span:
         """Return a part of the request or, if the `_meta` of an MCP message names a trace, the next
         span of that. The SDK of MCP has made it the current one of OpenTelemetry.
         """
@@ -140,7 +115,7 @@ class Tracer:
             return self.part(name, attributes)
         return self._sampled(name, attributes, SpanKind.INTERNAL, context.get_current())
 
-    def part(self, name: str, attributes: dict[str, str | int] | None = None) -> Span:
+    def part(self, name: str, attributes: Attributes | None = None) -> Span:
         """Return a span within the open one. Outside of any, it is not recorded."""
         parent = _current.get()
         if parent is None or self.provider is None:
@@ -152,12 +127,12 @@ class Tracer:
             trace_flags=SAMPLED,
             trace_state=parent.trace_state,
         )
-        return _Recorded(self.end, name, own, parent, attributes or {})
+        return _recorded(self.end, name, own, parent, attributes or {})
 
     def _sampled(
         self,
         name: str,
-        attributes: dict[str, str | int],
+        attributes: Attributes,
         kind: SpanKind,
         caller: context.Context,
     ) -> Span:
@@ -176,7 +151,7 @@ class Tracer:
             trace_flags=SAMPLED,
             trace_state=chosen.trace_state,
         )
-        return _Recorded(self.end, name, own, parent, attributes, kind)
+        return _recorded(self.end, name, own, parent, attributes, kind=kind)
 
 
 tracer = Tracer()

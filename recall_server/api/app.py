@@ -3,12 +3,15 @@
 It is apart from `bootstrap.py`, so that a command that does not serve does not load their SDKs.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
+from opentelemetry.trace import SpanKind
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
 
 from recall_server.api import mem0, probes
 from recall_server.api.a2a import handler as a2a
@@ -26,7 +29,6 @@ from recall_server.api.http import routes as routes_of
 from recall_server.api.mcp import McpServer, SseServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
 from recall_server.api.middleware.limits import CallLimits, Streams
-from recall_server.api.middleware.observation import Observation
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     RequestBody,
@@ -35,7 +37,7 @@ from recall_server.api.middleware.request_validation import (
     escaped,
 )
 from recall_server.api.operations import OPERATIONS
-from recall_server.api.operations.operation import Calls, Operation
+from recall_server.api.operations.operation import REQUEST_ID, Calls, Operation
 from recall_server.api.operations.tasks import CREATE_TASK
 from recall_server.api.probes import PROBES
 from recall_server.api.problems import DOCS_PATH
@@ -43,17 +45,9 @@ from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits import Rates
 from recall_server.services.supervision import beside
+from recall_server.tracing import tracer
 
-OPEN_PATHS = frozenset(
-    {
-        *PROBES,
-        CARD_PATH,
-        JWKS_PATH,
-        OPENAPI_PATH,
-        DOCS_PATH,
-        *METADATA_PATHS,
-    }
-)
+OPEN_PATHS = frozenset({*PROBES, CARD_PATH, JWKS_PATH, OPENAPI_PATH, DOCS_PATH, *METADATA_PATHS})
 """The paths that need no token, besides the routes of the registry that find their caller."""
 
 
@@ -61,7 +55,7 @@ def create_app(application: Application, operations: Sequence[Operation] = OPERA
     """Return the protocols of an application behind the middleware."""
     settings, services = application.settings, application.services
     calls = Calls(services, settings.deadline_s)
-    card = Card.load(
+    card = Card(
         public_url=settings.public_url,
         key_file=settings.card_key_file,
         skills=[SKILL, REVIEW_SKILL],
@@ -180,3 +174,51 @@ def _behind_middleware(
         refused=application.services.metrics.refused,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app
+
+
+REQUEST_ID_HEADER = "X-Request-Id"
+UNKNOWN_PATH = "unknown"
+
+
+class Observation:
+    """The traces of a request for an operator: its id in the answer and in every line of the log,
+    its client address, and a span that continues the caller's trace. Pure ASGI, before all other
+    middleware.
+
+    `new_id` makes the id of a request; an id that a caller sends is ignored. The log has the
+    path as far as `paths` names it, up to the first parameter: the rest may be anything.
+    """
+
+    def __init__(self, app: ASGIApp, new_id: Callable[[], str], paths: Iterable[str]) -> None:
+        self.app = app
+        self._new_id = new_id
+        self._paths = {path for path in paths if "{" not in path}
+        begun = {path.partition("{")[0] for path in paths if "{" in path}
+        self._begun = sorted(begun, key=len, reverse=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = scope[REQUEST_ID] = self._new_id()
+        client = scope["client"][0] if scope.get("client") else None
+        asked = scope["path"]
+        begun = (one for one in self._begun if asked.startswith(one))
+        path = asked if asked in self._paths else next(begun, UNKNOWN_PATH)
+        with (
+            bound_contextvars(request_id=request_id, client=client, path=path),
+            tracer.trace(
+                f"HTTP {scope['method']}",
+                {"http.request.method": scope["method"], "recall.request_id": request_id},
+                kind=SpanKind.SERVER,
+                headers=Headers(scope=scope),
+            ) as span,
+        ):
+
+            async def named(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
+                    span["http.response.status_code"] = message["status"]
+                await send(message)
+
+            await self.app(scope, receive, named)

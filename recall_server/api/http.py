@@ -5,6 +5,7 @@ about it, both derived from the registry.
 import asyncio
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import cache, partial
@@ -28,6 +29,7 @@ from recall_server.api.operations.operation import (
     Calls,
     Download,
     Http,
+    Json,
     NoArguments,
     Operation,
     Plain,
@@ -63,16 +65,14 @@ class DownloadResponse(StreamingResponse):
                 "Cache-Control": "no-store",
             },
         )
-        self._first = download.first
-        self._pieces = download.pieces
-        self._reader = download.reader
+        self._download = download
 
     async def stream_response(self, send: Send) -> None:
-        async with aclosing(self._pieces):
+        async with aclosing(self._download.pieces):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
-                await self._send_piece(send, self._first)
-                async for piece in self._pieces:
+                await self._send_piece(send, self._download.first)
+                async for piece in self._download.pieces:
                     await self._send_piece(send, piece)
             except (RecallError, TimeoutError) as error:
                 # The status was sent; only the missing end of the body shows the reader the
@@ -83,10 +83,10 @@ class DownloadResponse(StreamingResponse):
 
     async def _send_piece(self, send: Send, piece: bytes) -> None:
         try:
-            async with asyncio.timeout(STALL_S) as self._reader.limit:
+            async with asyncio.timeout(STALL_S) as self._download.reader.limit:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
-            self._reader.limit = None
+            self._download.reader.limit = None
 
 
 PROTOCOL = "http"
@@ -94,8 +94,6 @@ _NOT_CACHED = {"Cache-Control": "no-store"}
 
 
 class Endpoint:
-    """One route of an operation, as an ASGI application."""
-
     def __init__(self, calls: Calls, operation: Operation, route: Http) -> None:
         self.operation = operation
         self.route = route
@@ -116,12 +114,7 @@ class Endpoint:
             caller = await self._holder(scope) if self.route.holder else caller_of(scope)
             read = partial(self._read, scope)
             data = await self._calls.run(
-                caller,
-                PROTOCOL,
-                self.operation,
-                read=read,
-                present=self._present,
-                client=PROTOCOL,
+                caller, PROTOCOL, self.operation, read=read, present=self._present, client=PROTOCOL
             )
         except RecallError as error:
             response = problem(error)
@@ -171,7 +164,6 @@ class Endpoint:
         return {**dict(single), **{name: values for name, values in lists.items() if values}}
 
     def _with_places(self, given: Any, scope: Scope) -> Any:
-        """Return `given` with the arguments in the path and the headers."""
         if not isinstance(given, dict):
             return given
         headers = Headers(scope=scope)
@@ -206,8 +198,6 @@ async def method_not_allowed(request: Request, error: Exception) -> Problem:
     return problem(MethodNotAllowed(f"This path takes {named}."), {"Allow": named})
 
 
-Json = dict[str, Any]
-
 OPENAPI_PATH = "/openapi.json"
 BEARER = "bearer"
 
@@ -230,11 +220,11 @@ def document(endpoints: Sequence[Endpoint], public_url: str | None) -> Json:
     """Return the document; it names `public_url` as the server, if that is set."""
     schemas: Json = {"Problem": _PROBLEM}
     paths: dict[str, Json] = {}
-    ids: set[str] = set()
+    routes = Counter[str]()
     for endpoint in endpoints:
         name = endpoint.operation.name
-        number = sum(one == name or one.startswith(f"{name}__") for one in ids)
-        ids.add(operation_id := f"{name}__{number + 1}" if number else name)
+        routes[name] += 1
+        operation_id = f"{name}__{routes[name]}" if routes[name] > 1 else name
         paths.setdefault(endpoint.route.path, {})[endpoint.route.method.lower()] = {
             "operationId": operation_id,
             **_described(endpoint, schemas),
@@ -403,7 +393,7 @@ def _page(endpoints: Sequence[Endpoint], operations: Iterable[Operation]) -> str
             "<h2>MCP</h2>",
             _table(("Tool", "Scope", "What it does", "Arguments"), _tools(operations)),
             "<h2>Errors</h2>",
-            _errors(),
+            _table(("Code", "Status", "What it says"), _errors(), linked=True),
             "</body></html>",
         ]
     )
@@ -419,17 +409,19 @@ def _tools(operations: Iterable[Operation]) -> Iterator[tuple[str, str, str, str
     for one in operations:
         if one.mcp is not None:
             arguments = one.mcp.arguments or one.arguments
-            yield one.name, one.scope or "", one.mcp.description, _names(arguments)
+            yield one.name, one.scope or "", one.mcp.description or one.summary, _names(arguments)
 
 
 def _names(model: type[Arguments]) -> str:
     return ", ".join(model.model_fields)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, linked: bool = False) -> str:
+    """Return a table; `linked`: a row has its first cell, a code, as its id."""
     first = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     rest = "".join(
-        f"<tr><td><code>{escape(row[0])}</code></td>"
+        (f'<tr id="{escape(row[0])}">' if linked else "<tr>")
+        + f"<td><code>{escape(row[0])}</code></td>"
         + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows
@@ -437,17 +429,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{first}</tr></thead><tbody>{rest}</tbody></table>"
 
 
-def _errors() -> str:
+def _errors() -> Iterator[tuple[str, str, str]]:
     kinds = {kind.code: kind for kind in reversed([*_kinds(RecallError)])}
-    rows = "".join(
-        f'<tr id="{escape(code)}"><td><code>{escape(code)}</code></td><td>{status_of(kind).value}'
-        f"</td><td>{escape(' '.join((kind.__doc__ or '').split()))}</td></tr>"
-        for code, kind in sorted(kinds.items())
-    )
-    return (
-        "<table><thead><tr><th>Code</th><th>Status</th><th>What it says</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    for code, kind in sorted(kinds.items()):
+        yield code, str(status_of(kind).value), " ".join((kind.__doc__ or "").split())
 
 
 def _kinds(kind: type[RecallError]) -> Iterator[type[RecallError]]:

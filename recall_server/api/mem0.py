@@ -30,24 +30,20 @@ from recall_server.services.search.recall import Found, History, Page
 PREFIX = "/mem0"
 LIMIT_MAX = 50
 _LABELS = ("agent_id", "run_id", "app_id")
-# Arguments of the hosted server that choose how it works or how it formats an answer.
-_IGNORED = frozenset({"version", "output_format", "async_mode", "rerank", "enable_graph", "source"})
 
 
 class Mem0Arguments(Arguments):
+    # They choose how the hosted server works or how it formats an answer.
+    ignored = frozenset(
+        {"version", "output_format", "async_mode", "rerank", "enable_graph", "source"}
+    )
+
     user_id: str = ""
     agent_id: str = ""
     run_id: str = ""
     app_id: str = ""
 
-    @classmethod
-    def _given(cls, arguments: Any) -> Any:
-        if isinstance(arguments, dict):
-            arguments = {name: one for name, one in arguments.items() if name not in _IGNORED}
-        return super()._given(arguments)
-
     def labels(self) -> dict[str, Any]:
-        """Return the metadata that these arguments name."""
         return {name: getattr(self, name) for name in _LABELS if getattr(self, name)}
 
     def own(self, scope: AccessScope, user_id: str) -> str:
@@ -175,7 +171,6 @@ def _flat(filters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _memory(shown: Json) -> Json:
-    """Return a memory or a hit of a search in the form of mem0."""
     metadata = shown.get("metadata") or {}
     return {
         "id": shown["id"],
@@ -210,7 +205,6 @@ def _found(answer: Found, given: Search) -> Json:
 
 
 def _changes(found: History, given: One) -> list[Json]:
-    """Return the history of a memory, one entry for each change."""
     changes: list[Json] = []
     before: Memory | None = None
     for one in found.chain:

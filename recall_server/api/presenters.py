@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic_core import to_json
 
-from recall_server.api.operations.operation import Caller
+from recall_server.api.operations.operation import Caller, Json
 from recall_server.domain.attributes import Interval, Timeline, known_in, true_in
 from recall_server.domain.episode import Citation, Episode
 from recall_server.domain.memory import Memory, Place
@@ -22,11 +21,8 @@ from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.reviews import Answered, Proposed, Review
-from recall_server.services.webhooks import Listed, Tested
 from recall_server.storage.tables.tasks import PushConfig
 from recall_server.storage.tables.webhooks import Registration
-
-Json = dict[str, Any]
 
 
 def compact(value: Json) -> str:
@@ -214,7 +210,6 @@ def judged(one: Resolution | None) -> Json:
 
 
 def related(made: Related) -> Json:
-    """Return a relation that was stated, with the dispute that it opened."""
     return relation(made.relation) | {"question_id": made.question_id}
 
 
@@ -235,7 +230,6 @@ def with_relations(one: Memory, found: History) -> Json:
 
 
 def history(found: History) -> Json:
-    """Return each memory with its relations and its events."""
     return {
         "memories": [
             with_relations(m, found)
@@ -324,7 +318,6 @@ def erased(one: Erased) -> Json:
 
 
 def job(one: JobProgress, memory_ids: Sequence[str] = ()) -> Json:
-    """The state of a job, and the memories made of its text."""
     return {
         "job_id": one.id,
         "kind": one.kind,
@@ -374,7 +367,6 @@ def whoami(one: Caller) -> Json:
 
 
 def token(one: TokenInfo) -> Json:
-    """Return all that may be shown of a token."""
     return {
         "accessor": one.accessor,
         "namespace": one.namespace,
@@ -414,14 +406,6 @@ def webhook(one: Registration) -> Json:
     }
 
 
-def listed_webhook(one: Listed) -> Json:
-    return {**webhook(one.registration), "pending": one.pending}
-
-
-def tested_webhook(one: Tested) -> Json:
-    return {"delivered": one.delivered, "status": one.status, "code": one.code}
-
-
 def suspect(one: Suspect) -> Json:
     return {
         "id": one.item_id,
@@ -445,7 +429,6 @@ def moment(at: datetime | None) -> str | None:
 
 
 def asked(status: Status) -> str:
-    """Return the questions in prose."""
     count = len(status.questions)
     lines = [f"{status.note}\n" if status.note else ""]
     lines.append(f"{count} contradiction{'s need' if count > 1 else ' needs'} an answer.")
@@ -490,7 +473,6 @@ def conflict(one: Review) -> Json:
 
 
 def review(one: Review) -> Json:
-    """One review of any kind, with the possible answers."""
     if one.proposed:
         about = proposed(one.proposed)
     else:
@@ -551,7 +533,6 @@ def strength(memory: Memory) -> float:
 
 
 def result(outcome: Outcome) -> Json:
-    """The result of a task, in full."""
     return {
         "dry_run": outcome.dry_run,
         "memories": [memory(one) for one in outcome.created],
@@ -565,7 +546,6 @@ def result(outcome: Outcome) -> Json:
 
 
 def summary(outcome: Outcome) -> str:
-    """The result of a task, in a few lines."""
     counts = (
         f"{len(outcome.created)} memories, {len(outcome.superseded)} superseded, "
         f"{len(outcome.reinforced)} reinforced"

@@ -64,11 +64,6 @@ def status_of(kind: type[RecallError]) -> HTTPStatus:
     )
 
 
-def title_of(kind: type[RecallError]) -> str:
-    """Return the first sentence of the default message of an error."""
-    return " ".join((kind.__doc__ or "").split()).split(". ")[0].removesuffix(".") + "."
-
-
 def problem(error: RecallError, headers: dict[str, str] | None = None) -> Problem:
     """Return an error as a problem. `type` leads to the code on the page of this server; `instance`
     is the id of the request in the audit log, if the request has one.
@@ -77,7 +72,8 @@ def problem(error: RecallError, headers: dict[str, str] | None = None) -> Proble
     status = status_of(kind)
     details = {
         "type": f"{DOCS_PATH}#{error.code}",
-        "title": title_of(kind),
+        # The first sentence of its default message.
+        "title": " ".join((kind.__doc__ or "").split()).split(". ")[0].removesuffix(".") + ".",
         "status": status.value,
         "detail": error.message,
         "code": error.code,

@@ -20,7 +20,6 @@ def importing() -> Iterator[None]:
 
 
 def main() -> None:
-    """The entry point of `recall`."""
     with importing():
         from recall_server.cli import light  # noqa: PLC0415
 

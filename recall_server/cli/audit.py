@@ -10,6 +10,7 @@ import typer
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.shared import (
+    AnyName,
     AsJson,
     Db,
     fail,
@@ -50,9 +51,7 @@ Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of
 @with_application
 async def tail(
     built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
+    name: AnyName = None,
     tail: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many of the newest records.")
     ] = 20,
@@ -95,8 +94,7 @@ async def tail(
         return
     shown = ("at", "namespace", "seq", "protocol", "operation", "accessor", "outcome", "ms")
     print_table(
-        [{key: row[key] for key in (*shown, "counts")} for row in rows],
-        "The audit log is empty.",
+        [{key: row[key] for key in (*shown, "counts")} for row in rows], "The audit log is empty."
     )
 
 
@@ -129,12 +127,7 @@ async def export(
 
 @app.command()
 @with_application
-async def checkpoint(
-    built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
-) -> None:
+async def checkpoint(built: Application, name: AnyName = None) -> None:
     """Sign the heads of the audit logs now; write them as the settings say, or to stdout."""
     services = built.services
     if name is None:
@@ -225,7 +218,16 @@ def _verify_export(
             f"--namespace {file}."
         )
     try:
-        found = _offline(file, checkpoints, key, archive, as_json=as_json)
+        with file.open(encoding="utf-8", newline="\n") as opened:
+            lines = Digested(opened)
+            manifest = manifest_of(lines)
+            public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
+            if not as_json:
+                _print_key(public, "the operator" if key else "the export itself: give --key")
+            given, archives = _read(checkpoints, public), _archives(archive, public)
+            found = verified_export(manifest, lines, given, public, archives)
+    except (OSError, UnicodeDecodeError):
+        fail(f"{file} cannot be read as an export of an audit log.")
     except AuditBroken as error:
         _broken(error)
     except RecallError as error:
@@ -258,22 +260,6 @@ def _check_all_present(verified: Sequence[Verified], given: list[Checkpoint]) ->
     for one in given:
         if one.namespace not in present and not excuses(restored, one, whole=True):
             raise AuditBroken(one.namespace, 1, "the whole audit log is missing")
-
-
-def _offline(
-    path: Path, checkpoints: Path | None, key: Path | None, archive: list[Path], *, as_json: bool
-) -> Verified:
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            lines = Digested(file)
-            manifest = manifest_of(lines)
-            public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
-            if not as_json:
-                _print_key(public, "the operator" if key else "the export itself: give --key")
-            given, archives = _read(checkpoints, public), _archives(archive, public)
-            return verified_export(manifest, lines, given, public, archives)
-    except (OSError, UnicodeDecodeError):
-        raise Invalid(f"{path} cannot be read as an export of an audit log.") from None
 
 
 def _archives(paths: list[Path], public: Jwk) -> list[Archive]:

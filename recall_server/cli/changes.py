@@ -292,8 +292,6 @@ def drawing(found: Json, now: datetime) -> str:
 
 
 class _Scale:
-    """The time from the first beginning to the last end, on a number of places."""
-
     def __init__(self, found: Json, now: datetime, places: int) -> None:
         intervals = [_interval(one[side]) for one in found["values"] for side in ("true", "known")]
         self.first = min((one.start for one in intervals), default=now)

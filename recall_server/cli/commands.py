@@ -15,7 +15,7 @@ from recall_server import __version__, doctor, logs
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.cli import importing, light, maintenance, tokens
+from recall_server.cli import importing, light, maintenance, tokens, webhooks
 from recall_server.cli.audit import app as audit
 from recall_server.cli.changes import changes, rebuild, recheck, timeline, undo
 from recall_server.cli.erase import app as hold
@@ -58,15 +58,7 @@ from recall_server.cli.shared import (
     run,
     settings,
 )
-from recall_server.cli.target import (
-    NamespaceFirst,
-    Target,
-    TokenFile,
-    Url,
-    named_server,
-    on_target,
-)
-from recall_server.cli.webhooks import app as webhooks
+from recall_server.cli.target import NamespaceFirst, Target, TokenFile, Url, named_server, on_target
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.metrics import server_stats
@@ -131,8 +123,7 @@ def serve_(  # noqa: PLR0917  # options, each by its name
     ] = None,
     db: Db = None,
     allow_public: Annotated[
-        bool | None,
-        typer.Option("--allow-public", help="Listen on a public address without TLS."),
+        bool | None, typer.Option("--allow-public", help="Listen on a public address without TLS.")
     ] = None,
     create: Create = False,
     until_unused: Annotated[
@@ -140,8 +131,7 @@ def serve_(  # noqa: PLR0917  # options, each by its name
         typer.Option("--until-unused", help="Run as `recall stdio` starts it: end when unused."),
     ] = False,
     reload: Annotated[
-        bool,
-        typer.Option("--reload", help="For development: start again when the code changes."),
+        bool, typer.Option("--reload", help="For development: start again when the code changes.")
     ] = False,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until stopped."""
@@ -202,12 +192,10 @@ def worker(
 
 def status(  # noqa: PLR0917  # options, each by its name
     namespaces: Annotated[
-        bool,
-        typer.Option("--namespaces", help="Show the quota use of each, and its name in logs."),
+        bool, typer.Option("--namespaces", help="Show the quota use of each, and its name in logs.")
     ] = False,
     disk: Annotated[
-        bool,
-        typer.Option("--disk", help="Show bytes by kind, and growth; reads every page."),
+        bool, typer.Option("--disk", help="Show bytes by kind, and growth; reads every page.")
     ] = False,
     db: Db = None,
     url: Url = None,
@@ -337,7 +325,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "create-token": tokens.create_token,
         "tokens": tokens.app,
         "audit": audit,
-        "webhooks": webhooks,
+        "webhooks": webhooks.app,
     },
     "Decisions and sources": {
         "reviews": reviews,

@@ -110,18 +110,14 @@ def _confirm(ns: Namespace, question: str, done: str) -> None:
 async def _erase(
     built: Application, ns: Namespace, kind: str, named: str, *, dry_run: bool
 ) -> Erased:
-    services = built.services
+    erase = built.services.erase
+    part = {"memory": erase.memory, "subject": erase.subject, "container": erase.container}
     async with _noting_a_hold(built, ns, OPERATIONS[kind]) as context:
-        if kind == "memory":
-            erased = await services.erase.memory(context, named, dry_run=dry_run)
-        elif kind == "subject":
-            erased = await services.erase.subject(context, named, dry_run=dry_run)
-        elif kind == "container":
-            erased = await services.erase.container(context, named, dry_run=dry_run)
-        else:
-            erased = await services.erase.namespace(context, CONFIRMATION)
+        if not kind:
+            return await erase.namespace(context, CONFIRMATION)
+        erased = await part[kind](context, named, dry_run=dry_run)
         if dry_run:  # it has no transaction that its record could be in
-            await services.audit.write(context.entry)
+            await built.services.audit.write(context.entry)
         return erased
 
 

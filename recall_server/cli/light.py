@@ -115,7 +115,6 @@ def hook(
 
 
 def _given() -> dict[str, Any]:
-    """Return the event that the host sends. Raises `Invalid`."""
     try:
         given = json.loads(sys.stdin.read())
     except ValueError:

@@ -5,8 +5,8 @@ import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -275,7 +275,6 @@ async def _restored(
 
 
 async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
-    """Record that the database was restored, and do the erasures again that it lacks."""
     async with open_application(chosen, restored=True) as built:
         services = built.services
         lacks = Counter(one.namespace for one in await services.ledger.unknown(built.store))
@@ -293,8 +292,6 @@ async def _taken_back(chosen: Settings) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Done:
-    """The result for one namespace."""
-
     namespace: Namespace
     embedded: int
     dropped: int
@@ -382,7 +379,10 @@ def export_(
         services, ns = built.services, namespace(name)
         context = begin(built, ns, operations.contents.EXPORT_NAMESPACE)
         pieces = services.export.stream(context, subject=subject)
-        with written(out) as file, _lines_written(out) as on_progress:
+        # Not if the lines themselves are on the screen.
+        on_screen = out in (None, STDOUT) and sys.stdout.isatty()
+        shown = progress("lines written", shown=not on_screen)
+        with written(out) as file, shown as on_progress:
             lines = 0
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -393,12 +393,6 @@ def export_(
                     on_progress(lines)
 
     in_application(db, act)
-
-
-def _lines_written(out: Path | None) -> AbstractContextManager[Callable[[int], Any]]:
-    """Show progress, unless the lines themselves are shown."""
-    on_screen = out in (None, STDOUT) and sys.stdout.isatty()
-    return progress("lines written", shown=not on_screen)
 
 
 def import_(

@@ -91,6 +91,7 @@ Create = Annotated[
     bool, typer.Option("--create", help="Make the SQLite file of --db if it is missing.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
+AnyName = Annotated[str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 AsOf = Annotated[
     str,
@@ -333,7 +334,6 @@ def warn_of_readers() -> None:
 
 
 def print_rows(rows: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
-    """Print rows: as data for a program, or as a table."""
     if as_json:
         print_json(rows)
     else:
@@ -364,7 +364,7 @@ def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
     if not rows:
         typer.echo(nothing)
         return
-    cells = [{key: _cell(value) for key, value in row.items()} for row in rows]
+    cells = [{key: cell(value) for key, value in row.items()} for row in rows]
     widths = [max(map(cell_len, (key, *(row[key] for row in cells)))) for key in rows[0]]
     if sys.stdout.isatty() and sum(widths) + 2 * len(widths) > Console().width:
         for row in cells:
@@ -408,7 +408,9 @@ def paragraph(text: str, bullet: str = "") -> None:
         first = indent
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    if isinstance(value, list):
+        value = ",".join(value)
     if isinstance(value, dict):
         value = " ".join(f"{key}={number}" for key, number in value.items())
     return "" if value is None else visible(str(value), lines=False)

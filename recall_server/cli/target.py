@@ -48,6 +48,7 @@ from recall_server.cli.shared import (
 )
 from recall_server.config import ENV_FILE, LOOPBACK, Access, is_address
 from recall_server.doctor import settings_of_file
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotAllowed, RecallError
 from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import OPERATOR
@@ -129,7 +130,7 @@ class Database(Target):
         asked = operation.becomes(arguments, OPERATOR) if operation.becomes else operation
         audit = self._built.services.audit
         entry = audit.begin(self._ns, asked.name, PROTOCOL, None, read_only=asked.read_only)
-        call = Call(self._built.services, operator, entry, PROTOCOL)
+        call = Call(self._built.services, operator, Context(entry), PROTOCOL)
         data = operation.present(await operation.handler(call, arguments), arguments)
         if not entry.written:
             await audit.note(entry)

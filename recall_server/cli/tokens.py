@@ -4,17 +4,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
+    AnyName,
     AsJson,
     Create,
     Db,
     begin,
+    cell,
     echo,
     existing,
     fail,
@@ -30,7 +32,8 @@ from recall_server.cli.shared import (
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.ids import namespace
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Scope, TokenInfo
+from recall_server.domain.permissions import DEFAULT_SCOPES, OPERATOR, Rights, Scope, TokenInfo
+from recall_server.services.auth import TokenRequest
 from recall_server.services.tasks.transitions import STORED
 
 app = typer.Typer(help="List, show, rotate and revoke tokens.", no_args_is_help=True)
@@ -86,14 +89,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
     life = _duration(expires_in) if expires_in is not None else None
-    wanted = operations.tokens.DelegateToken(
-        scopes=_scopes(scope) if scope else None,
-        topics=topic or None,
-        types=type_ or None,
-        agent_id=agent_id,
-        containers=container or None,
-        expires_in_s=None,
-    ).wanted(OPERATOR)
+    wanted = _wanted(OPERATOR, scope, topic, type_, agent_id=agent_id, containers=container)
     ns = namespace_or_fail(name)  # before a database is made for it
 
     async def issue(built: Application) -> None:
@@ -132,14 +128,7 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
     life, services = _duration(expires_in), built.services
     parent = await services.access.find(accessor)
     context = begin(built, parent.namespace, operations.tokens.DELEGATE_TOKEN)
-    wanted = operations.tokens.DelegateToken(
-        scopes=_scopes(scope) if scope else None,
-        topics=topic or None,
-        types=type_ or None,
-        agent_id=agent_id,
-        containers=container or None,
-        expires_in_s=None,
-    ).wanted(parent.rights)
+    wanted = _wanted(parent.rights, scope, topic, type_, agent_id=agent_id, containers=container)
     wanted = replace(wanted, expires_in=life)
     token, info = await services.delegation.mint(context, accessor, wanted)
     _print_new(token, info, as_json=as_json)
@@ -147,13 +136,7 @@ async def delegate(  # noqa: PLR0917  # options, each by its name
 
 @app.command("list")
 @with_application
-async def list_(
-    built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+async def list_(built: Application, name: AnyName = None, as_json: AsJson = False) -> None:
     """List tokens by their accessors."""
     services, ns = built.services, namespace(name) if name is not None else None
     found = await services.access.tokens(ns)
@@ -163,7 +146,8 @@ async def list_(
     if as_json:
         print_json(rows)
         return
-    print_table([_row(row) for row in rows], "No tokens yet.")
+    shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
+    print_table([{name: row[name] for name in shown} for row in rows], "No tokens yet.")
 
 
 @app.command()
@@ -180,7 +164,7 @@ async def show(built: Application, accessor: Accessor, as_json: AsJson = False) 
         print_json(row)
         return
     for key, value in row.items():
-        typer.echo(f"{key.replace('_', ' '):14}{_cell(value)}")
+        typer.echo(f"{key.replace('_', ' '):14}{cell(value)}")
 
 
 @app.command()
@@ -246,9 +230,7 @@ async def rotate(
 @with_application
 async def not_before(
     built: Application,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
+    name: AnyName = None,
     at: Annotated[
         str | None, typer.Option(help="Such as 2026-03-01T12:00:00Z.", show_default="now")
     ] = None,
@@ -290,15 +272,23 @@ def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
     warn_of_readers()
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
-    return {key: _cell(row[key]) for key in shown}
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(value)
-    return "" if value is None else str(value)
+def _wanted(
+    issuer: Rights,
+    scopes: list[str] | None,
+    topics: list[str] | None,
+    types: list[MemoryType] | None,
+    *,
+    agent_id: str | None,
+    containers: list[str] | None,
+) -> TokenRequest:
+    return operations.tokens.DelegateToken(
+        scopes=_scopes(scopes) if scopes else None,
+        topics=topics or None,
+        types=types or None,
+        agent_id=agent_id,
+        containers=containers or None,
+        expires_in_s=None,
+    ).wanted(issuer)
 
 
 def _scopes(given: list[str]) -> list[Scope]:

@@ -52,8 +52,6 @@ class Refused(RuntimeError):
 
 
 class McpAgent:
-    """Calls MCP tools."""
-
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -341,7 +339,6 @@ class Tour:
 
 
 async def _extracted(agent: McpAgent) -> None:
-    """Wait for extraction and vectors."""
     async with asyncio.timeout(WAIT_S):
         stats = await agent.call("get_memory_stats")
         while stats["pending_extractions"] or stats["pending_embeddings"]:
@@ -371,7 +368,6 @@ async def _until_stopped(built: Application, address: str) -> None:
 
 
 def _questions(task: Task) -> list[Json]:
-    """Return the contradictions that a task asks about."""
     if task.status.state != TaskState.TASK_STATE_INPUT_REQUIRED:
         raise Unavailable(f"The task is {TaskState.Name(task.status.state)}; it should have asked.")
     (asked,) = get_data_parts(task.status.message.parts)

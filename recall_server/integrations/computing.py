@@ -78,7 +78,6 @@ class _Computing:
         return result
 
     async def close(self) -> None:
-        """End the process."""
         async with self._turn:
             await self._end()
 

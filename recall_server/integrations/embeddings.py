@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, lru_cache, partial
@@ -22,7 +23,17 @@ from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Generic, Protocol, Required, TypedDict, TypeVar, Unpack, cast, runtime_checkable
+from typing import (
+    ClassVar,
+    Generic,
+    Protocol,
+    Required,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    runtime_checkable,
+)
 
 import httpx2
 import numpy as np
@@ -35,24 +46,6 @@ Vectors = NDArray[np.float32]
 
 # Only this much of a longer text is embedded: no model reads more.
 TEXT_CHARS_MAX = 8_000
-
-
-def non_blank(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Return the beginnings of texts, and the places of those that are not blank: models get only
-    these.
-    """
-    begun = [text[:TEXT_CHARS_MAX] for text in texts]
-    return begun, [place for place, text in enumerate(begun) if text.strip()]
-
-
-def fill_rows(
-    parts: Sequence[Vectors], places: Sequence[int], count: int, dimensions: int
-) -> Vectors:
-    """Return `count` rows: the rows of `parts`, in order, at these places, and zeros elsewhere."""
-    vectors = np.zeros((count, dimensions), dtype=np.float32)
-    if parts:
-        vectors[places] = np.concatenate(parts)
-    return vectors
 
 
 class Embedder(Protocol):
@@ -93,7 +86,6 @@ class WordEmbedder(Protocol):
 
 
 def word_vectors(embedder: object) -> WordVectors | None:
-    """Return what computes vectors of single words, if the embedder can."""
     return embedder.word_vectors if isinstance(embedder, WordEmbedder) else None
 
 
@@ -104,9 +96,14 @@ ANSWER_BYTES_PER_TEXT = 262_144
 IDLE_S = 2.0
 
 
-class _Measured:
-    """An embedder whose first answer tells the length of its rows."""
+class _Batched(ABC):
+    """An embedder that gets a batch of texts at a time, and whose first answer tells the length of
+    its rows. A blank text is the zero vector and is in no batch.
+    """
 
+    # Some pad all texts of a batch to its longest.
+    by_length: ClassVar[bool] = False
+    _batch: int
     _dimensions = 0
 
     @property
@@ -115,15 +112,33 @@ class _Measured:
             raise EmbedderUnavailable
         return self._dimensions
 
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        sent = [text[:TEXT_CHARS_MAX] for text in texts]
+        places = [place for place, text in enumerate(sent) if text.strip()]
+        if self.by_length:
+            places.sort(key=lambda one: len(sent[one]))
+        parts = [
+            await self._embed_batch([sent[one] for one in places[start : start + self._batch]])
+            for start in range(0, len(places), self._batch)
+        ]
+        vectors = np.zeros((len(texts), self._dimensions), dtype=np.float32)
+        if parts:
+            vectors[places] = np.concatenate(parts)
+        return vectors
 
-class HttpEmbedder(_Measured):
+    @abstractmethod
+    async def _embed_batch(self, texts: list[str]) -> Vectors:
+        """Return a row for each text, and note the length of the rows."""
+
+
+class HttpEmbedder(_Batched):
     """The port `Embedder` over `POST {url}/embeddings`, `batch` texts at a time.
 
-    At most `TEXT_CHARS_MAX` characters of a text are sent. A blank text is the zero vector and is
-    not sent, as services refuse it. The first answer sets the length of a row, and every later one
-    must have it. No redirect is followed: the key is for this address alone. Raises
-    `EmbedderUnavailable` if there is no valid answer within `timeout_s` seconds; its message holds
-    nothing of the texts, the key or the answer.
+    At most `TEXT_CHARS_MAX` characters of a text are sent, and no blank text, as services refuse
+    it. The first answer sets the length of a row, and every later one must have it. No redirect is
+    followed: the key is for this address alone. Raises `EmbedderUnavailable` if there is no valid
+    answer within `timeout_s` seconds; its message holds nothing of the texts, the key or the
+    answer.
     """
 
     def __init__(
@@ -150,16 +165,6 @@ class HttpEmbedder(_Measured):
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()
-
-    async def embed(self, texts: Sequence[str]) -> Vectors:
-        sent, places = non_blank(texts)
-        parts = [
-            await self._embed_batch(
-                [sent[number] for number in places[start : start + self._batch]]
-            )
-            for start in range(0, len(places), self._batch)
-        ]
-        return fill_rows(parts, places, len(texts), self._dimensions)
 
     async def _embed_batch(self, texts: list[str]) -> Vectors:
         try:
@@ -264,11 +269,13 @@ class StaticEmbedder:
     again.
     """
 
+    dimensions = STATIC_DIMENSIONS
+
     def __init__(self) -> None:
         # One thread, not a pool: it bounds the work, and concurrent first calls load once.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
         self._loaded: tuple[Tokenize, Vectors] | None = None
-        self._of_word = lru_cache(WORDS_MAX)(self._word)
+        self._of_word = lru_cache(WORDS_MAX)(lambda word: self._embed([word])[0])
 
     @cached_property
     def model(self) -> str:
@@ -276,10 +283,6 @@ class StaticEmbedder:
             return f"wordllama/{STATIC_DIMENSIONS}/{metadata.version('wordllama')}"
         except metadata.PackageNotFoundError:
             raise EmbedderUnavailable from None
-
-    @property
-    def dimensions(self) -> int:
-        return STATIC_DIMENSIONS
 
     async def load(self) -> None:
         await self.embed(["a", "b"])
@@ -302,10 +305,6 @@ class StaticEmbedder:
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _word(self, word: str) -> Vectors:
-        row: Vectors = self._embed([word])[0]
-        return row
-
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.zeros((len(texts), STATIC_DIMENSIONS), dtype=np.float32)
         if not texts:
@@ -319,7 +318,13 @@ class StaticEmbedder:
             if unspaced(said) and (found := _CHARACTER.findall(said)):
                 characters = np.sum([_of_character(one) for one in found if one not in _LITTLE], 0)
                 said = _NO_TOKEN.sub(" ", said).strip()
-            vectors[row] = _direction(tokenize(said), table, characters)
+            total: Vectors = table[tokenize(said)].sum(axis=0, dtype=np.float32)
+            if characters is not None:
+                total = total + characters
+            length = np.linalg.norm(total)
+            # Zero if it has no direction or is not finite.
+            if np.isfinite(length) and length >= np.finfo(np.float32).tiny:
+                vectors[row] = total / length
         return vectors
 
 
@@ -332,32 +337,15 @@ def _of_character(character: str) -> Vectors:
     return vector
 
 
-def _direction(ids: list[int], table: Vectors, more: Vectors | None) -> Vectors:
-    """Return the normalised sum of the vectors; zero if it has no direction or is not finite."""
-    total: Vectors = table[ids].sum(axis=0, dtype=np.float32)
-    if more is not None:
-        total = total + more
-    length = np.linalg.norm(total)
-    if not np.isfinite(length) or length < np.finfo(np.float32).tiny:
-        return np.zeros(STATIC_DIMENSIONS, dtype=np.float32)
-    return total / length
-
-
 @cache
 def _load_wordllama() -> tuple[Tokenize, Vectors]:
-    """Load the model, once in a process."""
     wordllama = _import_quietly()
     # Without `cache_dir` wordllama looks for its tokenizer in a wrong folder, then on the network.
     model = wordllama.WordLlama.load(
         cache_dir=Path(str(wordllama.__file__)).parent, dim=STATIC_DIMENSIONS, disable_download=True
     )
-    table: Vectors = model.embedding
-
-    def tokenize(text: str) -> list[int]:
-        ids: list[int] = model.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
-    return tokenize, table
+    encode = model.tokenizer.encode
+    return lambda text: encode(text, add_special_tokens=False).ids, model.embedding
 
 
 def _import_quietly() -> ModuleType:
@@ -479,6 +467,19 @@ class ModelThread(Generic[M]):
         return package
 
 
+class OnThread(Generic[M]):
+    """A port over one model in its thread."""
+
+    def __init__(self, thread: ModelThread[M]) -> None:
+        self._thread = thread
+
+    async def load(self) -> None:
+        await self._thread.load()
+
+    async def close(self) -> None:
+        await self._thread.close()
+
+
 def _place(name: str) -> str:
     """Return the path of a packaged model, or else the name."""
     if name.removeprefix("sentence-transformers/") == MINILM:
@@ -503,41 +504,27 @@ class _Encoder(Protocol):
     ) -> Vectors: ...
 
 
-class SentenceEmbedder(_Measured):
+class SentenceEmbedder(_Batched, OnThread[_Encoder]):
     """The port `Embedder` over one model, from its package, a folder, its cache or, if allowed, the
     hub; `batch` texts are one piece of work.
 
     The vector of a text is the same in every batch, except for the last digits of its numbers.
     """
 
+    by_length = True
+
     def __init__(self, model_name: str, *, batch: int, **running: Unpack[Running]) -> None:
+        super().__init__(ModelThread(model_name, _made, EmbedderUnavailable, **running))
         self._batch = batch
-        self._thread = ModelThread(model_name, _made, EmbedderUnavailable, **running)
 
     @property
     def model(self) -> str:
         return f"sentence-transformers/{self._thread.name}"
 
-    async def load(self) -> None:
-        await self._thread.load()
-
-    async def close(self) -> None:
-        await self._thread.close()
-
-    async def embed(self, texts: Sequence[str]) -> Vectors:
-        sent, places = non_blank(texts)
-        # Sort by length, since all texts of a batch are padded to its longest.
-        places.sort(key=lambda number: len(sent[number]))
-        parts = [
-            await self._thread.run(partial(_encoded, texts=[sent[n] for n in places[start:end]]))
-            for start, end in self._pieces(len(places))
-        ]
-        if parts:
-            self._dimensions = parts[0].shape[1]
-        return fill_rows(parts, places, len(texts), self._dimensions)
-
-    def _pieces(self, count: int) -> list[tuple[int, int]]:
-        return [(start, start + self._batch) for start in range(0, count, self._batch)]
+    async def _embed_batch(self, texts: list[str]) -> Vectors:
+        rows = await self._thread.run(partial(_encoded, texts=texts))
+        self._dimensions = rows.shape[1]
+        return rows
 
 
 def _made(package: ModuleType, place: str, local: bool) -> _Encoder:

@@ -11,7 +11,7 @@ duplicate claim, and any `typ`; it reads tokens of any size. All of these are re
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -35,7 +35,7 @@ from pydantic import (
 from recall_server.domain.errors import AuthUnavailable, Invalid, RecallError
 from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.permissions import Scope, Signed
-from recall_server.domain.text.cleaning import no_number, unique_names, validator_message
+from recall_server.domain.text.cleaning import finite, no_number, unique_names, validator_message
 from recall_server.integrations.webhook import Webhook, address_of
 
 # Opening brackets, wherever they are: an upper bound of the depth.
@@ -52,15 +52,8 @@ def strict(data: bytes) -> Any:
         data.decode("utf-8"),
         object_pairs_hook=unique_names,
         parse_constant=no_number,
-        parse_float=_finite,
+        parse_float=finite,
     )
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise ValueError("a number is not finite")
-    return number
 
 
 LEEWAY = timedelta(seconds=30)
@@ -372,8 +365,6 @@ _SECRET = frozenset({"d", "k", "p", "q", "dp", "dq", "qi", "oth"})
 
 
 class KeySet:
-    """The keys of `issuer`, by key id and algorithm."""
-
     def __init__(self, issuer: Issuer, now: Callable[[], datetime]) -> None:
         self._issuer = issuer
         self._now = now
@@ -382,10 +373,7 @@ class KeySet:
         self._tried_at: datetime | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._web: Webhook | None = None
-        self._load: Callable[[], Awaitable[bytes]] = self._fetched
-        if issuer.jwks_file is not None:
-            self._load = _contents(issuer.jwks_file)
-        elif issuer.jwks_url is not None:
+        if issuer.jwks_url is not None:
             place = address_of(issuer.jwks_url)
             self._web = Webhook(allowed=[place] if issuer.allow_private else [], timeout_s=FETCH_S)
 
@@ -417,7 +405,6 @@ class KeySet:
         return None if self._fetched_at is None else self._now() - self._fetched_at
 
     def _failed(self) -> bool:
-        """Whether the last fetch failed."""
         return self._tried_at != self._fetched_at
 
     async def _refresh(self) -> None:
@@ -445,8 +432,10 @@ class KeySet:
             self._fetched_at = now
             log.info("keys_fetched", issuer=self._issuer.name, keys=len(self._keys))
 
-    async def _fetched(self) -> bytes:
-        assert self._web is not None
+    async def _load(self) -> bytes:
+        if self._web is None:
+            assert self._issuer.jwks_file is not None
+            return await asyncio.to_thread(self._issuer.jwks_file.read_bytes)
         answer = await self._web.get(self._issuer.jwks_url or "", SET_BYTES_MAX)
         if answer.status != HTTPStatus.OK:
             raise ValueError(f"the answer is {answer.status}")
@@ -499,13 +488,6 @@ def _key(one: dict[str, Any], alg: str) -> jwt.PyJWK:
     if getattr(key.key, "key_size", RSA_BITS_MIN) < RSA_BITS_MIN and one["kty"] == "RSA":
         raise ValueError("a key in it is too short")
     return key
-
-
-def _contents(path: Path) -> Callable[[], Awaitable[bytes]]:
-    async def load() -> bytes:
-        return await asyncio.to_thread(path.read_bytes)
-
-    return load
 
 
 def check_issuer(issuer: Issuer) -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from itertools import accumulate
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from recall_server.domain.permissions import own_tokens
 from recall_server.domain.text.cleaning import decoded_at, undisguised
@@ -40,29 +40,19 @@ class Secret(NamedTuple):
     kind: str
 
 
-class Redactor(Protocol):
-    """Replaces secrets in text."""
-
-    async def ready(self) -> None:
-        """Load the rules before the first call."""
-
-    async def redact(self, parts: Sequence[str]) -> tuple[list[str], int]:
-        """Return consecutive texts with "[secret: KIND]" for each secret, and the number of
-        secrets: one may begin in a text and end in another.
-        """
-
-
 class SecretRedactor:
-    """The port over Kingfisher. The rules are loaded with the first text, or by `ready`."""
+    """Replaces secrets in text. The rules are loaded with the first text, or by `ready`."""
 
     def __init__(self) -> None:
         self._inline_chars = 0
 
     async def ready(self) -> None:
-        """Load the rules before the first call."""
         await asyncio.to_thread(load_rules)
 
     async def redact(self, parts: Sequence[str]) -> tuple[list[str], int]:
+        """Return consecutive texts with "[secret: KIND]" for each secret, and the number of
+        secrets: one may begin in a text and end in another.
+        """
         length = sum(map(len, parts))
         if length > INLINE_CHARS_MAX or not loaded():
             return await asyncio.to_thread(redacted, parts)
@@ -75,7 +65,6 @@ class SecretRedactor:
 
 
 def loaded() -> bool:
-    """Return whether this process has loaded the rules."""
     return _loaded.cache_info().currsize > 0
 
 
@@ -115,7 +104,6 @@ def redacted(parts: Sequence[str]) -> tuple[list[str], int]:
 
 
 def replaced(text: str, found: Sequence[Secret]) -> str:
-    """Return the text with each secret replaced by its kind."""
     parts, at = [], 0
     for start, end, kind in found:
         parts += [text[at:start], f"[secret: {kind}]"]
@@ -128,7 +116,7 @@ def secrets_in(text: str) -> list[Secret]:
     zero-width or full-width characters, or in base64, are found too.
     """
     plain, places = undisguised(text)
-    found = [*_plain_secrets(plain), *_encoded(plain)]
+    found = [*_scanned(plain), *_encoded(plain)]
     merged: list[Secret] = []
     for start, end, kind in sorted(found, key=lambda one: (one.start, -one.end)):
         if merged and start < merged[-1].end:
@@ -139,12 +127,9 @@ def secrets_in(text: str) -> list[Secret]:
     return [Secret(places(one.start), places(one.end - 1) + 1, one.kind) for one in merged]
 
 
-def _plain_secrets(text: str) -> list[Secret]:
-    return [*_scanned(text), *(Secret(*span, "token") for span in own_tokens(text))]
-
-
 def _scanned(text: str) -> list[Secret]:
-    """Return what the rules find in a text."""
+    """Return what the rules find in a text, and our own tokens in it."""
+    own = [Secret(*span, "token") for span in own_tokens(text)]
     data, scanner = text.encode(), load_rules()
     spans = set()
     for begin in range(0, max(len(data), 1), PIECE_BYTES):
@@ -155,12 +140,12 @@ def _scanned(text: str) -> list[Secret]:
                 start, end = begin + place["start_offset"], begin + place["end_offset"]
                 spans.add((start, end, _kind(finding.rule_id)))
     if text.isascii() or not spans:
-        return [Secret(*one) for one in spans]
+        return [*(Secret(*one) for one in spans), *own]
     chars, at, count = {0: 0}, 0, 0
     for offset in sorted({offset for start, end, _ in spans for offset in (start, end)}):
         count += len(data[at:offset].decode(errors="ignore"))
         chars[offset], at = count, offset
-    return [Secret(chars[start], chars[end], kind) for start, end, kind in spans]
+    return [*(Secret(chars[start], chars[end], kind) for start, end, kind in spans), *own]
 
 
 def _encoded(text: str) -> Iterator[Secret]:
@@ -171,7 +156,7 @@ def _encoded(text: str) -> Iterator[Secret]:
     inner = [f"{text}\n\n" for _, _, text in found]
     starts = list(accumulate(map(len, inner[:-1]), initial=0))
     seen: set[int] = set()
-    for one in _plain_secrets("".join(inner)):
+    for one in _scanned("".join(inner)):
         place = bisect_right(starts, one.start) - 1
         if place not in seen:
             seen.add(place)

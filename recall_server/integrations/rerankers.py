@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from recall_server.domain.errors import RerankerUnavailable
 from recall_server.domain.ids import Namespace
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.embeddings import TEXT_CHARS_MAX, ModelThread, Running
+from recall_server.integrations.embeddings import TEXT_CHARS_MAX, ModelThread, OnThread, Running
 
 
 class RerankQuery(NamedTuple):
@@ -86,7 +86,7 @@ class _PairEncoder(Protocol):
     ) -> NDArray[np.float32]: ...
 
 
-class CrossEncoderReranker:
+class CrossEncoderReranker(OnThread[_PairEncoder]):
     """The port `Reranker` over a model with one output, by name or path. Its output goes through
     the logistic function, which is what such a model is trained with: the score is how likely the
     text is relevant.
@@ -95,14 +95,11 @@ class CrossEncoderReranker:
     judges = True
 
     def __init__(self, model_name: str, **running: Unpack[Running]) -> None:
-        self._thread = ModelThread(model_name, _cross_encoder, RerankerUnavailable, **running)
+        super().__init__(ModelThread(model_name, _cross_encoder, RerankerUnavailable, **running))
 
     @property
     def name(self) -> str:
         return f"cross-encoder/{self._thread.name}"
-
-    async def load(self) -> None:
-        await self._thread.load()
 
     async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
         """Score the texts of the hits alone, without word weights and the turns around them."""
@@ -111,9 +108,6 @@ class CrossEncoderReranker:
 
     def forget(self, namespace: Namespace) -> None:
         """Nothing is cached."""
-
-    async def close(self) -> None:
-        await self._thread.close()
 
 
 def _cross_encoder(package: ModuleType, place: str, local: bool) -> _PairEncoder:
@@ -233,7 +227,7 @@ class _TokenEncoder(Protocol):
     ) -> Iterable[Any]: ...
 
 
-class MaxSimReranker:
+class MaxSimReranker(OnThread[_TokenEncoder]):
     """The port `Reranker`. For each token of the question, asked in the first person, take the
     greatest cosine to any token of the text or, times `BESIDE`, of the turns around it, weighted by
     the idf of its word. Stop words weigh nothing, and an unknown word as much as the rarest.
@@ -253,15 +247,12 @@ class MaxSimReranker:
     def __init__(
         self, model_name: str, *, cache_bytes_max: int, **running: Unpack[Running]
     ) -> None:
-        self._thread = ModelThread(model_name, _token_encoder, RerankerUnavailable, **running)
+        super().__init__(ModelThread(model_name, _token_encoder, RerankerUnavailable, **running))
         self.cache = TokenVectors(cache_bytes_max)
 
     @property
     def name(self) -> str:
         return f"maxsim/{self._thread.name}"
-
-    async def load(self) -> None:
-        await self._thread.load()
 
     async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
         if not passages:
@@ -272,9 +263,6 @@ class MaxSimReranker:
 
     def forget(self, namespace: Namespace) -> None:
         self.cache.forget(namespace)
-
-    async def close(self) -> None:
-        await self._thread.close()
 
 
 def word_weights(query: str, weights: Mapping[str, float]) -> list[tuple[int, int, float]]:

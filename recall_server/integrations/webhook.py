@@ -242,7 +242,6 @@ class Answer:
 
     @property
     def taken(self) -> bool:
-        """Whether the receiver has accepted the request."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 

@@ -5,7 +5,6 @@ Every client starts `recall stdio`, which needs no address and no secret in the 
 """
 
 import json
-import math
 import shlex
 import stat
 import sys
@@ -19,6 +18,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from recall_server.domain.errors import Invalid
+from recall_server.domain.text.cleaning import finite, no_number, unique_names
 from recall_server.local.server import write_private
 
 Command = Sequence[str]
@@ -42,7 +42,6 @@ class Hooks:
     version: int | None = None
 
     def entry(self, command: Command, event: str, options: Command = ()) -> Entry:
-        """Return the hook of one event in the form of the client."""
         words = shlex.join([*command, "hook", self.events[event], *options])
         timeout = HOOK_S * self.second
         if self.version is not None:
@@ -60,7 +59,6 @@ class Plugin:
     source: str
 
     def text(self, command: Command, options: Command = ()) -> str:
-        """Return the program, with the command of this program in it."""
         text = resources.files(__package__).joinpath(self.source).read_text("utf-8")
         given = {"HOOK": [*command, "hook"], "OPTIONS": [*options]}
         lines = [
@@ -232,7 +230,6 @@ def ours(entry: object) -> bool:
 
 
 def our_hook(entry: object) -> bool:
-    """Return whether an entry of hooks runs `recall hook`."""
     if not isinstance(entry, Mapping):
         return False
     group = entry.get("hooks", [entry])
@@ -428,7 +425,6 @@ def _change(
 
 
 def _text(path: Path) -> str | None:
-    """Return the text of a file; None if there is none."""
     try:
         return path.read_text(encoding="utf-8") if path.exists() else None
     except UnicodeDecodeError:
@@ -453,19 +449,9 @@ def _read(path: Path, text: str, *, toml: bool) -> Document:
 
 def _plain_json(text: str) -> Any:
     """Parse a JSON file. Raises `ValueError` if it could not be written back without a loss."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError("a name stands twice")
-        return found
-
-    def finite(number: str) -> float:
-        if not math.isfinite(found := float(number)):
-            raise ValueError("a number is too large")
-        return found
-
-    document = json.loads(text, object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+    document = json.loads(
+        text, object_pairs_hook=unique_names, parse_float=finite, parse_constant=no_number
+    )
     json.dumps(document, ensure_ascii=False).encode()
     return document
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -259,17 +260,11 @@ def _error_response(message: str, code: str) -> httpx2.Response:
 _CANCELLED = "notifications/cancelled"
 
 
-class Incoming(Protocol):
-    """A stream of messages; an exception stands for input that is not one."""
-
-    def __aiter__(self) -> "Incoming": ...
-
-    async def __anext__(self) -> SessionMessage | Exception: ...
+# An exception stands for input that is no message.
+Incoming = AsyncIterable[SessionMessage | Exception]
 
 
 class Outgoing(Protocol):
-    """A sink of messages."""
-
     async def send(self, item: SessionMessage, /) -> None: ...
 
 

@@ -97,7 +97,7 @@ def address_of(database: Path) -> str | None:
     that another user has made or can write, is ignored: it could make us send the token elsewhere.
     """
     try:
-        with open(_beside(database, ".address"), encoding="utf-8", opener=_unlinked) as file:
+        with open(_beside(database, ".address"), encoding="utf-8", opener=private_file) as file:
             if not _ours(file):
                 return None
             try:
@@ -162,10 +162,6 @@ class Clients:
 def _opened(path: Path) -> IO[str]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     return os.fdopen(descriptor, "w+", encoding="utf-8")
-
-
-def _unlinked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def _ours(file: IO[str]) -> bool:

@@ -38,7 +38,7 @@ from recall_server.integrations.extraction.extractor import (
     Passage,
 )
 from recall_server.storage.store import Store
-from recall_server.tracing import Span, tracer
+from recall_server.tracing import Attributes, tracer
 
 MINUTE_S = 60
 KEYS_MAX = 100_000
@@ -309,7 +309,7 @@ class _Keyed(Generic[M]):
         return self.by.call_tokens_max
 
     @asynccontextmanager
-    async def asking(self, role: Role) -> AsyncIterator[Span]:
+    async def asking(self, role: Role) -> AsyncIterator[Attributes]:
         """Ask the model, in a span. Notes that its key was rejected."""
         try:
             with tracer.part(role) as span:
@@ -336,7 +336,7 @@ class KeyedExtractor(_Keyed[Extractor], Extractor):
         try:
             async with self.asking(Role.EXTRACT) as span:
                 found = await self.by.extract(passage)
-                span.set(_attributes(found.usage))
+                span.update(_attributes(found.usage))
         except ModelKeyRejected as error:
             if self.instead is None:
                 raise
@@ -380,7 +380,7 @@ class KeyedJudge(_Keyed[Judge], Judge):
         try:
             async with self.asking(Role.JUDGE) as span:
                 found = await self.by.judge(question)
-                span.set(_attributes(found.usage))
+                span.update(_attributes(found.usage))
         except ModelKeyRejected as error:
             if self.waits:
                 raise

@@ -82,7 +82,7 @@ def load(*, key_file: Path | None = None, **given: Any) -> Card:
         "skills": [SKILL, REVIEW_SKILL],
         "extensions": {CONTRADICTIONS: {"response_schema": SCHEMA}},
     }
-    return Card.load(key_file=key_file, **{**told, **given})
+    return Card(key_file=key_file, **{**told, **given})
 
 
 @dataclass(frozen=True)

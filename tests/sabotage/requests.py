@@ -155,7 +155,7 @@ BREAKAGES = (
     Breakage(
         "error-tells-cause",
         "that a fault inside tells nothing of its cause",
-        "recall_server.api.operations.operation:Calls._performed",
+        "recall_server.api.operations.operation:Calls.perform",
         Argument("RecallError", 0, "f\"{original}: {__import__('sys').exc_info()[1]}\""),
         (
             "tests/api/test_faults.py::test_a_fault_inside_gives_a_reference_and_nothing_of_its_cause",

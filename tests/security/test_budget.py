@@ -13,7 +13,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.model_extractor import ModelExtractor
+from recall_server.integrations.extraction.language_model import ModelExtractor
 from recall_server.integrations.llm import CALL_TOKENS_MAX
 from recall_server.integrations.llm.claude_api import ClaudeApi
 from recall_server.services.limits import Budget

@@ -6,7 +6,7 @@ import pytest
 
 from recall_server.api.operations import BY_NAME, OPERATIONS, by_name
 from recall_server.api.operations.operation import Caller, Calls
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import InsufficientScope
 from recall_server.domain.ids import namespace
 from recall_server.domain.permissions import Rights, Scope
@@ -110,7 +110,7 @@ async def test_work_is_never_begun_for_a_token_without_the_scope(running: Runnin
     await running.token("alice")
     reader = Caller(namespace("alice"), "acc_x", Rights(frozenset({Scope.READ})))
 
-    async def work(_: AuditEntry) -> str:
+    async def work(_: Context) -> str:
         return "done"
 
     for operation in OPERATIONS:

@@ -82,7 +82,7 @@ def test_the_command_line_reads_the_file_of_its_folder() -> None:
 
     assert recall("create-token", "alice").code == 0
     assert Path("of-the-file.db").exists()
-    assert [one.name for one in unknown_settings()] == ["RECALL_EMBEDER"]
+    assert unknown_settings() == ["RECALL_EMBEDER (is RECALL_EMBEDDER meant?)"]
 
     Path(".env").write_bytes(b"RECALL_DB_PATH=\xff")
     refused(recall("status"), "INVALID_ARGUMENT", ".env")

@@ -32,6 +32,7 @@ from starlette.types import Scope
 
 from recall_server import __version__, shipped
 from recall_server.api.operations import tasks
+from recall_server.api.operations.operation import Json
 from recall_server.domain.errors import Invalid
 from recall_server.integrations.keys import Jwk, thumbprint
 
@@ -53,8 +54,7 @@ class CardKey:
     def sign(self, card: AgentCard, jku: str) -> None:
         """Add a JWS over the card's canonical form (RFC 7515, RFC 8785; A2A 8.4)."""
         sign = create_agent_card_signer(
-            self.private,
-            {"alg": self.public["alg"], "kid": self.kid, "typ": "JOSE", "jku": jku},
+            self.private, {"alg": self.public["alg"], "kid": self.kid, "typ": "JOSE", "jku": jku}
         )
         sign(card)
 
@@ -120,37 +120,19 @@ _INTERFACES = [
     (_DEFAULT_BASE + JSONRPC_PATH, "JSONRPC", "0.3"),
 ]
 
-Json = dict[str, Any]
-
 
 class Card:
     """The card of the server, at each address by which it is reached."""
 
     def __init__(
         self,
-        card: AgentCard,
-        public_url: str | None,
-        keys: tuple[CardKey, ...],
-        also: Sequence[Jwk],
-    ) -> None:
-        self._card = card
-        self._also = also
-        self._keys = keys
-        self._public_url = public_url
-        # Sign once, not on each request: a signature costs time, and signatures of ES256 never
-        # repeat.
-        self._public = self._signed(public_url) if public_url else None
-
-    @classmethod
-    def load(
-        cls,
         *,
         public_url: str | None,
         key_file: Path | None,
         skills: Collection[str],
         extensions: Mapping[str, Json],
         also: Sequence[Jwk] = (),
-    ) -> "Card":
+    ) -> None:
         """Load the shipped card, and check it against this server: the ids of its skills, and its
         extensions with the parameters to publish; `also` are keys to publish that sign other
         things. Raises `Invalid` if the card is not valid or not true, or if the key cannot be used.
@@ -160,14 +142,18 @@ class Card:
                 "RECALL_CARD_KEY_FILE needs RECALL_PUBLIC_URL: a signature covers the address. Set "
                 "it to the address at which others reach this server."
             )
-        keys = card_keys(key_file) if key_file is not None else ()
-        card = _parsed(shipped("agent-card.json"))
+        self._keys = card_keys(key_file) if key_file is not None else ()
+        self._also = also
+        self._public_url = public_url
+        self._card = card = _parsed(shipped("agent-card.json"))
         _check(card, skills=skills, extensions=extensions)
         for extension in card.capabilities.extensions:
             if params := extensions[extension.uri]:
                 json_format.ParseDict(params, extension.params)
         _check_covered(card)
-        return cls(card, public_url, keys, also)
+        # Sign once, not on each request: a signature costs time, and signatures of ES256 never
+        # repeat.
+        self._public = self._signed(public_url) if public_url else None
 
     def routes(self) -> list[Route]:
         """Return the routes of the card and, if there is a key, of the keys. They need no token."""
@@ -183,7 +169,6 @@ class Card:
         return self._public_url or f"{scope['scheme']}://{Headers(scope=scope)['host']}"
 
     def for_address(self, base: str) -> AgentCard:
-        """Return the card with the addresses under `base`."""
         if self._public is not None and base == self._public_url:
             return self._public
         return self._addressed(base)

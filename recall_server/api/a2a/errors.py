@@ -129,9 +129,7 @@ def _as_a2a_errors() -> Iterator[None]:
         raise InternalError(f"internal error (ref {reference})") from None
 
 
-def answered(
-    method: Callable[P, Coroutine[Any, Any, T]],
-) -> Callable[P, Coroutine[Any, Any, T]]:
+def answered(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Wrap a method of A2A: check its required fields, and raise only errors of A2A."""
     checked = validate_request_params(method)
 
@@ -159,7 +157,6 @@ def streamed(method: Callable[P, AsyncGenerator[T]]) -> Callable[P, AsyncGenerat
 
 
 def rpc_error(body: Any, error: A2AError) -> JSONResponse:
-    """Return the answer of JSON-RPC to a request that is refused."""
     request_id = body.get("id") if isinstance(body, dict) else None
     return JSONResponse(build_error_response(request_id if is_id(request_id) else None, error))
 
@@ -298,12 +295,8 @@ def _check_new(value: Any, model: type[Message]) -> None:
 
 
 def _check_old(method: str, body: Any) -> None:
-    def read() -> None:
-        model: Any = JSONRPC03Adapter.METHOD_TO_MODEL[method]
-        request = model.model_validate(body)
-        _FROM_OLD.get(method, bool)(request)
-
-    _read(read)
+    model: Any = JSONRPC03Adapter.METHOD_TO_MODEL[method]
+    _read(lambda: _FROM_OLD.get(method, bool)(model.model_validate(body)))
 
 
 def _read(read: Callable[[], Any]) -> None:

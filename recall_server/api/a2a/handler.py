@@ -7,7 +7,7 @@ weeks, survive a restart, and be watched or answered through another replica.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, timedelta
 from functools import partial
@@ -35,11 +35,9 @@ from a2a.types import (
     SubscribeToTaskRequest,
     TaskPushNotificationConfig,
 )
-from a2a.types import (
-    Task as A2ATask,
-)
+from a2a.types import Task as A2ATask
 from a2a.utils.constants import VERSION_HEADER
-from a2a.utils.errors import A2AError, TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.errors import A2AError, TaskNotCancelableError
 from a2a.utils.task import validate_history_length, validate_page_size
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -76,7 +74,7 @@ from recall_server.api.operations.operation import (
     checked_id,
 )
 from recall_server.domain.context import Context
-from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
+from recall_server.domain.errors import Invalid, Stale, TaskEnded, TaskNotFound
 from recall_server.domain.task import Task
 from recall_server.services.tasks import refuse_large_answer
 from recall_server.services.tasks.push import PushRequest
@@ -115,11 +113,7 @@ class A2AHandler(RequestHandler):
     """
 
     def __init__(
-        self,
-        calls: Calls,
-        *,
-        card_for: Callable[[str], AgentCard],
-        wait_s: float,
+        self, calls: Calls, *, card_for: Callable[[str], AgentCard], wait_s: float
     ) -> None:
         self._services = calls.services
         self._calls = calls
@@ -134,8 +128,8 @@ class A2AHandler(RequestHandler):
         modes = _modes(params)
         if reviewed := await self._reviewed(caller, params, modes):
             return reviewed
-        on_behalf, task = await self._perform(
-            context, tasks.SEND_MESSAGE, self._taken(caller, params)
+        on_behalf, task = await self._calls.perform(
+            caller, PROTOCOL, tasks.SEND_MESSAGE, partial(self._take, caller, params)
         )
         if not params.configuration.return_immediately:
             context.state[TURN].end()  # a call that waits takes no slot of one that works
@@ -155,8 +149,8 @@ class A2AHandler(RequestHandler):
         if reviewed := await self._reviewed(caller, params, modes):
             yield reviewed
             return
-        on_behalf, task = await self._perform(
-            context, tasks.SEND_MESSAGE, self._taken(caller, params)
+        on_behalf, task = await self._calls.perform(
+            caller, PROTOCOL, tasks.SEND_MESSAGE, partial(self._take, caller, params)
         )
         yield await wire.task(task, params.configuration, modes=modes)
         if task.status.state.idle:
@@ -181,71 +175,62 @@ class A2AHandler(RequestHandler):
             return operation.arguments.parse(given, operation.name)
 
         operation = reviews.ANSWER_REVIEW if "id" in given else reviews.LIST_REVIEWS
-        try:
-            shown = await self._calls.run(
-                caller, PROTOCOL, operation, read=read, present=operation.present
-            )
-        except RecallError as error:
-            raise translated(error) from None
+        shown = await self._calls.run(
+            caller, PROTOCOL, operation, read=read, present=operation.present
+        )
         message_id = self._services.ingest.runtime.new_id("msg")
         return wire.reviewed(shown, message, message_id, modes)
 
-    def _taken(
-        self, caller: Caller, params: SendMessageRequest
-    ) -> Callable[[Context], Awaitable[tuple[Context, Task]]]:
+    async def _take(
+        self, caller: Caller, params: SendMessageRequest, on_behalf: Context
+    ) -> tuple[Context, Task]:
         """Take the message as a new task, or as the answer to the questions of a task. The task is
         watched in the same context.
         """
-        push = params.configuration.task_push_notification_config
-
-        async def work(on_behalf: Context) -> tuple[Context, Task]:
-            message = checked(params.message)
-            if message.task_id:
-                task = await self._services.tasks.get(on_behalf, message.task_id)
-                if message.context_id not in ("", task.context_id):
-                    raise Invalid("The contextId is not that of the task. Leave it out.")
-                if task.status.state.final:
-                    raise TaskEnded
-                bytes_max = self._services.tasks.answer_bytes_max
-                refuse_large_answer(message.ByteSize(), bytes_max)
-                return on_behalf, await self._services.tasks.answer(
-                    on_behalf,
-                    task.id,
-                    answer_of(message),
-                    said=wire.said(message, task.id, task.context_id),
-                    asked=wire.asked_message,
-                )
-            also = None
-            if push.url:
-                request = _requested(push)
-                await self._services.push.check(caller.namespace, request)
-
-                async def also(tx: Transaction, task: Task) -> None:
-                    await self._services.push.add(
-                        tx, on_behalf, task.id, request, after=task.events
-                    )
-
-            return on_behalf, await self._services.consolidate.start(
+        message, push = checked(params.message), params.configuration.task_push_notification_config
+        services = self._services
+        if message.task_id:
+            task = await services.tasks.get(on_behalf, message.task_id)
+            if message.context_id not in ("", task.context_id):
+                raise Invalid("The contextId is not that of the task. Leave it out.")
+            if task.status.state.final:
+                raise TaskEnded
+            refuse_large_answer(message.ByteSize(), services.tasks.answer_bytes_max)
+            return on_behalf, await services.tasks.answer(
                 on_behalf,
-                request_of(message),
-                context_id=message.context_id,
-                message=partial(wire.said, message),
-                also=also,
+                task.id,
+                answer_of(message),
+                said=wire.said(message, task.id, task.context_id),
+                asked=wire.asked_message,
             )
+        also = None
+        if push.url:
+            request = _requested(push)
+            await services.push.check(caller.namespace, request)
 
-        return work
+            async def also(tx: Transaction, task: Task) -> None:
+                await services.push.add(tx, on_behalf, task.id, request, after=task.events)
+
+        return on_behalf, await services.consolidate.start(
+            on_behalf,
+            request_of(message),
+            context_id=message.context_id,
+            message=partial(wire.said, message),
+            also=also,
+        )
 
     @answered
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
         validate_history_length(params)
-        _, task = await self._one_task(context, tasks.GET_TASK, params.id, params.tenant)
+        caller = _caller(context, params.tenant)
+        _, task = await self._one_task(caller, tasks.GET_TASK, params.id)
         return await wire.task(task, params)
 
     @answered
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
-        _caller(context, params.tenant)
+        caller = _caller(context, params.tenant)
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
@@ -275,33 +260,31 @@ class A2AHandler(RequestHandler):
                 total_size=page.total,
             )
 
-        return await self._perform(context, tasks.LIST_TASKS, work)
+        return await self._calls.perform(caller, PROTOCOL, tasks.LIST_TASKS, work)
 
     @answered
     async def on_cancel_task(
         self, params: CancelTaskRequest, context: ServerCallContext
     ) -> A2ATask:
-        _caller(context, params.tenant)
+        caller = _caller(context, params.tenant)
         checked_id(params.id, "id")
-
         try:
-            return await wire.task(
-                await self._perform(
-                    context,
-                    tasks.CANCEL_TASK,
-                    lambda on_behalf: self._services.tasks.cancel(on_behalf, params.id),
-                )
+            canceled = await self._calls.perform(
+                caller,
+                PROTOCOL,
+                tasks.CANCEL_TASK,
+                lambda on_behalf: self._services.tasks.cancel(on_behalf, params.id),
             )
-        except UnsupportedOperationError as error:
-            raise TaskNotCancelableError(error.message, error.data) from None
+        except Stale as error:
+            raise TaskNotCancelableError(error.message, {"code": error.code}) from None
+        return await wire.task(canceled)
 
     @streamed
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[A2AEvent]:
-        on_behalf, task = await self._one_task(
-            context, tasks.SUBSCRIBE_TO_TASK, params.id, params.tenant
-        )
+        caller = _caller(context, params.tenant)
+        on_behalf, task = await self._one_task(caller, tasks.SUBSCRIBE_TO_TASK, params.id)
         if task.status.state.final:
             raise TaskEnded
         yield await wire.task(task)
@@ -311,9 +294,8 @@ class A2AHandler(RequestHandler):
                 yield await asyncio.to_thread(wire.update, event)
 
     async def _one_task(
-        self, context: ServerCallContext, operation: Operation, task_id: str, tenant: str
+        self, caller: Caller, operation: Operation, task_id: str
     ) -> tuple[Context, Task]:
-        _caller(context, tenant)
         checked_id(task_id, "id")
 
         async def work(on_behalf: Context) -> tuple[Context, Task]:
@@ -321,15 +303,15 @@ class A2AHandler(RequestHandler):
             on_behalf.entry.ids.append(task.id)
             return on_behalf, task
 
-        return await self._perform(context, operation, work)
+        return await self._calls.perform(caller, PROTOCOL, operation, work)
 
     @answered
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        _caller(context, params.tenant)
-        made = await self._perform(
-            context,
+        made = await self._calls.perform(
+            _caller(context, params.tenant),
+            PROTOCOL,
             tasks.CREATE_PUSH_CONFIG,
             lambda on_behalf: self._services.push.configure(
                 on_behalf, _task_id(params), _requested(params)
@@ -341,7 +323,7 @@ class A2AHandler(RequestHandler):
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        _caller(context, params.tenant)
+        caller = _caller(context, params.tenant)
 
         async def work(on_behalf: Context) -> PushConfig:
             push, task_id = self._services.push, _task_id(params)
@@ -351,18 +333,19 @@ class A2AHandler(RequestHandler):
                     return page.configs[0]
             return await push.get(on_behalf, task_id, params.id)
 
-        return _config(await self._perform(context, tasks.GET_PUSH_CONFIG, work))
+        return _config(await self._calls.perform(caller, PROTOCOL, tasks.GET_PUSH_CONFIG, work))
 
     @answered
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        _caller(context, params.tenant)
+        caller = _caller(context, params.tenant)
         if params.page_size < 0:
             raise Invalid("page_size must not be negative.")
         limit = min(params.page_size or CONFIGS_MAX, CONFIGS_MAX)
-        page = await self._perform(
-            context,
+        page = await self._calls.perform(
+            caller,
+            PROTOCOL,
             tasks.LIST_PUSH_CONFIGS,
             lambda on_behalf: self._services.push.page(
                 on_behalf, _task_id(params), limit=limit, cursor=params.page_token
@@ -377,9 +360,9 @@ class A2AHandler(RequestHandler):
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
         """Deleting an unknown configuration is no error (specification 3.1.10: idempotent)."""
-        _caller(context, params.tenant)
-        await self._perform(
-            context,
+        await self._calls.perform(
+            _caller(context, params.tenant),
+            PROTOCOL,
             tasks.DELETE_PUSH_CONFIG,
             lambda on_behalf: self._services.push.remove(on_behalf, _task_id(params), params.id),
         )
@@ -399,23 +382,8 @@ class A2AHandler(RequestHandler):
         del shown.skills[:], shown.signatures[:]
         return shown
 
-    async def _perform(
-        self,
-        context: ServerCallContext,
-        operation: Operation,
-        work: Callable[[Context], Awaitable[T]],
-    ) -> T:
-        """Run `work` on behalf of the caller, whose tenant was checked."""
-        caller = _caller(context)
-        try:
-            return await self._calls.perform(
-                caller, PROTOCOL, operation, lambda entry: work(caller.context(entry))
-            )
-        except RecallError as error:
-            raise translated(error) from None
 
-
-def _caller(context: ServerCallContext, tenant: str = "") -> Caller:
+def _caller(context: ServerCallContext, tenant: str) -> Caller:
     """Return the caller. The SDK puts the `tenant` of a path into the context; that of a body is in
     the parameters.
     """

@@ -17,12 +17,8 @@ from a2a.types import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-from a2a.types import (
-    Task as A2ATask,
-)
-from a2a.types import (
-    TaskState as A2ATaskState,
-)
+from a2a.types import Task as A2ATask
+from a2a.types import TaskState as A2ATaskState
 from a2a.utils.proto_utils import to_stream_response
 from a2a.utils.task import HistoryLengthConfig
 from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
@@ -31,7 +27,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from recall_server.api import presenters
 from recall_server.api.a2a.card import CONTRADICTIONS
 from recall_server.api.middleware.request_validation import UnsupportedMedia
-from recall_server.api.operations.operation import checked_id, schema_of
+from recall_server.api.operations.operation import Json, checked_id, schema_of
 from recall_server.api.operations.reviews import AnswerReview, ListReviews
 from recall_server.api.operations.tasks import REVIEW_SKILL, SKILL, Consolidation, consolidation
 from recall_server.domain.errors import Invalid
@@ -41,60 +37,48 @@ from recall_server.domain.task import Event, Outcome, Request, Status, Task, Tas
 from recall_server.domain.task import Message as Said
 from recall_server.domain.text.cleaning import plain_json, storable, visible
 
-Json = dict[str, Any]
-
 _CHOICES = [str(choice) for choice in Choice]
 
-RESPONSE_SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "resolutions": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string"},
-                    "choice": {"enum": _CHOICES},
-                    "text": {"type": "string"},
-                },
-                "required": ["id", "choice"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["resolutions"],
-    "additionalProperties": False,
-}
 
-_SIDE: Json = {
-    "type": "object",
-    "properties": {
-        "memory_id": {"type": "string"},
-        "text": {"type": "string"},
-        "value": {"type": ["string", "null"]},
-        "negated": {"type": "boolean"},
-        "source": {"type": "object"},
-        "said_at": {"type": "string"},
-        "valid_from": {"type": "string"},
-        "confidence": {"type": "number"},
-        "strength": {"type": "number"},
-    },
-}
+def _object(*, closed: Sequence[str] = (), **types: str | Sequence[str] | Json) -> Json:
+    """Return the schema of an object with these fields, by type or schema; if it is `closed`, it
+    has no others, and these of its fields always.
+    """
+    found: Json = {
+        "type": "object",
+        "properties": {
+            name: kind if isinstance(kind, dict) else {"type": kind} for name, kind in types.items()
+        },
+    }
+    return found | ({"required": [*closed], "additionalProperties": False} if closed else {})
 
-QUESTION_SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string"},
-        "entity": {"type": "string"},
-        "attribute": {"type": "string"},
-        "existing": {"type": "array", "items": _SIDE},
-        "new": _SIDE,
-        "reason": {"type": "string"},
-        "choices": {"type": "array", "items": {"enum": _CHOICES}},
-        "recommended": {"enum": _CHOICES},
-    },
-}
+
+_CHOICE: Json = {"enum": _CHOICES}
+_RESOLUTION = _object(closed=("id", "choice"), id="string", choice=_CHOICE, text="string")
+RESPONSE_SCHEMA = _object(
+    closed=("resolutions",), resolutions={"type": "array", "minItems": 1, "items": _RESOLUTION}
+)
+_SIDE = _object(
+    memory_id="string",
+    text="string",
+    value=["string", "null"],
+    negated="boolean",
+    source="object",
+    said_at="string",
+    valid_from="string",
+    confidence="number",
+    strength="number",
+)
+QUESTION_SCHEMA = _object(
+    id="string",
+    entity="string",
+    attribute="string",
+    existing={"type": "array", "items": _SIDE},
+    new=_SIDE,
+    reason="string",
+    choices={"type": "array", "items": _CHOICE},
+    recommended=_CHOICE,
+)
 
 EXTENSIONS: dict[str, Json] = {
     CONTRADICTIONS: {
@@ -182,15 +166,11 @@ def review_of(message: Message) -> Json | None:
 
 def reviewed(shown: Json, message: Message, message_id: str, modes: Sequence[str]) -> Message:
     """The answer to a message of the skill that reviews: what waits, or what was answered."""
-    parts = [
-        new_text_part(visible(_review_text(shown)), TEXT_MODE),
-        new_data_part(shown, JSON_MODE),
-    ]
     return Message(
         message_id=message_id,
         context_id=message.context_id,
         role=Role.ROLE_AGENT,
-        parts=[part for part in parts if not modes or _accepted(part.media_type, modes)],
+        parts=_said_twice(_review_text(shown), shown, modes),
     )
 
 
@@ -287,7 +267,6 @@ def _task(task: Task, length: int, artifacts: bool, modes: Sequence[str]) -> A2A
 def update(
     event: Event, modes: Sequence[str] = ()
 ) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
-    """Return an event of a task, for clients that watch it."""
     if event.outcome is not None:
         return TaskArtifactUpdateEvent(
             task_id=event.task_id,
@@ -337,10 +316,7 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
             "contradictions": [presenters.question(one) for one in status.questions],
             "response_schema": RESPONSE_SCHEMA,
         } | ({"problem": status.note} if status.note else {})
-        return [
-            new_text_part(visible(presenters.asked(status)), TEXT_MODE),
-            new_data_part(data, JSON_MODE),
-        ]
+        return _said_twice(presenters.asked(status), data)
     if status.note:
         return [new_text_part(visible(status.note), TEXT_MODE)]
     if outcome is not None:
@@ -360,16 +336,18 @@ def asked_message(task: Task) -> Said:
 
 
 def artifact(task_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
-    parts = [
-        # The text comes first: frameworks show their model the first part.
-        new_text_part(visible(presenters.summary(outcome)), TEXT_MODE),
-        new_data_part(presenters.result(outcome), JSON_MODE),
-    ]
     return Artifact(
         artifact_id=f"{task_id}.result",
         name="plan" if outcome.dry_run else "memories",
-        parts=[part for part in parts if not modes or _accepted(part.media_type, modes)],
+        parts=_said_twice(presenters.summary(outcome), presenters.result(outcome), modes),
     )
+
+
+def _said_twice(text: str, data: Json, modes: Sequence[str] = ()) -> list[Part]:
+    """Return a text part and a data part, as far as their `modes` are accepted."""
+    # The text comes first: frameworks show their model the first part.
+    parts = [new_text_part(visible(text), TEXT_MODE), new_data_part(data, JSON_MODE)]
+    return [part for part in parts if not modes or _accepted(part.media_type, modes)]
 
 
 def _accepted(mode: str, modes: Sequence[str]) -> bool:

@@ -12,8 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.api.middleware.limits import Refusal, answer_of
-from recall_server.api.middleware.observation import REQUEST_ID
-from recall_server.api.operations.operation import CALLER, Caller
+from recall_server.api.operations.operation import CALLER, REQUEST_ID, Caller
 from recall_server.api.problems import problem
 from recall_server.domain.errors import (
     AuthUnavailable,
@@ -64,7 +63,6 @@ class Challenges:
         return {"WWW-Authenticate": self._spelled(scope, parts)}
 
     def lacking(self, scope: Scope, needed: Needed) -> str:
-        """Return the challenge for a token that lacks a scope."""
         names = " ".join(self._names_for(needed)) or needed
         return self._spelled(
             scope, ['realm="recall"', 'error="insufficient_scope"', f'scope="{names}"']

@@ -49,7 +49,6 @@ class Turn:
 
 
 def turn_of(scope: Scope) -> Turn:
-    """Return the turn of this request."""
     turn: Turn = scope[_TURN]
     return turn
 
@@ -83,10 +82,13 @@ class CallLimits:
             body = await self.read_body(scope, receive, send)
             if body is None:
                 return
-            await self._acquire(caller.namespace)
-        except (RateLimited, Busy) as error:
+            full = self.turns.waiting(caller.namespace) >= WAITING_MAX
+            async with asyncio.timeout(0 if full else self.wait_s):
+                await self.turns.acquire(caller.namespace)
+        except (RateLimited, Busy, TimeoutError) as raised:
+            error = Busy() if isinstance(raised, TimeoutError) else raised
             log.info("refused", code=error.code, accessor=caller.accessor)
-            await refused(self.refusal, error, scope, receive, send)
+            await answer_of(self.refusal, error, scope)(scope, receive, send)
             return
         turn = scope[_TURN] = Turn(self.turns, caller.namespace)
 
@@ -101,41 +103,17 @@ class CallLimits:
         finally:
             turn.end()
 
-    async def _acquire(self, namespace: Namespace) -> None:
-        if self.turns.waiting(namespace) >= WAITING_MAX:
-            raise Busy
-        try:
-            async with asyncio.timeout(self.wait_s):
-                await self.turns.acquire(namespace)
-        except TimeoutError:
-            raise Busy from None
-
-
-async def refused(
-    refusal: Refusal, error: RecallError, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Answer a refused request, and say when to try again."""
-    await answer_of(refusal, error, scope)(scope, receive, send)
-
 
 def answer_of(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
     """Return the answer to a refused request, which says when to try again."""
     response = refusal(scope, error)
-    response.headers.update(again(error))
-    return response
-
-
-def again(error: RecallError) -> dict[str, str]:
-    """Return the headers that say when to try again."""
+    response.headers["Retry-After"] = str(BUSY_AGAIN_S)
     if isinstance(error, RateLimited):
         seconds = str(math.ceil(error.retry_after_s or 0))
-        return {
-            "Retry-After": seconds,
-            "RateLimit-Limit": str(error.limit),
-            "RateLimit-Remaining": "0",
-            "RateLimit-Reset": seconds,
-        }
-    return {"Retry-After": str(BUSY_AGAIN_S)}
+        limit = {"Limit": str(error.limit), "Remaining": "0", "Reset": seconds}
+        response.headers["Retry-After"] = seconds
+        response.headers.update({f"RateLimit-{name}": value for name, value in limit.items()})
+    return response
 
 
 LOOK_S = 1.0
@@ -172,7 +150,6 @@ class Streams:
     _watched: dict[TokenInfo, _Watched] = field(default_factory=dict)
 
     def limiting(self, app: ASGIApp) -> ASGIApp:
-        """Make middleware of the routes that can open streams."""
         return partial(self.serve, app)
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -185,7 +162,7 @@ class Streams:
             error = TooManyStreams(
                 f"A namespace may have {self.each} open streams. Close one, or poll the task."
             )
-            await refused(self.refusal, error, scope, receive, send)
+            await answer_of(self.refusal, error, scope)(scope, receive, send)
             return
         async with self._watching(caller) as over:
             look = partial(self._look, caller.token, over)

@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.middleware.limits import Refusal
+from recall_server.api.middleware.limits import BUSY_AGAIN_S, Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
 from recall_server.api.operations.operation import BODY_METHODS, CALLER
 from recall_server.domain.errors import (
@@ -30,7 +30,7 @@ from recall_server.domain.text.cleaning import no_number, plain_json, unique_nam
 
 log = structlog.get_logger()
 
-JSON_KINDS = ("application/json", "application/a2a+json")
+JSON_KINDS = (b"application/json", b"application/a2a+json")
 HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 100
 URL_BYTES_MAX = 8_192
@@ -45,7 +45,6 @@ LONG_BODY_BYTES_PER_S = 4_194_304
 # A body that waits takes up to half a megabyte, even if its client has gone meanwhile: of one
 # namespace not more than a few hundred wait.
 PACE_WAIT_MAX_S = 4.0
-AGAIN_S = 1
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
@@ -180,8 +179,8 @@ class RequestBody:
             error = raised if isinstance(raised, RecallError) else OutOfMemory()
             log.info("refused", code=error.code)
             response = self._refusal(scope, error)
-            if isinstance(error, (OutOfMemory, Busy)):
-                response.headers["Retry-After"] = str(AGAIN_S)
+            if isinstance(error, Busy):
+                response.headers["Retry-After"] = str(BUSY_AGAIN_S)
             await _refused(response, scope, receive, send)
             return None
         if body is None:
@@ -224,7 +223,11 @@ class RequestBody:
         body = b"".join(parts)
         if not body:
             return body  # the path is enough, as for cancelling a task
-        _check_kind(scope)
+        headers = dict(scope["headers"])
+        kind = headers.get(b"content-type", b"").lower().partition(b";")[0].strip()
+        encoding = headers.get(b"content-encoding", b"").lower()
+        if kind not in JSON_KINDS or encoding not in (b"", b"identity"):
+            raise UnsupportedMedia
         if len(body) > INLINE_UP_TO_BYTES:
             check = asyncio.to_thread(check_json, body, self._json_depth_max)
             scope["recall.json"] = await check
@@ -257,17 +260,6 @@ async def _refused(response: Response, scope: Scope, receive: Receive, send: Sen
     # Otherwise the unread rest of the body would be taken for the next request.
     response.headers["Connection"] = "close"
     await response(scope, receive, send)
-
-
-def _check_kind(scope: Scope) -> None:
-    kind, encoding = "", "identity"
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            kind = value.decode("latin-1").lower().partition(";")[0].strip()
-        elif name == b"content-encoding":
-            encoding = value.decode("latin-1").lower()
-    if kind not in JSON_KINDS or encoding not in ("", "identity"):
-        raise UnsupportedMedia
 
 
 def check_json(body: bytes, depth_max: int) -> Any:
@@ -434,10 +426,7 @@ class CrossOrigin:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._allowing if self._is_allowed(scope) else self.app
-        await app(scope, receive, send)
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        return scope["type"] == "http" and any(
+        allowed = scope["type"] == "http" and any(
             name == b"origin" and value in self._origins for name, value in scope["headers"]
         )
+        await (self._allowing if allowed else self.app)(scope, receive, send)

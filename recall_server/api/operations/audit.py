@@ -5,7 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recall_server.api.operations.operation import Arguments, Call, Http, Json, Operation
+from recall_server.api.operations.operation import (
+    Arguments,
+    Http,
+    Json,
+    Operation,
+)
 from recall_server.domain.audit import RESTORE, Outcome
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import Scope
@@ -44,13 +49,7 @@ class ReadAudit(Arguments):
         )
 
 
-async def read(call: Call, given: ReadAudit) -> AuditPage:
-    return await call.services.audit.page(
-        call.context, given.filter(), cursor=given.cursor, limit=given.limit
-    )
-
-
-def _page(page: AuditPage, _: ReadAudit) -> Json:
+def _records(page: AuditPage, _: ReadAudit) -> Json:
     return {"records": [_record(one) for one in page.records], "next_cursor": page.next}
 
 
@@ -77,8 +76,10 @@ READ_AUDIT = Operation(
     Scope.AUDIT,
     "Read the audit log of the namespace, newest first.",
     ReadAudit,
-    read,
-    _page,
+    lambda call, given: call.services.audit.page(
+        call.context, given.filter(), cursor=given.cursor, limit=given.limit
+    ),
+    _records,
     ("records", "next_cursor"),
     whole_namespace=True,
     http=(Http("GET", "/v1/audit"),),

@@ -3,9 +3,17 @@
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.operations.operation import INT64_MAX, Arguments, Call, Http, Json, Operation
+from recall_server.api.operations.operation import (
+    INT64_MAX,
+    Arguments,
+    Call,
+    Http,
+    Json,
+    Operation,
+)
 from recall_server.domain.permissions import Scope
-from recall_server.services.memory.undo import Page, Undone
+from recall_server.services.memory.undo import Page as ChangePage
+from recall_server.services.memory.undo import Undone
 
 
 class ListChanges(Arguments):
@@ -20,10 +28,6 @@ class UndoChange(Arguments):
     )
 
 
-async def list_changes(call: Call, given: ListChanges) -> Page:
-    return await call.services.changes.page(call.context, given.before or None)
-
-
 async def undo(call: Call, given: UndoChange) -> Undone:
     return await call.services.changes.undo(
         call.context,
@@ -34,7 +38,7 @@ async def undo(call: Call, given: UndoChange) -> Undone:
     )
 
 
-def page(found: Page, _: ListChanges | None = None) -> Json:
+def _changes(found: ChangePage, _: ListChanges) -> Json:
     return {
         "changes": [
             {
@@ -54,7 +58,7 @@ def page(found: Page, _: ListChanges | None = None) -> Json:
     }
 
 
-def undone(found: Undone, given: UndoChange) -> Json:
+def _undone(found: Undone, given: UndoChange) -> Json:
     return {
         "undone": list(found.changes),
         "memory_ids": list(found.memories),
@@ -70,8 +74,8 @@ LIST_CHANGES = Operation(
     Scope.READ,
     "List what jobs, tasks, imports and calls changed, newest first.",
     ListChanges,
-    list_changes,
-    page,
+    lambda call, given: call.services.changes.page(call.context, given.before or None),
+    _changes,
     ("changes", "next_before"),
     whole_namespace=True,
     http=(Http("GET", "/v1/changes"),),
@@ -84,7 +88,7 @@ UNDO_CHANGE = Operation(
     "Take a change back exactly, unless something later rests on it; an undo can be undone.",
     UndoChange,
     undo,
-    undone,
+    _undone,
     ("undone", "memory_ids", "forgotten_ids", "episode_ids", "change_id", "dry_run"),
     whole_namespace=True,
     http=(Http("POST", "/v1/changes/{change_id}/undo"),),

@@ -27,7 +27,6 @@ from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
 from recall_server.domain.task import JobProgress
 from recall_server.services.memory.ingest import Extracted
-from recall_server.services.search.recall import Counts
 from recall_server.services.transfer import export as exporting
 from recall_server.services.transfer import importing
 
@@ -59,16 +58,6 @@ class MemoryStats(GetMemoryStats):
     def past(self, call: Call) -> Past:
         check_own(self.namespace, "namespace", call.caller.namespace)
         return super().past(call)
-
-
-async def stats(call: Call, given: GetMemoryStats) -> Counts:
-    return await call.services.recall.stats(
-        call.context, given.past(call), by_status=given.by_status
-    )
-
-
-async def status(call: Call, _: NoArguments) -> Counts:
-    return await call.services.recall.stats(call.context)
 
 
 async def get_job(call: Call, given: OneJob) -> Extracted | JobProgress:
@@ -112,13 +101,15 @@ GET_MEMORY_STATS = Operation(
     Scope.READ,
     "Count the memories of each type, and the texts that wait for extraction.",
     GetMemoryStats,
-    stats,
+    lambda call, given: call.services.recall.stats(
+        call.context, given.past(call), by_status=given.by_status
+    ),
     lambda counts, _: presenters.counts(counts),
     ("by_type", "total", "pending_extractions"),
     http=(Http("GET", "/v1/stats"),),
     mcp=Mcp(
-        "Memory statistics",
         "Memories of each type, and texts that wait for extraction.",
+        title="Memory statistics",
         unlisted=frozenset({"as_of", "known_at", "by_status"}),
         aliases={"memory_stats": (MemoryStats, CAMILLO)},
         idempotent=True,
@@ -130,7 +121,7 @@ GET_STATUS = Operation(
     Scope.READ,
     "Say that the server is well, with the counts of the namespace.",
     NoArguments,
-    status,
+    lambda call, _: call.services.recall.stats(call.context),
     lambda counts, _: {
         "status": "ok",
         "version": __version__,
@@ -139,7 +130,7 @@ GET_STATUS = Operation(
     },
     ("status", "version", "memories", "pending_extractions"),
     http=(Http("GET", "/api/v1/status"),),
-    mcp=Mcp("Status", "Whether the server is well.", toolset=ENGRAM, idempotent=True),
+    mcp=Mcp("Whether the server is well.", title="Status", toolset=ENGRAM, idempotent=True),
     read_only=True,
 )
 GET_JOB = Operation(

@@ -42,7 +42,7 @@ class CollectReceipt(Arguments):
 
 
 async def erase(call: Call, given: Erase) -> Erased:
-    service, whole = call.services.erase, Context(call.entry)
+    service, whole = call.services.erase, Context(call.context.entry)
     named = [one for one in (given.memory_id, given.subject, given.container) if one]
     mixed = bool(given.confirm) and bool(given.model_fields_set & TARGETS)
     if len(named) > 1 or mixed or (given.dry_run and not named):
@@ -57,10 +57,6 @@ async def erase(call: Call, given: Erase) -> Erased:
     if given.container:
         return await service.container(call.context, given.container, dry_run=given.dry_run)
     return await service.namespace(whole, given.confirm)
-
-
-async def delete_namespace(call: Call, given: DeleteNamespaceData) -> Erased:
-    return await call.services.erase.namespace(call.context, given.confirm)
 
 
 async def holder(services: Services, given: CollectReceipt) -> Caller:
@@ -111,14 +107,14 @@ DELETE_NAMESPACE_DATA = Operation(
     Scope.ERASE,
     "Destroy everything, and revoke all tokens.",
     DeleteNamespaceData,
-    delete_namespace,
+    lambda call, given: call.services.erase.namespace(call.context, given.confirm),
     lambda erased, _: {"deleted": True, **presenters.erased(erased)},
     ("tokens_revoked", "receipt_id"),
     whole_namespace=True,
     destroys=True,
     mcp=Mcp(
-        "Delete all data",
         "Erase everything and revoke all tokens, for good.",
+        title="Delete all data",
         destructive=True,
         idempotent=True,
     ),
@@ -145,12 +141,7 @@ COLLECT_RECEIPT = Operation(
     lambda found, _: {"receipt": found.receipt, "final": found.final},
     ("receipt", "final"),
     http=(
-        Http(
-            "GET",
-            "/v1/receipts/{receipt_id}",
-            headers={"secret": RECEIPT_HEADER},
-            holder=holder,
-        ),
+        Http("GET", "/v1/receipts/{receipt_id}", headers={"secret": RECEIPT_HEADER}, holder=holder),
     ),
 )
 ERASE_AGAIN = Operation(

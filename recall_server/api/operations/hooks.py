@@ -15,7 +15,7 @@ from recall_server.api.operations.intake import Message, StoreMemory
 from recall_server.api.operations.operation import Arguments, Call, Http, Json, Operation
 from recall_server.domain.ids import NONE
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.permissions import Rights, Scope
+from recall_server.domain.permissions import Scope
 from recall_server.domain.query import Hit, Query
 from recall_server.domain.search.ranking import text_tokens
 from recall_server.domain.security.trust import Trust, Witness, witness
@@ -39,11 +39,6 @@ class Event(StrEnum):
     PRE_COMPACT = "pre-compact"
     STOP = "stop"
     SESSION_END = "session-end"
-
-    @property
-    def host_name(self) -> str:
-        """The name that hosts give the event: UserPromptSubmit."""
-        return "".join(part.capitalize() for part in self.value.split("-"))
 
     @property
     def hands_in(self) -> bool:
@@ -86,7 +81,8 @@ async def answer(call: Call, given: AnswerHook) -> Json:
         return {}
     return {
         "hookSpecificOutput": {
-            "hookEventName": given.event.host_name,
+            # As hosts call it: UserPromptSubmit.
+            "hookEventName": given.event.title().replace("-", ""),
             "additionalContext": "\n".join((HEAD, *kept)),
         }
     }
@@ -157,24 +153,20 @@ def _dated(text: str, said_by: Witness, at: datetime) -> str:
     return f"- {at:%Y-%m-%d} ({_TRUST[said_by.trust]}): {' '.join(text.split())}"
 
 
-def _becomes(given: AnswerHook, _: Rights) -> Operation:
-    return STORE_FROM_HOOK if given.event.hands_in else ANSWER_HOOK
-
-
 STORE_FROM_HOOK = Operation(
     "store_from_hook",
     Scope.WRITE,
     "Store what is new of a conversation, for a hook of a coding agent.",
     cli="recall hook stop",
 )
-ANSWER_HOOK = Operation(
+ANSWER_HOOK: Operation = Operation(
     "answer_hook",
     Scope.READ,
     "Answer a hook of a coding agent with what is remembered about the prompt or the project; at "
     "an end, store what is new of the conversation.",
     AnswerHook,
     answer,
-    becomes=_becomes,
+    becomes=lambda given, _: STORE_FROM_HOOK if given.event.hands_in else ANSWER_HOOK,
     http=(Http("POST", "/v1/hooks/{event}", returns=()),),
     cli="recall hook",
     read_only=True,

@@ -42,16 +42,12 @@ class Message(Arguments):
 
 
 class Origin(Arguments):
-    """The origin of a text."""
-
     app: str | None = None
     model: str | None = None
     description: str | None = None
 
 
 class Labelled(Protocol):
-    """Arguments that name the source of a text."""
-
     session_id: str
     agent_id: str
     tags: list[str]
@@ -61,7 +57,6 @@ class Labelled(Protocol):
 
 
 def source_of(given: Labelled, client: str | None) -> Source:
-    """Return the source of a text that the arguments name."""
     origin = given.source or Origin()
     return Source(
         session_id=given.session_id or None,

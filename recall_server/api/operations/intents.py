@@ -77,7 +77,7 @@ class ProposeChange(Arguments):
             self.type,
             self.confidence,
             self.dry_run,
-            review=_may_only_propose(self, call.caller.rights),
+            review=_decided_as(self, call.caller.rights) is PROPOSE_CHANGE,
             evidence=self.evidence,
             needs_review=self.needs_review,
         )
@@ -168,10 +168,6 @@ def _or_proposed(asked: Operation, rights: Rights, *, review: bool) -> Operation
     """
     unasked = rights.proposes and not rights.allows(asked.scope)
     return PROPOSE_CHANGE if review or unasked else asked
-
-
-def _may_only_propose(given: ProposeChange, rights: Rights) -> bool:
-    return _decided_as(given, rights) is PROPOSE_CHANGE
 
 
 # The first of these changes that a plan contains is the outcome of the submission.
@@ -296,6 +292,8 @@ _RETURNS = (
     *("outcome", "intent", "dry_run", "message", "changes", "rules", "considered"),
     "thresholds",
 )
+# The arguments that a model is told of.
+_LISTED = {"text", "intent", "memory_id", "type", "container", "dry_run"}
 SUBMIT_MEMORY = Operation(
     "submit_memory",
     Scope.WRITE,
@@ -311,28 +309,11 @@ SUBMIT_MEMORY = Operation(
         Http("POST", "/submit_memory", arguments=SubmitDurable),
     ),
     mcp=Mcp(
-        "Submit memory",
         "Remember, correct or forget one statement at once. The answer says what was decided and "
         "why; dry_run only shows it.",
         SubmitDurable,
         returns=("outcome", "message", "changes"),
-        unlisted=frozenset(
-            {
-                *(
-                    "review",
-                    "needs_review",
-                    "topic",
-                    "confidence",
-                    "evidence",
-                    "session_id",
-                    "agent_id",
-                    "tags",
-                    "metadata",
-                ),
-                *("source", "trace_id", "occurred_at", "expires_at", "namespace", "content"),
-                *("memory_type", "scope"),
-            }
-        ),
+        unlisted=frozenset(SubmitDurable.model_fields) - _LISTED,
     ),
 )
 UPDATE_MEMORY = Operation(
@@ -368,7 +349,6 @@ RELATE_MEMORIES = Operation(
     ("from_id", "relation", "to_id", "question_id"),
     http=(Http("POST", "/v1/relations"),),
     mcp=Mcp(
-        "Relate memories",
         "State what one memory is to another; contradicts opens a dispute.",
         toolset=REVIEWS,
         idempotent=True,

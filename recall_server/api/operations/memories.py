@@ -37,7 +37,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Place
 from recall_server.domain.moments import Past, parse_moment, past
-from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Rights, Scope
+from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Scope
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
@@ -60,12 +60,10 @@ class InTime(Arguments):
     known_at: str = Field("", description="what was known here then")
 
     def past(self, call: Call) -> Past:
-        return past(self.as_of, self.known_at, call.entry.started_at)
+        return past(self.as_of, self.known_at, call.context.entry.started_at)
 
 
 class Selection(Arguments):
-    """Arguments that narrow what a call may find."""
-
     container: str = ""
     tags: list[str] = Field([])  # a memory must have all of them
     metadata: Annotated[dict[str, Any], BeforeValidator(_object)] = Field(
@@ -153,15 +151,13 @@ class DeleteMemory(OneMemory):
 
 @dataclass(frozen=True)
 class Stored:
-    """A text that was accepted, and when."""
-
     accepted: Accepted
     at: datetime
 
 
 async def store(call: Call, given: StoreMemory | RecordInteraction | AddMemory) -> Stored:
     accepted = await call.services.ingest.remember(call.context, given.submission(call))
-    return Stored(accepted, call.entry.started_at)
+    return Stored(accepted, call.context.entry.started_at)
 
 
 def _queued(stored: Stored, _: Arguments) -> Json:
@@ -229,10 +225,6 @@ async def inspect(call: Call, given: ListMemories) -> Page | History:
     return await list_page(call, given)
 
 
-def _inspected(found: Page | History, _: ListMemories) -> Json:
-    return presenters.page(found) if isinstance(found, Page) else presenters.history(found)
-
-
 async def get(call: Call, given: OneMemoryInTime) -> Json:
     found = await history(call, given)
     memory = next((one for one in found.chain if one.id == given.memory_id), None)
@@ -250,10 +242,6 @@ async def delete(call: Call, given: DeleteMemory) -> Erased | None:
 
 def _deleted(erased: Erased | None, given: DeleteMemory) -> Json:
     return {"deleted": given.memory_id, **(presenters.erased(erased) if erased else {})}
-
-
-def _forget_or_erase(given: DeleteMemory, _: Rights) -> Operation:
-    return ERASE_MEMORY if given.erase else DELETE_MEMORY
 
 
 async def restore(call: Call, given: OneMemory) -> Json:
@@ -283,7 +271,6 @@ STORE_MEMORY = Operation(
         Http("POST", "/api/v1/episodes", ACCEPTED, AddMemory),
     ),
     mcp=Mcp(
-        "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
         "can be searched meanwhile.",
         unlisted=frozenset(
@@ -302,11 +289,12 @@ INSPECT_MEMORIES = Operation(
     "List the active memories, newest first.",
     ListMemories,
     inspect,
-    _inspected,
+    lambda found, _: (
+        presenters.page(found) if isinstance(found, Page) else presenters.history(found)
+    ),
     ("memories", "total", "has_more", "next_offset", "next_cursor"),
     http=(Http("GET", "/v1/memories"), Http("GET", "/api/memory/archival")),
     mcp=Mcp(
-        "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
         unlisted=UNLISTED | {"cursor", "status", *AFTER, *BEFORE},
@@ -350,7 +338,7 @@ GET_TIMELINE = Operation(
     read_only=True,
     cli="recall timeline",
 )
-DELETE_MEMORY = Operation(
+DELETE_MEMORY: Operation = Operation(
     "delete_memory",
     Scope.FORGET,
     "Forget one memory; with erase, destroy it and all that could show it.",
@@ -358,14 +346,9 @@ DELETE_MEMORY = Operation(
     delete,
     _deleted,
     ("deleted",),
-    becomes=_forget_or_erase,
+    becomes=lambda given, _: ERASE_MEMORY if given.erase else DELETE_MEMORY,
     http=(Http("DELETE", "/v1/memories/{memory_id}"),),
-    mcp=Mcp(
-        "Delete memory",
-        "Forget one memory: it is no longer found.",
-        destructive=True,
-        idempotent=True,
-    ),
+    mcp=Mcp("Forget one memory: it is no longer found.", destructive=True, idempotent=True),
     cli="recall forget",
 )
 RESTORE_MEMORY = Operation(
@@ -399,14 +382,6 @@ class OneAlias(Arguments):
     alias: str
 
 
-async def list_aliases(call: Call, _: NoArguments) -> Sequence[Alias]:
-    return await call.services.aliases.all(call.context)
-
-
-async def set_aliases(call: Call, given: SetAliases) -> Sequence[Alias]:
-    return await call.services.aliases.set(call.context, given.subject, given.aliases)
-
-
 async def remove_alias(call: Call, given: OneAlias) -> Json:
     await call.services.aliases.remove(call.context, given.alias)
     return {"removed": given.alias}
@@ -421,17 +396,12 @@ LIST_ALIASES = Operation(
     Scope.READ,
     "List the aliases of subjects: names that stand for one person or thing.",
     NoArguments,
-    list_aliases,
+    lambda call, _: call.services.aliases.all(call.context),
     _aliases,
     ("aliases",),
     whole_namespace=True,
     http=(Http("GET", "/v1/aliases"),),
-    mcp=Mcp(
-        "List aliases",
-        "List the names that stand for one person or thing.",
-        toolset=REVIEWS,
-        idempotent=True,
-    ),
+    mcp=Mcp("List the names that stand for one person or thing.", toolset=REVIEWS, idempotent=True),
     cli="recall aliases list",
     read_only=True,
 )
@@ -440,13 +410,12 @@ SET_ALIASES = Operation(
     Scope.EDIT,
     "Set the aliases of a subject, in place of those it had: facts about them are facts about it.",
     SetAliases,
-    set_aliases,
+    lambda call, given: call.services.aliases.set(call.context, given.subject, given.aliases),
     _aliases,
     ("aliases",),
     whole_namespace=True,
     http=(Http("POST", "/v1/aliases"),),
     mcp=Mcp(
-        "Set aliases",
         "Say which other names a person or thing has: facts about them are about it from now on.",
         toolset=REVIEWS,
         idempotent=True,
@@ -462,7 +431,7 @@ REMOVE_ALIAS = Operation(
     returns=("removed",),
     whole_namespace=True,
     http=(Http("DELETE", "/v1/aliases"),),
-    mcp=Mcp("Remove alias", "Remove an alias of a person or thing.", toolset=REVIEWS),
+    mcp=Mcp("Remove an alias of a person or thing.", toolset=REVIEWS),
     cli="recall aliases remove",
 )
 

@@ -18,13 +18,7 @@ from itertools import islice
 from typing import Any, ClassVar, Self, TypeVar, cast, get_args
 
 import structlog
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    GetCoreSchemaHandler,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema
 from starlette.types import Scope as Connection
 from structlog.contextvars import bound_contextvars
@@ -42,10 +36,10 @@ from recall_server.domain.errors import (
     Unauthenticated,
 )
 from recall_server.domain.ids import Namespace
-from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
+from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.services import Services
 from recall_server.services.transfer.export import Reader
-from recall_server.tracing import tracer
+from recall_server.tracing import Attributes, tracer
 
 INT64_MAX = 2**63 - 1
 FAULTS_NAMED = 5
@@ -77,15 +71,23 @@ class Arguments(BaseModel):
     repeats_names: ClassVar[bool] = True
     # The arguments for which an empty text is refused, since leaving them out would mean more.
     empty_is_given: ClassVar[frozenset[str]] = frozenset()
+    # The arguments of others that are left out and not refused.
+    ignored: ClassVar[frozenset[str]] = frozenset()
     _known: ClassVar[frozenset[str]]
-    _optional: ClassVar[frozenset[str]]
+    _left_out_if_empty: ClassVar[frozenset[str]]
+    _left_out_if_null: ClassVar[frozenset[str]]
     _integers: ClassVar[frozenset[str]]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         fields = cls.model_fields.items()
         cls._known = frozenset(one for name, field in fields for one in (name, field.alias) if one)
-        cls._optional = frozenset(name for name, field in fields if not field.is_required())
+        optional = frozenset(name for name, field in fields if not field.is_required())
+        cls._left_out_if_empty = optional - cls.empty_is_given
+        # If None is a value of the argument, it is its default too.
+        cls._left_out_if_null = frozenset(
+            name for name in optional if cls.model_fields[name].default is not None
+        )
         cls._integers = frozenset(
             name for name, field in fields if field.annotation in (int, int | None)
         )
@@ -114,7 +116,17 @@ class Arguments(BaseModel):
         a query. Raises `Invalid`, which names each fault and the allowed values.
         """
         try:
-            return cls.model_validate(cls._given(given), strict=False if as_text else None)
+            if isinstance(given, dict):
+                given = {
+                    name: int(value)
+                    if isinstance(value, float) and name in cls._integers and value.is_integer()
+                    else value
+                    for name, value in given.items()
+                    if not (value is None and name in cls._left_out_if_null)
+                    and not (value == "" and name in cls._left_out_if_empty)
+                    and name not in cls.ignored
+                }
+            return cls.model_validate(given, strict=False if as_text else None)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             faults = [
@@ -122,25 +134,6 @@ class Arguments(BaseModel):
                 for each in found[:FAULTS_NAMED]
             ]
             raise Invalid(" ".join(dict.fromkeys(faults))) from None
-
-    @classmethod
-    def _given(cls, arguments: Any) -> Any:
-        """Return the given `arguments`, with integers for whole floats."""
-        if not isinstance(arguments, dict):
-            return arguments
-        given: dict[str, Any] = {}
-        for name, value in arguments.items():
-            if value is None and name in cls._optional:
-                # If None is a value of the argument, it is its default too.
-                if cls.model_fields[name].default is None:
-                    given[name] = value
-            elif value == "" and name in cls._optional - cls.empty_is_given:
-                continue
-            elif isinstance(value, float) and name in cls._integers and value.is_integer():
-                given[name] = int(value)
-            else:
-                given[name] = value
-        return given
 
     @classmethod
     def _fault(cls, kind: str, place: tuple[int | str, ...], why: str, operation: str) -> str:
@@ -254,6 +247,7 @@ AGENTERNAL = "agenternal"
 
 CALLER = "recall.caller"
 """The key of the `Caller` in the scope of a request whose token was verified."""
+REQUEST_ID = "recall.request_id"
 
 
 @dataclass(frozen=True)
@@ -271,14 +265,6 @@ class Caller:
     refused: list[InsufficientScope] = field(default_factory=list, compare=False)
     token: TokenInfo | None = field(default=None, compare=False)
     request_id: str | None = field(default=None, compare=False)
-
-    def context(self, entry: AuditEntry) -> Context:
-        """Return the context of a service for the operation that `entry` records."""
-        return Context(entry, self.access_scope)
-
-    @property
-    def access_scope(self) -> AccessScope:
-        return self.rights.access_scope
 
 
 def caller_of(scope: Connection) -> Caller:
@@ -299,13 +285,8 @@ class Call:
 
     services: Services
     caller: Caller
-    entry: AuditEntry
+    context: Context
     client: str | None = None
-
-    @property
-    def context(self) -> Context:
-        """Return the context of a service for this call."""
-        return Context(self.entry, self.caller.rights.access_scope)
 
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
@@ -367,18 +348,19 @@ class Http:
 
 @dataclass(frozen=True)
 class Mcp:
-    """A tool, named like its operation; `description` is what a model reads. `arguments`, `present`
-    and `returns` are set if they differ from those of the operation. The tool accepts `unlisted`
-    arguments, but the list of tools does not name them, since it costs each client tokens. The
-    same holds for `aliases`: names that other servers use for it, each with its arguments and its
-    toolset. A tool of a `toolset` is listed only if the setting names that toolset.
+    """A tool, named like its operation; `description` is what a model reads. It is set if it
+    differs from the summary of the operation, `title` if it differs from the name in words, and
+    `arguments`, `present` and `returns` if they differ from those of the operation. The tool
+    accepts `unlisted` arguments, but the list of tools does not name them, since it costs each
+    client tokens. The same holds for `aliases`: names that other servers use for it, each with its
+    arguments and its toolset. A tool of a `toolset` is listed only if the setting names that one.
     """
 
-    title: str
-    description: str
+    description: str = ""
     arguments: type[Arguments] | None = None
     present: Presenter | None = None
     returns: tuple[str, ...] | None = None
+    title: str = ""
     unlisted: frozenset[str] = frozenset()
     aliases: Mapping[str, tuple[type[Arguments], str]] = field(default_factory=dict)
     toolset: str = ""
@@ -449,25 +431,25 @@ class Calls:
         """Return the data of the answer to a call of a registered operation. `read` returns its
         arguments or raises. Raises `RecallError` and nothing else.
         """
-        arguments: Arguments | None = None
+        asked, arguments = operation, None
         fault: Exception | None = None
         try:
             arguments = read()
         except Exception as error:  # noqa: BLE001 - raised again below, where it is recorded
             fault = error
+        else:
+            if operation.becomes:
+                asked = operation.becomes(arguments, caller.rights)
 
-        async def work(entry: AuditEntry) -> Any:
-            if fault is not None:
-                raise fault
+        async def work(context: Context) -> Any:
+            if arguments is None:
+                raise fault or AssertionError
             assert operation.handler is not None
-            if arguments is not None:
-                entry.inputs = hashlib.sha256(arguments.model_dump_json().encode()).digest()
-            value = await operation.handler(Call(self.services, caller, entry, client), arguments)
+            digest = hashlib.sha256(arguments.model_dump_json().encode()).digest()
+            context.entry.inputs = digest
+            value = await operation.handler(Call(self.services, caller, context, client), arguments)
             return present(value, arguments)
 
-        asked = operation
-        if operation.becomes and arguments:
-            asked = operation.becomes(arguments, caller.rights)
         return await self.perform(caller, protocol, asked, work)
 
     async def perform(
@@ -475,7 +457,7 @@ class Calls:
         caller: Caller,
         protocol: str,
         operation: Operation,
-        work: Callable[[AuditEntry], Awaitable[T]],
+        work: Callable[[Context], Awaitable[T]],
     ) -> T:
         """Run `work`, if the caller's token may, and leave exactly one record in the audit log.
 
@@ -483,7 +465,8 @@ class Calls:
         written here. Raises `RecallError` and nothing else; if the record cannot be written, the
         operation has failed.
         """
-        entry = self.services.audit.begin(
+        audit = self.services.audit
+        entry = audit.begin(
             caller.namespace,
             operation.name,
             protocol,
@@ -491,79 +474,66 @@ class Calls:
             read_only=operation.read_only,
             request_id=caller.request_id,
         )
+        entry.bearer = caller.token.bearer if caller.token else None
         # The attributes of the semantic conventions for tools of MCP, and our own.
-        attributes: dict[str, str | int] = {"recall.protocol": protocol}
-        if protocol == "mcp":
-            attributes |= {"mcp.method.name": "tools/call", "gen_ai.tool.name": operation.name}
+        tool = {"mcp.method.name": "tools/call", "gen_ai.tool.name": operation.name}
+        attributes: Attributes = {
+            "recall.protocol": protocol,
+            **(tool if protocol == "mcp" else {}),
+        }
         with (
             bound_contextvars(request_id=entry.request_id),
             tracer.operation(operation.name, attributes) as span,
         ):
+            error: RecallError | None = None
             try:
-                return await self._performed(caller, operation, entry, work)
-            finally:
-                span.set({"recall.outcome": entry.code or "ok"})
-
-    async def _performed(
-        self,
-        caller: Caller,
-        operation: Operation,
-        entry: AuditEntry,
-        work: Callable[[AuditEntry], Awaitable[T]],
-    ) -> T:
-        audit = self.services.audit
-        entry.bearer = caller.token.bearer if caller.token else None
-        try:
-            caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
-            audit.check(entry)
-            async with asyncio.timeout(self.deadline_s):
-                result = await _undisturbed(work, entry)
-                if not entry.written:
-                    await audit.note(entry)
-        except TimeoutError:
-            error: RecallError = DeadlineExceeded()
-        except RecallError as raised:
-            error = raised
-        except MemoryError:
-            error = Busy("The server has no memory for this just now. Send less at once.")
-        except Exception:
-            log.exception(
-                "operation_failed", operation=entry.operation, request_id=entry.request_id
+                caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
+                audit.check(entry)
+                async with asyncio.timeout(self.deadline_s):
+                    result = await _undisturbed(work, Context(entry, caller.rights.access_scope))
+                    if not entry.written:
+                        await audit.note(entry)
+            except TimeoutError:
+                error = DeadlineExceeded()
+            except RecallError as raised:
+                error = raised
+            except MemoryError:
+                error = Busy("The server has no memory for this just now. Send less at once.")
+            except Exception:
+                log.exception(
+                    "operation_failed", operation=entry.operation, request_id=entry.request_id
+                )
+                error = RecallError(
+                    f"Something went wrong here. Ask the operator, naming {entry.request_id}."
+                )
+            if error is not None:
+                entry.outcome, entry.code = Outcome.ERROR, error.code
+                _empty(entry)
+            span["recall.outcome"] = entry.code or "ok"
+            self.services.metrics.called(entry)
+            log.info(
+                "operation",
+                protocol=entry.protocol,
+                operation=entry.operation,
+                accessor=entry.accessor,
+                namespace=self.services.log_name(entry.namespace),
+                request_id=entry.request_id,
+                outcome=entry.outcome,
+                code=entry.code,
+                ms=round(entry.elapsed_ms(), 2),
             )
-            error = RecallError(
-                f"Something went wrong here. Ask the operator, naming {entry.request_id}."
-            )
-        else:
-            self._ended(entry)
-            return result
-        if isinstance(error, InsufficientScope):
-            caller.refused.append(error)
-        error.request_id = entry.request_id
-        await self._record(entry, error)
-        raise error from None
+            if error is None:
+                return result
+            if isinstance(error, InsufficientScope):
+                caller.refused.append(error)
+            error.request_id = entry.request_id
+            # Else only the wait for the work failed; or nothing can be recorded, and the log says
+            # why, once.
+            if not entry.written and not isinstance(error, AuditUnavailable):
+                await self._record_failed(entry)
+            raise error from None
 
-    def _ended(self, entry: AuditEntry) -> None:
-        self.services.metrics.called(entry)
-        log.info(
-            "operation",
-            protocol=entry.protocol,
-            operation=entry.operation,
-            accessor=entry.accessor,
-            namespace=self.services.log_name(entry.namespace),
-            request_id=entry.request_id,
-            outcome=entry.outcome,
-            code=entry.code,
-            ms=round(entry.elapsed_ms(), 2),
-        )
-
-    async def _record(self, entry: AuditEntry, error: RecallError) -> None:
-        entry.outcome, entry.code = Outcome.ERROR, error.code
-        _empty(entry)
-        self._ended(entry)
-        if entry.written:
-            return  # only the wait for the work failed
-        if isinstance(error, AuditUnavailable):
-            return  # nothing can be recorded; the log says why, once
+    async def _record_failed(self, entry: AuditEntry) -> None:
         try:
             async with asyncio.timeout(self.deadline_s):
                 await self.services.audit.note(entry)
@@ -572,19 +542,19 @@ class Calls:
             log.exception("audit_write_failed", request_id=entry.request_id)
 
 
-async def _undisturbed(work: Callable[[AuditEntry], Awaitable[T]], entry: AuditEntry) -> T:
+async def _undisturbed(work: Callable[[Context], Awaitable[T]], context: Context) -> T:
     """Run `work`, and run it again if a deadlock rolled it back. A pause before that lets the other
     side of the deadlock take the lock.
     """
     for pause_s in DEADLOCK_PAUSES_S:
         try:
-            return await work(entry)
+            return await work(context)
         except Deadlocked:
-            if entry.written:
+            if context.entry.written:
                 raise
-        _empty(entry)
+        _empty(context.entry)
         await asyncio.sleep(pause_s)
-    return await work(entry)
+    return await work(context)
 
 
 def _empty(entry: AuditEntry) -> None:

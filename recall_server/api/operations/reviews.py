@@ -41,18 +41,9 @@ class ListReviews(Arguments):
 
 
 class AnswerReview(Arguments):
-    """The body of an answer; `text` goes with merge and edit."""
-
     id: str
     choice: Literal[
-        "keep_existing",
-        "keep_new",
-        "keep_both",
-        "merge",
-        "accept",
-        "edit",
-        "reject",
-        "release",
+        "keep_existing", "keep_new", "keep_both", "merge", "accept", "edit", "reject", "release"
     ]
     text: str | None = None
 
@@ -106,11 +97,7 @@ def decided_as(given: AnswerReview, _: Rights) -> Operation:
             return ANSWER_REVIEW
 
 
-async def list_conflicts(call: Call, _: NoArguments) -> list[Review]:
-    return await call.services.reviews.waiting(call.context, CONTRADICTIONS, limit=LISTED_MAX)
-
-
-def resolved(done: Answered, _: ResolveConflict | None = None) -> Json:
+def resolved(done: Answered, _: ResolveConflict) -> Json:
     return {
         "task_id": done.task and done.task.id,
         "status": str(done.task.status.state) if done.task else "settled",
@@ -133,7 +120,6 @@ LIST_REVIEWS = Operation(
     ("reviews",),
     http=(Http("GET", "/v1/reviews"),),
     mcp=Mcp(
-        "List reviews",
         "List what waits for a decision: contradictions, proposals, and turns in quarantine.",
         toolset=REVIEWS,
         idempotent=True,
@@ -151,11 +137,7 @@ ANSWER_REVIEW = Operation(
     ("id", "kind"),
     becomes=decided_as,
     http=(Http("POST", "/v1/reviews/{id}"),),
-    mcp=Mcp(
-        "Answer review",
-        "Answer what waits for a decision, once, with one of its choices.",
-        toolset=REVIEWS,
-    ),
+    mcp=Mcp("Answer what waits for a decision, once, with one of its choices.", toolset=REVIEWS),
     cli="recall reviews answer",
 )
 LIST_CONFLICTS = Operation(
@@ -163,7 +145,7 @@ LIST_CONFLICTS = Operation(
     Scope.CONSOLIDATE,
     "List the contradictions that wait for an answer, the oldest first.",
     NoArguments,
-    list_conflicts,
+    lambda call, _: call.services.reviews.waiting(call.context, CONTRADICTIONS, limit=LISTED_MAX),
     lambda found, _: {"conflicts": [presenters.conflict(one) for one in found]},
     ("conflicts",),
     http=(Http("GET", "/v1/conflicts"),),
@@ -218,12 +200,6 @@ class OneSuspect(Arguments):
     id: str
 
 
-async def list_quarantine(call: Call, given: ListQuarantine) -> Suspects:
-    return await call.services.quarantine.list(
-        call.context, state=given.state, limit=given.limit, offset=given.offset
-    )
-
-
 async def release(call: Call, given: OneSuspect) -> Json:
     await call.services.quarantine.release(call.context, given.id)
     return {"id": given.id, "state": str(Held.RELEASED)}
@@ -247,7 +223,9 @@ LIST_QUARANTINE = Operation(
     Scope.ADMIN,
     "List texts that were held back, with the reasons.",
     ListQuarantine,
-    list_quarantine,
+    lambda call, given: call.services.quarantine.list(
+        call.context, state=given.state, limit=given.limit, offset=given.offset
+    ),
     _suspects,
     ("suspects", "total", "next_offset"),
     whole_namespace=True,

@@ -191,7 +191,6 @@ SEARCH_MEMORIES = Operation(
         Http("GET", "/api/memory/search", arguments=SearchArchival),
     ),
     mcp=Mcp(
-        "Search memories",
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,

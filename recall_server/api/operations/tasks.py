@@ -166,7 +166,7 @@ async def create(call: Call, given: CreateTask) -> Task:
 
 async def get(call: Call, given: OneTask) -> Task:
     task = await call.services.tasks.get(call.context, checked_id(given.task_id, "id"))
-    call.entry.ids.append(task.id)
+    call.context.entry.ids.append(task.id)
     return task
 
 
@@ -210,7 +210,6 @@ CONSOLIDATE_MEMORIES = Operation(
     ("task_id", "status"),
     http=(Http("POST", "/v1/consolidations", ACCEPTED),),
     mcp=Mcp(
-        "Consolidate memories",
         "Merge similar memories of a topic into one each; the originals stay in its history.",
         ConsolidateMemories,
         lambda task, _: presenters.merged(task),

@@ -18,9 +18,8 @@ from recall_server.api.operations.operation import (
     Mcp,
     Operation,
 )
-from recall_server.domain.context import Context
 from recall_server.domain.episode import Episode
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.services.texts import TextPage
 
 # The `expires_at` of a text that does not expire.
@@ -41,17 +40,12 @@ class GetEpisodes(ListTexts):
     end_time: str = ""
     source: str = ""
 
-    def context(self, call: Call) -> Context:
-        context = super().context(call)
-        return context.narrowed(
-            context.scope.filtered(
-                app=self.source,
-                times={
-                    "said_after": moment_given(self.start_time, "start_time"),
-                    "said_before": moment_given(self.end_time, "end_time"),
-                },
-            )
-        )
+    def narrowed(self, scope: AccessScope) -> AccessScope:
+        times = {
+            "said_after": moment_given(self.start_time, "start_time"),
+            "said_before": moment_given(self.end_time, "end_time"),
+        }
+        return super().narrowed(scope).filtered(app=self.source, times=times)
 
 
 class ListByDate(ListTexts):
@@ -60,13 +54,12 @@ class ListByDate(ListTexts):
     start_date: str = ""
     end_date: str = ""
 
-    def context(self, call: Call) -> Context:
+    def narrowed(self, scope: AccessScope) -> AccessScope:
         times = {
             "said_after": moment_given(self.start_date, "start_date"),
             "said_before": moment_given(self.end_date, "end_date"),
         }
-        context = super().context(call)
-        return context.narrowed(context.scope.filtered(times=times))
+        return super().narrowed(scope).filtered(times=times)
 
 
 class OneText(Arguments):
@@ -143,8 +136,6 @@ LIST_TEXTS = Operation(
     ("texts", "next_offset"),
     http=(Http("GET", "/v1/texts"), Http("GET", "/api/v1/episodes", arguments=GetEpisodes)),
     mcp=Mcp(
-        "List texts",
-        "List texts as they were sent, latest first by when they were said.",
         toolset=ENGRAM,
         aliases={
             "get_episodes": (GetEpisodes, ENGRAM),
@@ -167,13 +158,7 @@ UPDATE_TEXT = Operation(
         Http("PATCH", "/v1/texts/{text_id}"),
         Http("PATCH", "/api/v1/episodes/{episode_id}", arguments=UpdateEpisode),
     ),
-    mcp=Mcp(
-        "Update text",
-        "Change the tags, the metadata or the end of a text; its words stay as they are.",
-        toolset=ENGRAM,
-        aliases={"update_episode": (UpdateEpisode, ENGRAM)},
-        idempotent=True,
-    ),
+    mcp=Mcp(toolset=ENGRAM, aliases={"update_episode": (UpdateEpisode, ENGRAM)}, idempotent=True),
 )
 FORGET_TEXT = Operation(
     "forget_text",

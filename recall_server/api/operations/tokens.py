@@ -102,7 +102,7 @@ async def whoami(call: Call, _: NoArguments) -> Caller:
 
 async def list_all(call: Call, _: NoArguments) -> list[TokenInfo]:
     found = await call.services.access.tokens(call.caller.namespace, call.caller.rights)
-    call.entry.counts["tokens"] = len(found)
+    call.context.entry.counts["tokens"] = len(found)
     return found
 
 
@@ -122,7 +122,7 @@ async def _find(call: Call, accessor: str) -> TokenInfo:
 
 async def show(call: Call, given: OneToken) -> TokenInfo:
     found = await _find(call, given.accessor)
-    call.entry.ids.append(found.accessor)
+    call.context.entry.ids.append(found.accessor)
     return found
 
 
@@ -139,21 +139,11 @@ async def revoke(call: Call, given: RevokeToken) -> Json:
     info = await _find(call, given.accessor)
     access = call.services.access
     revoked = await access.revoke(call.context, info, children_only=given.children_only)
-    return {"revoked": revoked, "ended": _ended(call.entry)}
-
-
-async def delegate(call: Call, given: DelegateToken) -> Made:
-    return await call.services.delegation.mint(
-        call.context, call.caller.accessor, given.wanted(call.caller.rights)
-    )
-
-
-async def revoke_own_child(call: Call, given: OwnChild) -> Json:
-    return await _revoke_child(call, call.caller.accessor, given.jti)
+    return {"revoked": revoked, "ended": _ended(call.context.entry)}
 
 
 async def revoke_child(call: Call, given: Child) -> Json:
-    if not call.caller.access_scope.everything:
+    if not call.caller.rights.access_scope.everything:
         # The limits of the parent say whether a limited token may do that; for the user of an
         # identity provider, nothing says it.
         await _find(call, given.accessor)
@@ -162,7 +152,7 @@ async def revoke_child(call: Call, given: Child) -> Json:
 
 async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
     ended = await call.services.delegation.revoke(call.context, parent, jti)
-    return {"revoked": [f"{parent}/{jti}"] if ended else [], "ended": _ended(call.entry)}
+    return {"revoked": [f"{parent}/{jti}"] if ended else [], "ended": _ended(call.context.entry)}
 
 
 def _ended(entry: AuditEntry) -> Json:
@@ -186,7 +176,7 @@ WHOAMI = Operation(
     lambda caller, _: presenters.whoami(caller),
     ("namespace", "accessor", "scopes"),
     http=(Http("GET", "/v1/whoami"),),
-    mcp=Mcp("Who am I", "Your rights.", returns=(), idempotent=True),
+    mcp=Mcp("Your rights.", title="Who am I", returns=(), idempotent=True),
     read_only=True,
 )
 LIST_TOKENS = Operation(
@@ -249,7 +239,9 @@ DELEGATE_TOKEN = Operation(
     None,
     "Make a child of the token that asks, for a sub-agent.",
     DelegateToken,
-    delegate,
+    lambda call, given: call.services.delegation.mint(
+        call.context, call.caller.accessor, given.wanted(call.caller.rights)
+    ),
     _made,
     ("token", *_TOKEN),
     http=(Http("POST", "/v1/tokens/children", CREATED),),
@@ -260,7 +252,7 @@ REVOKE_OWN_CHILD = Operation(
     None,
     "Revoke a child of the token that asks.",
     OwnChild,
-    revoke_own_child,
+    lambda call, given: _revoke_child(call, call.caller.accessor, given.jti),
     returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/children/{jti}"),),
 )

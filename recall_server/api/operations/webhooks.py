@@ -1,6 +1,7 @@
 """Webhooks: receivers that are told of the events of a namespace."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from recall_server.api.operations.operation import (
 )
 from recall_server.domain.permissions import Scope
 from recall_server.domain.webhook import WebhookKind
-from recall_server.services.webhooks import Listed, Tested
+from recall_server.services.webhooks import Listed
 from recall_server.storage.tables.webhooks import Registration
 
 CREATED = 201
@@ -32,7 +33,7 @@ class OneWebhook(Arguments):
     webhook_id: str
 
 
-async def add(call: Call, given: AddWebhook) -> tuple[Registration, str]:
+async def add_webhook(call: Call, given: AddWebhook) -> tuple[Registration, str]:
     if given.include_text:
         call.caller.rights.require(Scope.READ, whole_namespace=True)
     return await call.services.webhooks.add(
@@ -40,19 +41,15 @@ async def add(call: Call, given: AddWebhook) -> tuple[Registration, str]:
     )
 
 
-async def list_all(call: Call, _: NoArguments) -> Sequence[Listed]:
+async def list_webhooks(call: Call, _: NoArguments) -> Sequence[Listed]:
     found = await call.services.webhooks.all(call.caller.namespace)
-    call.entry.counts["webhooks"] = len(found)
+    call.context.entry.counts["webhooks"] = len(found)
     return found
 
 
-async def remove(call: Call, given: OneWebhook) -> Json:
+async def remove_webhook(call: Call, given: OneWebhook) -> Json:
     await call.services.webhooks.remove(call.context, given.webhook_id)
     return {"removed": given.webhook_id}
-
-
-async def test(call: Call, given: OneWebhook) -> Tested:
-    return await call.services.webhooks.test(call.context, given.webhook_id)
 
 
 def _added(made: tuple[Registration, str], _: Arguments) -> Json:
@@ -67,7 +64,7 @@ ADD_WEBHOOK = Operation(
     Scope.WEBHOOKS,
     "Have a URL told of events of the namespace, signed with a secret that is shown once.",
     AddWebhook,
-    add,
+    add_webhook,
     _added,
     ("secret", *_WEBHOOK),
     whole_namespace=True,
@@ -79,8 +76,12 @@ LIST_WEBHOOKS = Operation(
     Scope.WEBHOOKS,
     "List the webhooks of the namespace: what each is told, whether it takes it, what waits.",
     NoArguments,
-    list_all,
-    lambda found, _: {"webhooks": [presenters.listed_webhook(one) for one in found]},
+    list_webhooks,
+    lambda found, _: {
+        "webhooks": [
+            {**presenters.webhook(one.registration), "pending": one.pending} for one in found
+        ]
+    },
     ("webhooks",),
     whole_namespace=True,
     http=(Http("GET", "/v1/webhooks"),),
@@ -92,7 +93,7 @@ REMOVE_WEBHOOK = Operation(
     Scope.WEBHOOKS,
     "Remove a webhook: it gets no more events.",
     OneWebhook,
-    remove,
+    remove_webhook,
     returns=("removed",),
     whole_namespace=True,
     http=(Http("DELETE", "/v1/webhooks/{webhook_id}"),),
@@ -103,8 +104,8 @@ TEST_WEBHOOK = Operation(
     Scope.WEBHOOKS,
     "Send a webhook an event without data; a dead one that accepts it gets events again.",
     OneWebhook,
-    test,
-    lambda tested, _: presenters.tested_webhook(tested),
+    lambda call, given: call.services.webhooks.test(call.context, given.webhook_id),
+    lambda tested, _: asdict(tested),
     ("delivered", "status", "code"),
     whole_namespace=True,
     http=(Http("POST", "/v1/webhooks/{webhook_id}/test"),),

@@ -4,6 +4,7 @@ terminal nor hide from a reader.
 
 import base64
 import html
+import math
 import re
 import unicodedata
 from bisect import bisect_right
@@ -67,6 +68,13 @@ def unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def no_number(text: str) -> None:
     """Raise `ValueError` on a constant that `json.loads` reads but JSON does not have."""
     raise ValueError(f"{text} is not a number")
+
+
+def finite(text: str) -> float:
+    """Return the number that `json.loads` reads. Raises `ValueError` if it is too large for one."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError("a number is not finite")
+    return number
 
 
 def validator_message(message: str) -> str:

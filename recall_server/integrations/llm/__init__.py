@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import random
 import re
@@ -17,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
-from typing import Annotated, ClassVar, NamedTuple, Protocol, Required, TypedDict, TypeVar, cast
+from typing import Annotated, ClassVar, Protocol, Required, TypedDict, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
@@ -75,8 +76,6 @@ def json_object(properties: Mapping[str, object]) -> Schema:
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's answer as JSON, and its cost."""
-
     content: object
     usage: Usage
 
@@ -119,6 +118,9 @@ class ModelApi(ABC):
         self._jitter = jitter
         self._rejections = 0
         self._silent_until = -math.inf
+        # At DEBUG the SDK logs whole requests, with callers' text.
+        log = logging.getLogger(self.vendor)
+        log.setLevel(max(log.level, logging.INFO))
 
     async def ask(self, system: str, user: str, schema: Schema) -> Answer:
         """Request JSON of this schema.
@@ -240,6 +242,11 @@ async def body_of(response: _Streamed) -> bytes:
     return bytes(body)
 
 
+def declined() -> ModelAnswerInvalid:
+    why = "The language model declined to read this text. It is kept and searchable."
+    return ModelAnswerInvalid(why, permanent=True)
+
+
 def refused(status: int, headers: Mapping[str, str]) -> ModelUnavailable | ModelAnswerInvalid:
     """Return the error for an answer without a success status."""
     if status in {400, 413, 422}:
@@ -275,13 +282,6 @@ _FILE = re.compile(
 )
 
 
-class Filled(NamedTuple):
-    """The system text, and the user message with the text of others."""
-
-    system: str
-    user: str
-
-
 @dataclass(frozen=True)
 class Prompt:
     """One prompt; `version` goes into the provenance of its results."""
@@ -295,8 +295,10 @@ class Prompt:
     def placeholders(self) -> frozenset[str]:
         return frozenset(_PLACEHOLDER.findall(self.system + self.user))
 
-    def fill(self, **values: str) -> Filled:
-        """Fill in every placeholder. Raises `ValueError` if one is missing or unknown."""
+    def fill(self, **values: str) -> tuple[str, str]:
+        """Fill in every placeholder. Return the system text, and the user message with the text of
+        others. Raises `ValueError` if a placeholder is missing or unknown.
+        """
         if values.keys() != self.placeholders:
             missing = ", ".join(sorted(self.placeholders - values.keys())) or "none"
             unknown = ", ".join(sorted(values.keys() - self.placeholders)) or "none"
@@ -306,7 +308,7 @@ class Prompt:
         def value(found: re.Match[str]) -> str:
             return values[found[1]]
 
-        return Filled(_PLACEHOLDER.sub(value, self.system), _PLACEHOLDER.sub(value, self.user))
+        return _PLACEHOLDER.sub(value, self.system), _PLACEHOLDER.sub(value, self.user)
 
 
 def load_prompt(name: str) -> Prompt:

@@ -5,7 +5,6 @@ This module imports `anthropic`, which takes a second or two: import it only if 
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Literal, Unpack
 
@@ -24,6 +23,7 @@ from recall_server.integrations.llm import (
     Storable,
     TokenCount,
     body_of,
+    declined,
     parsed,
     refused,
 )
@@ -47,8 +47,6 @@ _DATED = re.compile(r"-[0-9]{8}$")
 
 
 class ClaudeApi(ModelApi):
-    """The adapter of Anthropic's models."""
-
     vendor = "anthropic"
 
     def __init__(self, *, api_key: str, base_url: str, **connection: Unpack[Connection]) -> None:
@@ -64,9 +62,6 @@ class ClaudeApi(ModelApi):
             # A redirected POST would send text and key to an address that nobody configured.
             http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
         )
-        # At DEBUG the SDK logs whole requests, with callers' text.
-        log = logging.getLogger("anthropic")
-        log.setLevel(max(log.level, logging.INFO))
 
     async def close(self) -> None:
         await self._client.close()
@@ -129,8 +124,7 @@ def _message(body: bytes) -> _Message:
     except ValidationError:
         raise ModelAnswerInvalid from None
     if message.stop_reason == "refusal":
-        why = "The language model declined to read this text. It is kept and searchable."
-        raise ModelAnswerInvalid(why, permanent=True)
+        raise declined()
     # An answer that stopped early (max_tokens above all) may be incomplete: never apply half.
     if message.stop_reason not in {"end_turn", "stop_sequence"}:
         raise ModelAnswerInvalid

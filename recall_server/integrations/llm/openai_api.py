@@ -7,7 +7,6 @@ This module imports `openai`, which takes a second or two: import it only if it 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Unpack
 
@@ -27,6 +26,7 @@ from recall_server.integrations.llm import (
     Storable,
     TokenCount,
     body_of,
+    declined,
     parsed,
     refused,
 )
@@ -72,9 +72,6 @@ class OpenAIApi(ModelApi):
             # A redirected POST would send text and key to an address that nobody configured.
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
-        # At DEBUG the SDK logs whole requests, with callers' text.
-        logger = logging.getLogger("openai")
-        logger.setLevel(max(logger.level, logging.INFO))
 
     async def close(self) -> None:
         await self._client.close()
@@ -149,8 +146,7 @@ def _completion(body: bytes) -> _Completion:
         raise ModelAnswerInvalid from None
     (choice,) = completion.choices
     if choice.message.refusal or choice.finish_reason == "content_filter":
-        why = "The language model declined to read this text. It is kept and searchable."
-        raise ModelAnswerInvalid(why, permanent=True)
+        raise declined()
     # An answer that stopped early (at its limit above all) may be incomplete: never apply half.
     if choice.finish_reason != "stop":
         raise ModelAnswerInvalid

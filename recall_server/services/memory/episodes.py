@@ -28,7 +28,7 @@ from recall_server.domain.text.messages import messages_in
 from recall_server.domain.text.passages import chunk
 from recall_server.domain.text.transcript import CHARS_OF_A_TURN, TURNS_MIN, parse_turns
 from recall_server.integrations.extraction.extractor import Passage, candidates_max
-from recall_server.integrations.redaction import Redactor
+from recall_server.integrations.redaction import SecretRedactor
 from recall_server.services.memory.indexing import INLINE_CHARS_MAX, INLINE_MAX
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
@@ -188,7 +188,7 @@ _PLACEHOLDER = re.compile(r"\[secret: [^\]\n]*\]")
 class Redaction:
     """Redacts text and JSON; without a redactor, text stays as it is."""
 
-    redactor: Redactor | None
+    redactor: SecretRedactor | None
 
     async def text(self, text: str, entry: AuditEntry) -> str:
         """Return the redacted text."""

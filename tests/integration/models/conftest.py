@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.model_extractor import ModelExtractor
+from recall_server.integrations.extraction.language_model import ModelExtractor
 from recall_server.integrations.llm.claude_api import ClaudeApi
 from tests.support.models import Pauses
 

@@ -17,7 +17,11 @@ from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Candidate, Extraction, Usage
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.integrations.extraction.extractor import Extractor, Passage
-from recall_server.integrations.extraction.model_extractor import OUTPUT, Entry, ModelExtractor
+from recall_server.integrations.extraction.language_model import (
+    EXTRACTION_OUTPUT,
+    Entry,
+    ModelExtractor,
+)
 from tests.support.models import (
     Manner,
     Pauses,
@@ -78,7 +82,7 @@ async def test_the_request_names_date_and_speakers_and_asks_for_the_schema(
         "said_at": "2025-03-12T09:30+00:00",
         "text": "Morning! I live in Lisbon now, not in Porto any more.",
     }
-    assert sent["output_config"] == {"format": {"type": "json_schema", "schema": OUTPUT}}
+    assert sent["output_config"] == {"format": {"type": "json_schema", "schema": EXTRACTION_OUTPUT}}
     assert "- lives_in: where it lives" in cast("str", sent["system"])
 
 
@@ -341,7 +345,7 @@ async def test_thoughts_before_the_answer_are_passed_over(extractor_at: MakeExtr
 
 
 def test_the_schema_that_is_sent_has_the_fields_that_are_read() -> None:
-    schema = json.loads(json.dumps(OUTPUT))
+    schema = json.loads(json.dumps(EXTRACTION_OUTPUT))
     item = schema["properties"]["memories"]["items"]
 
     # A model may set `needs_review`, but is not asked for it.

@@ -21,7 +21,7 @@ from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.plan import Choice, Question
 from recall_server.integrations import llm
 from recall_server.integrations.extraction.extractor import REASON_CHARS_MAX, Judge, Judgement
-from recall_server.integrations.extraction.model_judge import (
+from recall_server.integrations.extraction.language_model import (
     SIDES_CHARS_MAX,
     ModelJudge,
     Said,

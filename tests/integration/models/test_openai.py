@@ -15,8 +15,11 @@ from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, Mo
 from recall_server.domain.extraction import Extraction, Usage
 from recall_server.integrations import llm
 from recall_server.integrations.extraction.extractor import Merged
-from recall_server.integrations.extraction.model_extractor import OUTPUT, ModelExtractor
-from recall_server.integrations.extraction.model_merger import ModelMerger
+from recall_server.integrations.extraction.language_model import (
+    EXTRACTION_OUTPUT,
+    ModelExtractor,
+    ModelMerger,
+)
 from recall_server.integrations.extraction.rules.merge import NAME as RULES
 from recall_server.integrations.llm import (
     CHARS_PER_TOKEN,
@@ -102,7 +105,7 @@ async def test_a_request_has_the_key_the_prompt_and_the_schema(api_at: MakeApi) 
     assert "Lisbon" in user["content"]
     assert sent["response_format"] == {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": OUTPUT, "strict": True},
+        "json_schema": {"name": "answer", "schema": EXTRACTION_OUTPUT, "strict": True},
     }
     assert (sent["model"], sent["max_tokens"]) == ("qwen3", OUTPUT_TOKENS_MAX)
     assert [one.text for one in found.candidates] == ["Ana lives in Lisbon."]

@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 from recall_server.integrations import llm
-from recall_server.integrations.extraction.model_extractor import Entry, read_entries
+from recall_server.integrations.extraction.language_model import Entry, read_entries
 from tests.support.models import passage_of
 
 NAMES = sorted(
@@ -76,9 +76,9 @@ def test_a_prompt_is_read_and_filled() -> None:
 
 
 def test_a_value_that_looks_like_a_placeholder_is_not_filled_in_again() -> None:
-    filled = llm.parse_prompt("hello", GOOD).fill(mood="brief", word=r"{{mood}} \1 \g<0>")
+    _, user = llm.parse_prompt("hello", GOOD).fill(mood="brief", word=r"{{mood}} \1 \g<0>")
 
-    assert filled.user == r"Say {{mood}} \1 \g<0>, {{mood}} \1 \g<0>!"
+    assert user == r"Say {{mood}} \1 \g<0>, {{mood}} \1 \g<0>!"
 
 
 @pytest.mark.parametrize(
