@@ -366,7 +366,7 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            now, found = self.runtime.now(), await tx.memories.items([item_id])
+            found, now = await tx.memories.items([item_id]), await tx.moment()
             if not found:
                 raise MemoryNotFound
             words = [found[0].citation]
@@ -392,8 +392,8 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            now = self.runtime.now()
             memory = (await tx.memories.get([item_id])).get(item_id)
+            now = await tx.moment()
             if memory is None:
                 await self._restore_passage(tx, item_id)
             else:
@@ -424,9 +424,8 @@ class Recall:
             )
         if self._too_late(forgotten_at):
             raise NotRestorable
-        await indexing.reread(
-            tx, {episode_of(item_id)}, partial(tx.episodes.remember, item_id, self.runtime.now())
-        )
+        remember = partial(tx.episodes.remember, item_id, await tx.moment())
+        await indexing.reread(tx, {episode_of(item_id)}, remember)
 
     def _too_late(self, forgotten_at: datetime | None) -> bool:
         return forgotten_at is None or forgotten_at < self.runtime.now() - self.forget_window

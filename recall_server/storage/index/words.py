@@ -165,7 +165,7 @@ class WordIndex(BoundTable):
             return
         count = added.documents
         await self._count(count, added.words, slots=count)
-        now = self._bound.now()
+        now = await self._bound.moment()
         await self._bound.send("add_documents", entries=added.entries, count=count, now=now)
         await self._bound.send("close_lists", terms=added.terms)
         if lists is not None:
@@ -181,7 +181,9 @@ class WordIndex(BoundTable):
     async def _hide(self, hidden: Postings, *, kept: int) -> None:
         """`kept`: the change in the number of hidden entries."""
         await self._count(-hidden.documents, -hidden.words, hidden=kept)
-        await self._bound.send("hide_documents", ids=list(hidden.ids), now=self._bound.now())
+        await self._bound.send(
+            "hide_documents", ids=list(hidden.ids), now=await self._bound.moment()
+        )
         await self._bound.send("uncount_terms", counts=hidden.counts)
 
     async def _count(self, documents: int, words: int, *, slots: int = 0, hidden: int = 0) -> None:
@@ -313,7 +315,9 @@ class WordIndex(BoundTable):
         """Hide the entries of these items from now on. The counts of entries stay as they are."""
         if ids:
             await self._count(0, 0, hidden=len(ids))
-            await self._bound.send("hide_documents", ids=sorted(ids), now=self._bound.now())
+            await self._bound.send(
+                "hide_documents", ids=sorted(ids), now=await self._bound.moment()
+            )
 
     async def correct(self, terms: Mapping[str, int], documents: int, words: int) -> None:
         """Subtract from the counts what they have too many."""
