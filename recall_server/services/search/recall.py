@@ -164,7 +164,7 @@ class Recall:
         if query.include_expired:
             answer = replace(answer, hits=await self._with_expired(context, query, answer.hits))
         if any(hit.item.disputed for hit in answer.hits):
-            answer = replace(answer, hits=await self._disputed(context, answer.hits))
+            answer = replace(answer, hits=await self._disputed(context, query.past, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
         context.entry.ids += [one.id for hit in answer.hits for one in hit.around]
         if query.counts:
@@ -187,9 +187,9 @@ class Recall:
         all_ = (*hits, *found)[: max(query.limit, len(hits))]
         return tuple(ranking.fit_budget(all_, query.max_tokens))
 
-    async def _disputed(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    async def _disputed(self, context: Context, past: Past, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """Return the hits, each with what contradicts it within the caller's access scope."""
-        tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
+        tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope, past=past)
         found = await _disputes(tx, [hit.item.id for hit in hits if hit.item.disputed])
         return tuple(hit._replace(disputed_with=found.get(hit.item.id, ())) for hit in hits)
 
