@@ -346,14 +346,14 @@ class WordIndex(BoundTable):
         )
 
     async def of_allowed(self, statistics: Statistics, *, limited: bool) -> Statistics:
-        """Return the statistics of only those items that are in the caller's access scope and were
-        found at the requested moment: one pass over the postings of the terms. For a `limited`
-        token every item counts with the mean length of those that have any of the terms.
+        """Return the statistics of only those items that were found at the requested moment: one
+        pass over the postings of the terms. For a `limited` token only those in its access scope
+        count, each with the mean length of those that have any of the terms.
         """
         documents = await self.documents(statistics)
         # Take them before the next await: a concurrent search may evict them.
         postings = documents.postings(statistics.last_slots)
-        allowed = await self.allowed(documents)
+        allowed = await (self.allowed(documents) if limited else self._found(documents))
         frequencies: dict[str, int] = {}
         lengths: dict[int, int] = {}
         for term, found in postings.items():
@@ -419,11 +419,7 @@ class WordIndex(BoundTable):
         """Return for each slot whether search finds it (or found it at the requested moment) and
         the caller's access scope includes it.
         """
-        found, known_at = documents.findable, self._bound.past.known_at
-        if known_at is not None:
-            await self._read_intervals(documents)
-            found = documents.found_at(known_at)
-        scope = self._bound.access_scope
+        found, scope = await self._found(documents), self._bound.access_scope
         if scope.everything:
             return found
         upto, flags = documents.scope(scope)
@@ -433,6 +429,13 @@ class WordIndex(BoundTable):
             flags = documents.extend_scope(scope, row["upto"] or 0, slots)
         size = min(len(flags), len(found))
         return flags[:size] & found[:size]
+
+    async def _found(self, documents: Documents) -> Flags:
+        known_at = self._bound.past.known_at
+        if known_at is None:
+            return documents.findable
+        await self._read_intervals(documents)
+        return documents.found_at(known_at)
 
     async def true_then(self, documents: Documents, statistics: Statistics) -> Flags:
         """Return for each slot whether it may have been true at the requested moment."""
