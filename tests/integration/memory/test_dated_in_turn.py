@@ -15,7 +15,9 @@ from recall_server.domain.intents import Intent
 from recall_server.domain.moments import PRESENT, Past
 from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
+from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
+from recall_server.services.memory import ahead
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.storage.driver import moment
@@ -83,6 +85,14 @@ async def forget_text(application: Application) -> None:
 
 
 async def extract(application: Application) -> None:
+    await drained(application)
+
+
+async def hand_over(application: Application) -> None:
+    """A task with so many statements that they are planned ahead."""
+    likes = " ".join(f"I like fig{number}." for number in range(ahead.PLANNED_INSIDE_MAX + 1))
+    request = Request(Mode.INGEST, "life", f"User: {likes}")
+    await application.services.consolidate.start(context(application), request)
     await drained(application)
 
 
@@ -163,7 +173,7 @@ async def test_what_was_seen_while_a_change_waited_is_seen_again_as_of_then(
         assert await seen(application) != then
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [*CHANGES, hand_over])
 async def test_all_that_a_change_does_has_one_date(
     open_app: Open, clock: Clock, change: Change
 ) -> None:
