@@ -178,6 +178,11 @@ class Histories:
                         found[dispute] = found[dispute]._replace(closed_at=closed)
         return found
 
+    def open_disputes(self, item_id: str) -> set[str]:
+        """Return the disputes that a memory is in."""
+        found = self.in_disputes(item_id)
+        return {dispute for dispute, known in found.items() if known.closed_at is None}
+
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
         """Return the events of an item in a change."""
         return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory
@@ -376,6 +376,42 @@ class Plan:
 
     def ids(self) -> list[str]:
         return [_id(change) for change in self.changes]
+
+    def dated(self, planned_at: datetime, now: datetime) -> Self:
+        """Return a plan that was made ahead of its turn as if it were made now."""
+        if planned_at == now:
+            return self
+
+        def then(at: Any) -> Any:
+            return now if at == planned_at else at
+
+        def remade(one: Memory) -> Memory:
+            recorded_at, retired_at = then(one.recorded_at), then(one.retired_at)
+            return replace(one, recorded_at=recorded_at, retired_at=retired_at)
+
+        def anew(change: Change) -> Change:
+            match change:
+                case Add(memory):
+                    return replace(change, memory=remade(memory))
+                case Supersede():
+                    return replace(change, valid_until=then(change.valid_until))
+                case Propose(proposal, memories):
+                    opened = replace(proposal, opened_at=then(proposal.opened_at))
+                    return replace(change, proposal=opened, memories=tuple(map(remade, memories)))
+                case _:
+                    return change
+
+        def decided(one: Decision) -> Decision:
+            resolution = one.resolution
+            at = then(resolution.decided_at)
+            return replace(one, resolution=replace(resolution, decided_at=at))
+
+        return replace(
+            self,
+            changes=tuple(map(anew, self.changes)),
+            decisions=tuple(map(decided, self.decisions)),
+            relations=tuple(replace(one, made_at=then(one.made_at)) for one in self.relations),
+        )
 
 
 def _id(change: Change) -> str:

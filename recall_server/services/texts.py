@@ -80,7 +80,7 @@ class Texts:
                 source=replace(source, tags=given.tags, metadata=given.metadata),
                 expires_at=ends,
             )
-            memories = await tx.episodes.relabel(before, after, now)
+            memories = await tx.episodes.relabel(before, after, await tx.moment())
             passages = await indexing.of_episodes(tx, [text_id])
             await tx.words.relabelled([*memories, *passages])
             await promise_expiry(tx, self.runtime, text_id, expires_at)
@@ -95,8 +95,8 @@ class Texts:
         """
         storable(text_id)
         async with self.store.change(context) as tx:
-            now = self.runtime.now()
             episode, _ = await _found(tx, text_id)
+            now = await tx.moment()
             memories = []
             for memory in await tx.memories.of_episode(text_id):
                 words = await tx.memories.citations([memory.id])

@@ -291,6 +291,16 @@ class Announced(NamedTuple):
     at: datetime
 
 
+@dataclass
+class Dating:
+    """The date of a change; None until it is asked for. `waits`: the transaction has asked for the
+    lock of its namespace, and may not hold it yet.
+    """
+
+    waits: bool = False
+    date: datetime | None = None
+
+
 NotedKey = tuple[str, EventKind, str]
 
 
@@ -323,6 +333,24 @@ class BoundConnection:
     announced: dict[Announced, None] = field(default_factory=dict)
     # When the first job is due that this transaction queues, for pushes (True) and others (False).
     due: dict[bool, datetime] = field(default_factory=dict)
+    dating: Dating = field(default_factory=Dating)
+
+    async def lock(self, *, waits: bool) -> None:
+        """Lock the namespace with the next statement that reads. With `waits`, nothing is dated
+        before it is locked.
+        """
+        await self.send("lock_namespace")
+        self.dating.waits = waits
+
+    async def moment(self) -> datetime:
+        """Return the date of what this transaction changes: one for all of it. It is read when the
+        namespace is locked, so that changes become visible in the order of their dates.
+        """
+        if self.dating.waits:
+            await self.fetch("lock_namespace")
+        if self.dating.date is None:
+            self.dating.date = self.now()
+        return self.dating.date
 
     def note(
         self,
@@ -353,14 +381,18 @@ class BoundConnection:
         self.announced[Announced(kind, item_id, at)] = None
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
-        return await self.connection.fetch(*self.statement(query, params))
+        rows = await self.connection.fetch(*self.statement(query, params))
+        self.dating.waits = False
+        return rows
 
     async def fetch_each(
         self, queries: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Sequence[Row]]:
         """Run queries with their parameters in one round trip. Return the rows of each."""
         statements = [self.statement(*one) for one in queries.items()]
-        return dict(zip(queries, await self.connection.fetch_each(statements), strict=True))
+        found = await self.connection.fetch_each(statements)
+        self.dating.waits = False
+        return dict(zip(queries, found, strict=True))
 
     async def touched(self, query: str, **params: Any) -> bool:
         """Run a query. Return whether it returned any row."""

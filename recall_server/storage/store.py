@@ -67,14 +67,19 @@ class Transaction:
     bound: BoundConnection
     is_recorded: bool = False
 
-    async def lock(self) -> None:
+    async def lock(self, *, waits: bool = True) -> None:
         """Wait until no other transaction changes this namespace's memory. A transaction that locks
         rows of more than one table must call this first. Locks the audit log next, if a record will
-        be written. PostgreSQL may get this with the next statement that reads.
+        be written. The database may get this with the next statement that reads; with `waits`, what
+        the transaction changes is dated after that.
         """
-        await self.bound.send("lock_namespace")
+        await self.bound.lock(waits=waits)
         if self.is_recorded:
             await self.audit.lock()
+
+    async def moment(self) -> datetime:
+        """Return the date of what this transaction changes: see `BoundConnection.moment`."""
+        return await self.bound.moment()
 
 
 class Store:
@@ -141,7 +146,8 @@ class Store:
             bound = self._bound(connection, namespace, access_scope, past)
             transaction = Transaction(bound, is_recorded=entry is not None)
             if locked:
-                await transaction.lock()
+                # A change that was planned ahead writes before it waits.
+                await transaction.lock(waits=not erasing)
             yield transaction
             await transaction.events.write(entry)
             if write:

@@ -160,3 +160,73 @@ async def test_a_limited_token_learns_nothing_of_the_past_beyond_its_part(
             found = await part.post("/v1/search", json={"query": "where do I live", **given})
             assert found.json()["results"] == []
             assert (await part.get("/v1/stats", params=given)).json()["total"] == 0
+
+
+async def test_what_contradicts_and_concerns_a_memory_is_told_as_of_then(
+    running: Running, clock: Clock
+) -> None:
+    """An end that was forgotten since took the relation out of the past, and a settled dispute had
+    no other side.
+    """
+    async with running.http(await running.token()) as http:
+
+        async def kept(text: str) -> str:
+            said = await http.post("/v1/memories:submit", json={"text": text, "intent": "remember"})
+            clock.pass_(DAY)
+            return str(said.json()["changes"][0]["memory_id"])
+
+        async def told_at(moment: str | None) -> list[Json]:
+            given = {"known_at": moment} if moment else {}
+            found = [(await http.get("/v1/memories", params=given)).json()]
+            found += [(await http.get(f"/v1/memories/{porto}/history", params=given)).json()]
+            asked = {"query": "Where does Zoe live?", **given}
+            found += [(await http.post("/v1/search", json=asked)).json()["results"]]
+            found += [(await http.post("/v1/context", json={"message": "Zoe", **given})).json()]
+            for hit in found[2]:
+                del hit["score"]
+            return [
+                {name: one[name] for name in one if name != "generated_at"}
+                if isinstance(one, dict)
+                else one
+                for one in found
+            ]
+
+        porto, rome = await kept("Zoe lives in Porto."), await kept("Zoe owns a house in Rome.")
+        fig = await kept("Zoe likes figs.")
+        for kind, other in (("contradicts", rome), ("refines", fig)):
+            given = {"from_id": porto, "relation": kind, "to_id": other}
+            stated = await http.post("/v1/relations", json=given)
+            assert stated.status_code == 200, stated.text
+        clock.pass_(DAY)
+        at, then = clock().isoformat(), await told_at(None)
+        clock.pass_(DAY)
+        (review,) = (await http.get("/v1/reviews")).json()["reviews"]
+        await http.post(f"/v1/reviews/{review['id']}", json={"choice": "keep_both"})
+        clock.pass_(DAY)
+        await http.delete(f"/v1/memories/{fig}")
+        clock.pass_(DAY)
+
+        assert await told_at(at) == then
+        assert {"contradicts", "refines"} <= {
+            one["relation"] for one in then[1]["memories"][0]["relations"]
+        }
+
+
+async def test_what_has_expired_while_it_was_forgotten_is_counted_as_of_then(
+    running: Running, clock: Clock
+) -> None:
+    async with running.http(await running.token()) as http:
+        ends = (clock() + 2 * DAY).isoformat()
+        await http.post("/v1/memories", json={"text": "User: I live in Porto.", "expires_at": ends})
+        await running.extract()
+        (porto,) = (await http.get("/v1/memories")).json()["memories"]
+        await http.delete(f"/v1/memories/{porto['id']}")
+        clock.pass_(3 * DAY)
+        await running.extract()
+        states = {"by_status": "true"}
+        now = (await http.get("/v1/stats", params=states)).json()
+        clock.pass_(DAY)
+        at = (clock() - DAY).isoformat()
+        then = (await http.get("/v1/stats", params={"known_at": at, **states})).json()
+
+        assert now["by_status"] == then["by_status"] == {"forgotten": 1}

@@ -164,7 +164,7 @@ class Sources:
     async def _take_back(
         self, tx: Transaction, purged: Purged, index: indexing.Prepared, entry: AuditEntry
     ) -> list[Task]:
-        now, by, change_id = self.runtime.now(), entry.made_by or OPERATOR, entry.change
+        now, by, change_id = await tx.moment(), entry.made_by or OPERATOR, entry.change
         await tx.sources.quarantine(purged.removed, RULE, now)
         await tx.events.correct_counts(purged.counts_then, purged.removed)
         await tx.sources.reject(purged.episodes, REASON, by, now)

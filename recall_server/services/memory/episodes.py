@@ -407,6 +407,7 @@ async def store_episode(
     `ErasedContent` as `refuse_erased` does.
     """
     await refuse_erased(tx, digests, episode, scope)
+    episode = replace(episode, recorded_at=await tx.moment())
     if key is None:
         # Without a key there is no answer to wait for: all of it is written in one go.
         await tx.episodes.add_new(episode, episode.id, digest)
@@ -422,6 +423,7 @@ async def store_planned_episode(
 ) -> None:
     """Store an episode together with its plan; `commit.apply` indexes both."""
     await refuse_erased(tx, digests, episode, scope)
+    episode = replace(episode, recorded_at=await tx.moment())
     await tx.episodes.add_new(episode, key, episode.content_hash)
     await _hold(tx, episode)
 

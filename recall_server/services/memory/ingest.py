@@ -406,7 +406,7 @@ class Ingest:
         """
         record = entry(EXPIRE_TEXT)
         async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
-            now = self.runtime.now()
+            now = await tx.moment()
             await tx.jobs.finish(job, now)
             episode = await tx.episodes.get(job.payload["episode_id"])
             # Its end may have been changed since.
@@ -436,9 +436,8 @@ class Ingest:
         )
 
         async def plan(tx: Transaction) -> tuple[Plan, int, datetime]:
-            now = self.runtime.now()
             candidates = await without_forgotten(tx, episode, found.candidates)
-            settling = await reconcile.settling(tx)
+            settling, now = await reconcile.settling(tx), await tx.moment()
             waiting = self._to_accept(candidates, found.extractor, settling)
             made = await reconcile.plan(
                 tx,
@@ -453,7 +452,9 @@ class Ingest:
             return made, len(found.candidates) - len(candidates), now
 
         async def write(tx: Transaction, planned: tuple[Plan, int, datetime]) -> None:
-            made, forgotten, now = planned
+            made, forgotten, planned_at = planned
+            now = await tx.moment()
+            made = made.dated(planned_at, now)
             # This comes first: the episode may have been erased meanwhile.
             if last:
                 await tx.jobs.finish(job, now, payload.get("fault"), refused=payload["refused"])
@@ -479,7 +480,7 @@ class Ingest:
         extractor: str,
     ) -> Plan:
         """Return the plan with a proposal for each candidate that was not proposed before."""
-        now = self.runtime.now()
+        now = await tx.moment()
         memories = reconcile.proposed(episode, waiting, extractor, now)
         before = await tx.memories.get([one.id for one in memories])
         proposals = [

@@ -274,7 +274,7 @@ class Intents:
                 # Else one caller could fill the table with it: it brings no text that counts.
                 return replace(report, plan=Plan((Propose(waits, ()),)))
             words = await tx.memories.citations([memory.id])
-            await commit.apply(tx, plan, self.ingest.runtime.now())
+            await commit.apply(tx, plan, await tx.moment())
             await self._embed(tx, {one.episode_id for one in words})
             context.entry.counts |= plan.counts()
             context.entry.ids += plan.ids()
@@ -295,12 +295,13 @@ class Intents:
         scope = context.scope.inside({episode.container})
 
         async def plan(tx: Transaction) -> tuple[Plan, datetime]:
-            now, wrong = self.ingest.runtime.now(), corrected
+            settling, wrong = await reconcile.settling(tx), corrected
             if wrong:
                 # The memory may have changed since it was found.
                 (wrong,) = await tx.memories.active([wrong.id]) or (None,)
                 if wrong is None:
                     raise Stale
+            now = await tx.moment()
             if wish.review and said.candidates and not wish.dry_run:
                 kind = ProposalKind.UPDATE if wish.by_hand else ProposalKind(wish.intent)
                 memories = reconcile.proposed(episode, said.candidates, said.extractor, now)
@@ -312,7 +313,7 @@ class Intents:
                     said.candidates,
                     extractor=said.extractor,
                     now=now,
-                    settling=await reconcile.settling(tx),
+                    settling=settling,
                     new=True,
                     corrected=Corrected(wrong, wish.by_hand) if wrong else None,
                 )
@@ -321,7 +322,9 @@ class Intents:
             return made, now
 
         async def write(tx: Transaction, planned: tuple[Plan, datetime]) -> Plan:
-            made, now = planned
+            made, planned_at = planned
+            now = await tx.moment()
+            made = made.dated(planned_at, now)
             await store_episode(
                 tx,
                 episode,
@@ -394,8 +397,8 @@ class Intents:
 
     async def _close(self, context: Context, tx: Transaction, proposal_id: str) -> None:
         """Close the proposal that this edits, if it edits one. Raises `NotWaiting`."""
-        by, now = context.entry.by, self.ingest.runtime.now()
-        if proposal_id and not await tx.proposals.edit(proposal_id, by, now):
+        by = context.entry.by
+        if proposal_id and not await tx.proposals.edit(proposal_id, by, await tx.moment()):
             raise NotWaiting
 
     async def _said(self, episode: Episode, wish: Wish) -> Said:
@@ -449,7 +452,7 @@ class Intents:
                 raise LimitReached(
                     f"A memory may have {RELATIONS_MAX} relations. State what matters most of it."
                 )
-            now = self.ingest.runtime.now()
+            now = await tx.moment()
             by = context.entry.accessor
             made = Relation(from_id, to_id, kind, Reason.HAND, now, confidence, by)
             standing = [one for one in stated if (one.kind, one.to_id) == (kind, to_id)]

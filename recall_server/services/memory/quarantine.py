@@ -57,12 +57,13 @@ class Quarantine:
         """Index the turn and enqueue its extraction. Idempotent. Raises `ReviewNotFound`; `Stale`
         if it was rejected.
         """
-        job_id, now = self.runtime.new_id("job"), self.runtime.now()
+        job_id = self.runtime.new_id("job")
         # Releasing the turn and extracting its memories are one change.
         context.entry.part_of = job_id
         async with self.store.transaction(
             context.namespace, entry=context.entry, locked=True
         ) as tx:
+            now = await tx.moment()
             place = await self._decide(tx, item_id, Held.RELEASED, now, context.entry)
             if place is not None:
                 show = partial(tx.episodes.show, item_id, now)
@@ -82,7 +83,7 @@ class Quarantine:
         async with self.store.transaction(
             context.namespace, entry=context.entry, locked=True
         ) as tx:
-            await self._decide(tx, item_id, Held.REJECTED, self.runtime.now(), context.entry)
+            await self._decide(tx, item_id, Held.REJECTED, await tx.moment(), context.entry)
 
     async def _decide(
         self, tx: Transaction, item_id: str, state: Held, now: datetime, entry: AuditEntry

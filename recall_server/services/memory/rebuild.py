@@ -373,8 +373,9 @@ class Rebuild:
     async def _anew(self, context: Context, episode_id: str, done: Reextracted) -> None:
         async with self.store.transaction(context.namespace, write=False) as tx:
             episode = await tx.episodes.get(episode_id)
-        now = self.runtime.now()
-        if episode is None or episode.kept_as is not None or passed(episode.expires_at, now):
+        if episode is None or episode.kept_as is not None:
+            return
+        if passed(episode.expires_at, self.runtime.now()):
             return
         candidates, extractor = await extracted(self.rules, episode)
         async with self.store.change(context) as tx:
@@ -383,6 +384,7 @@ class Rebuild:
             every = await tx.memories.get(await tx.findables.memories_of_episodes([episode.id]))
             if any(one.extractor == VERBATIM for one in every.values()):
                 return  # somebody chose these words
+            now = await tx.moment()
             known = [one for one in every.values() if one.retired_at is None]
             left = _without_replaced(
                 await without_forgotten(tx, episode, candidates), every.values(), known

@@ -247,7 +247,10 @@ class Changes:
         return planned.report(context.entry.change)
 
     async def _write(self, context: Context, tx: Transaction, planned: "_Planned") -> "_Planned":
-        now = self.runtime.now()
+        if planned.events <= PACED_FROM:
+            # Only a large one is dated before its turn, since its statements take long to make.
+            await tx.lock()
+        now = await tx.moment()
         for step in planned.steps:
             await step.write(tx, now)
             # The step only queues statements, so it never gave way to others.

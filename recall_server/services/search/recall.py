@@ -164,7 +164,7 @@ class Recall:
         if query.include_expired:
             answer = replace(answer, hits=await self._with_expired(context, query, answer.hits))
         if any(hit.item.disputed for hit in answer.hits):
-            answer = replace(answer, hits=await self._disputed(context, answer.hits))
+            answer = replace(answer, hits=await self._disputed(context, query.past, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
         context.entry.ids += [one.id for hit in answer.hits for one in hit.around]
         if query.counts:
@@ -187,9 +187,9 @@ class Recall:
         all_ = (*hits, *found)[: max(query.limit, len(hits))]
         return tuple(ranking.fit_budget(all_, query.max_tokens))
 
-    async def _disputed(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    async def _disputed(self, context: Context, past: Past, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """Return the hits, each with what contradicts it within the caller's access scope."""
-        tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
+        tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope, past=past)
         found = await _disputes(tx, [hit.item.id for hit in hits if hit.item.disputed])
         return tuple(hit._replace(disputed_with=found.get(hit.item.id, ())) for hit in hits)
 
@@ -366,7 +366,7 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            now, found = self.runtime.now(), await tx.memories.items([item_id])
+            found, now = await tx.memories.items([item_id]), await tx.moment()
             if not found:
                 raise MemoryNotFound
             words = [found[0].citation]
@@ -392,8 +392,8 @@ class Recall:
         """
         storable(item_id)
         async with self.store.change(context) as tx:
-            now = self.runtime.now()
             memory = (await tx.memories.get([item_id])).get(item_id)
+            now = await tx.moment()
             if memory is None:
                 await self._restore_passage(tx, item_id)
             else:
@@ -424,9 +424,8 @@ class Recall:
             )
         if self._too_late(forgotten_at):
             raise NotRestorable
-        await indexing.reread(
-            tx, {episode_of(item_id)}, partial(tx.episodes.remember, item_id, self.runtime.now())
-        )
+        remember = partial(tx.episodes.remember, item_id, await tx.moment())
+        await indexing.reread(tx, {episode_of(item_id)}, remember)
 
     def _too_late(self, forgotten_at: datetime | None) -> bool:
         return forgotten_at is None or forgotten_at < self.runtime.now() - self.forget_window

@@ -322,10 +322,11 @@ class Consolidate:
         """
         record.usage, work = task.work.usage, task.work
 
-        async def plan(tx: Transaction) -> tuple[Plan, Plan]:
-            return await self._plans(tx, task, text, self.runtime.now())
+        async def plan(tx: Transaction) -> tuple[datetime, Plan, Plan]:
+            now = await tx.moment()
+            return now, *await self._plans(tx, task, text, now)
 
-        async def write(tx: Transaction, made: tuple[Plan, Plan]) -> Task:
+        async def write(tx: Transaction, made: tuple[datetime, Plan, Plan]) -> Task:
             return await self._carry_out(tx, task, text, job=job, record=record, made=made)
 
         few = (
@@ -343,10 +344,10 @@ class Consolidate:
         *,
         job: Job,
         record: AuditEntry,
-        made: tuple[Plan, Plan],
+        made: tuple[datetime, Plan, Plan],
     ) -> Task:
         """Commit, show or ask what was planned. Return the task."""
-        now = self.runtime.now()
+        now = await tx.moment()
         if await ended_with_token(tx, task):
             cancelled = await self.transitions.change(tx, task, revoked(task, now))
             await tx.jobs.finish(job, now)
@@ -354,8 +355,8 @@ class Consolidate:
             return cancelled
         sound = await self._without_erased(tx, task)
         if sound is not task:
-            task, made = sound, await self._plans(tx, sound, text, now)
-        plan, planned = made
+            task, made = sound, (now, *await self._plans(tx, sound, text, now))
+        planned_at, plan, planned = made
         expected = task.work.expected if not task.work.resolutions else ""
         if expected and planned.digest() != expected:
             raise PlanOutdated
@@ -364,6 +365,7 @@ class Consolidate:
         elif plan.questions:
             after = await self._ask(tx, task, plan, now)
         else:
+            plan = plan.dated(planned_at, now)
             task = await self._commit(tx, task, text, plan, now)
             after = _ended(task, plan, now)
         saved = await self.transitions.change(tx, task, after)

@@ -75,12 +75,14 @@ class Recheck:
         """Compare a page, and queue the next. Raises `Fenced` if another worker holds the job, and
         `Stale` if a memory to be disputed has changed meanwhile.
         """
-        record, now = entry(RECHECK), self.runtime.now()
+        record, planned_at = entry(RECHECK), self.runtime.now()
         scope = ACCESS_SCOPE.validate_python(job.payload.get("reach", {}))
         async with self.store.transaction(job.namespace, write=False, access_scope=scope) as tx:
             page = await tx.memories.believed(job.payload.get("after", ""), PAGE_MEMORIES)
-            plan = await _compared(tx, page, now)
+            plan = await _compared(tx, page, planned_at)
         async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
+            now = await tx.moment()
+            plan = plan.dated(planned_at, now)
             await commit.apply(tx, plan, now)
             await self.judgements.promise(tx, plan, job.accessor)
             await tx.jobs.finish(job, now)
@@ -214,7 +216,7 @@ class Judging:
             reason = await self.redaction.text(judgement.reason, record)
             record.usage = judgement.usage
         async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
-            now = self.runtime.now()
+            now = await tx.moment()
             await tx.jobs.finish(job, now)
             if question is None or judgement is None:
                 return

@@ -83,7 +83,7 @@ class Proposals:
         `InsufficientScope`.
         """
         async with self.store.change(context) as tx:
-            now = self.runtime.now()
+            now = await tx.moment()
             proposed = await self._close(context, tx, rights, proposal_id, "accept", now)
             for plan in await _plans(tx, proposed, now):
                 await commit.apply(tx, plan, now)
@@ -102,7 +102,7 @@ class Proposals:
         what `accept` raises.
         """
         async with self.store.change(context) as tx:
-            await self._close(context, tx, rights, proposal_id, "reject", self.runtime.now())
+            await self._close(context, tx, rights, proposal_id, "reject", await tx.moment())
             context.entry.counts["rejected"] = 1
 
     async def edit(self, context: Context, rights: Rights, proposal_id: str, text: str) -> None:
@@ -385,7 +385,7 @@ class Reviews:
         if text is not None:
             text = await self.redaction.text(text, context.entry)
         async with self.store.change(context) as tx:
-            now, dispute = self.runtime.now(), await tx.disputes.get(dispute_id)
+            dispute, now = await tx.disputes.get(dispute_id), await tx.moment()
             ids = await tx.disputes.members(dispute_id)
             known = await tx.memories.get(ids)
             if set(ids) - known.keys():

@@ -188,7 +188,7 @@ class Import:
             disputes |= _open_disputes(batch)
             on_progress(batch[-1].number)
         async with self.store.transaction(namespace, locked=True) as tx:
-            await commit.settle_ended(tx, self.runtime.now())
+            await commit.settle_ended(tx, await tx.moment())
             # Only now: a side may have come with a later batch.
             await self.judgements.promise_each(tx, sorted(disputes), first.began_by)
         await promise_lacking(self.store, self.runtime, namespace, self.model)
@@ -313,7 +313,7 @@ class Import:
             return
         believed.update(ids)
         async with self.store.transaction(namespace, entry=line, locked=True) as tx:
-            now, settling = self.runtime.now(), await reconcile.settling(tx)
+            settling, now = await reconcile.settling(tx), await tx.moment()
             for memory in await tx.memories.active(ids):
                 if memory.status is Status.ACTIVE:
                     plan = await reconcile.arrived(tx, memory, believed, now, settling)
@@ -340,7 +340,7 @@ class Import:
     async def _hold(self, tx: Transaction, added: Sequence[Numbered], report: Report) -> None:
         """Put turns into quarantine."""
         for one in added:
-            await tx.quarantine.hold(one.line.id, one.held, self.runtime.now())
+            await tx.quarantine.hold(one.line.id, one.held, await tx.moment())
             report.held += len(one.held)
 
     async def _index(
@@ -385,7 +385,7 @@ class Import:
                 taken_ids.add(line.id)
             else:
                 keys[line.idempotency_key] = line.id
-                await tx.exports.add_episode(line, self.runtime.now())
+                await tx.exports.add_episode(line, await tx.moment())
                 await promise_expiry(tx, self.runtime, line.id, line.expired_at)
                 report.new["episode"] += 1
                 added.append(line.id)
@@ -421,7 +421,7 @@ class Import:
                 report.unfit += 1
                 report.leave_out(one, "the words that it rests on are in quarantine")
             else:
-                await tx.exports.add_memory(line, self.runtime.now())
+                await tx.exports.add_memory(line, await tx.moment())
                 report.new["memory"] += 1
                 added.append(line.id)
         return added

@@ -165,7 +165,7 @@ class WordIndex(BoundTable):
             return
         count = added.documents
         await self._count(count, added.words, slots=count)
-        now = self._bound.now()
+        now = await self._bound.moment()
         await self._bound.send("add_documents", entries=added.entries, count=count, now=now)
         await self._bound.send("close_lists", terms=added.terms)
         if lists is not None:
@@ -181,7 +181,9 @@ class WordIndex(BoundTable):
     async def _hide(self, hidden: Postings, *, kept: int) -> None:
         """`kept`: the change in the number of hidden entries."""
         await self._count(-hidden.documents, -hidden.words, hidden=kept)
-        await self._bound.send("hide_documents", ids=list(hidden.ids), now=self._bound.now())
+        await self._bound.send(
+            "hide_documents", ids=list(hidden.ids), now=await self._bound.moment()
+        )
         await self._bound.send("uncount_terms", counts=hidden.counts)
 
     async def _count(self, documents: int, words: int, *, slots: int = 0, hidden: int = 0) -> None:
@@ -313,7 +315,9 @@ class WordIndex(BoundTable):
         """Hide the entries of these items from now on. The counts of entries stay as they are."""
         if ids:
             await self._count(0, 0, hidden=len(ids))
-            await self._bound.send("hide_documents", ids=sorted(ids), now=self._bound.now())
+            await self._bound.send(
+                "hide_documents", ids=sorted(ids), now=await self._bound.moment()
+            )
 
     async def correct(self, terms: Mapping[str, int], documents: int, words: int) -> None:
         """Subtract from the counts what they have too many."""
@@ -342,14 +346,14 @@ class WordIndex(BoundTable):
         )
 
     async def of_allowed(self, statistics: Statistics, *, limited: bool) -> Statistics:
-        """Return the statistics of only those items that are in the caller's access scope and were
-        found at the requested moment: one pass over the postings of the terms. For a `limited`
-        token every item counts with the mean length of those that have any of the terms.
+        """Return the statistics of only those items that were found at the requested moment: one
+        pass over the postings of the terms. For a `limited` token only those in its access scope
+        count, each with the mean length of those that have any of the terms.
         """
         documents = await self.documents(statistics)
         # Take them before the next await: a concurrent search may evict them.
         postings = documents.postings(statistics.last_slots)
-        allowed = await self.allowed(documents)
+        allowed = await (self.allowed(documents) if limited else self._found(documents))
         frequencies: dict[str, int] = {}
         lengths: dict[int, int] = {}
         for term, found in postings.items():
@@ -415,11 +419,7 @@ class WordIndex(BoundTable):
         """Return for each slot whether search finds it (or found it at the requested moment) and
         the caller's access scope includes it.
         """
-        found, known_at = documents.findable, self._bound.past.known_at
-        if known_at is not None:
-            await self._read_intervals(documents)
-            found = documents.found_at(known_at)
-        scope = self._bound.access_scope
+        found, scope = await self._found(documents), self._bound.access_scope
         if scope.everything:
             return found
         upto, flags = documents.scope(scope)
@@ -429,6 +429,13 @@ class WordIndex(BoundTable):
             flags = documents.extend_scope(scope, row["upto"] or 0, slots)
         size = min(len(flags), len(found))
         return flags[:size] & found[:size]
+
+    async def _found(self, documents: Documents) -> Flags:
+        known_at = self._bound.past.known_at
+        if known_at is None:
+            return documents.findable
+        await self._read_intervals(documents)
+        return documents.found_at(known_at)
 
     async def true_then(self, documents: Documents, statistics: Statistics) -> Flags:
         """Return for each slot whether it may have been true at the requested moment."""

@@ -67,11 +67,12 @@ HAVING count(CASE WHEN d.side = 'new' THEN m.id END) = 0
 ORDER BY d.question_id
 
 -- query: disputed_with
--- The memories that contradict each of these in open disputes.
-SELECT DISTINCT d.memory_id, o.memory_id AS other_id
+-- The memories that contradict each of these in open disputes. For a past moment the events decide
+-- which were open.
+SELECT d.memory_id, o.memory_id AS other_id, d.question_id
 FROM disputes d JOIN disputes o ON o.namespace = :namespace AND o.question_id = d.question_id
-  AND o.side <> d.side AND o.closed_at IS NULL
-WHERE d.namespace = :namespace AND d.memory_id IN (:ids...) AND d.closed_at IS NULL
+  AND o.side <> d.side AND (:past OR o.closed_at IS NULL)
+WHERE d.namespace = :namespace AND d.memory_id IN (:ids...) AND (:past OR d.closed_at IS NULL)
 ORDER BY d.memory_id, other_id
 
 -- query: dispute_members

@@ -21,7 +21,9 @@ JOIN memory_events e ON e.namespace = m.namespace AND e.item_id = m.id AND e.seq
   SELECT max(l.seq) FROM memory_events l
   WHERE l.namespace = :namespace AND l.item_id = m.id AND l.at <= :as_of)
 WHERE m.namespace = :namespace AND e.status IN (:statuses...)
-  AND (e.status = 'expired' OR e.expires_at IS NULL OR e.expires_at > :as_of)
+  -- Of these, none is found any more before it expires.
+  AND (e.status IN ('expired', 'forgotten', 'quarantined')
+    OR e.expires_at IS NULL OR e.expires_at > :as_of)
   AND (:any_truth OR (m.valid_from <= :true_at
     AND (e.valid_until IS NULL OR e.valid_until > :true_at)))
   AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)

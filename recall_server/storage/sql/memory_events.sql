@@ -104,8 +104,8 @@ ORDER BY +seq DESC LIMIT :limit
 
 -- query: events_of_relations
 SELECT * FROM memory_events
-WHERE namespace = :namespace AND item_id IN (:ids...) AND kind IN ('related', 'undone')
-  AND (NOT :past OR at <= :as_of)
+WHERE namespace = :namespace AND item_id IN (:ids...)
+  AND kind IN ('related', 'disputed', 'settled', 'undone') AND (NOT :past OR at <= :as_of)
 ORDER BY +seq
 
 -- query: states_at

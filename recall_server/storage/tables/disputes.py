@@ -101,11 +101,23 @@ class Disputes(BoundTable):
         return await self._column("memory_id", "dispute_members", question_id=question_id)
 
     async def others(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """Return the memories that contradict each of these in open disputes."""
-        found: dict[str, list[str]] = {}
-        for row in await self._bound.fetch("disputed_with", ids=list(ids)):
-            found.setdefault(row["memory_id"], []).append(row["other_id"])
-        return found
+        """Return the memories that contradict each of these in disputes that are open at the moment
+        that is read.
+        """
+        rows = await self._bound.fetch("disputed_with", ids=list(ids))
+        if self._bound.past.known_at is not None:
+            sides = {row[side] for row in rows for side in ("memory_id", "other_id")}
+            histories = Histories(await MemoryEvents(self._bound).related(sides))
+            opened = {one: histories.open_disputes(one) for one in sides}
+            rows = [
+                row
+                for row in rows
+                if row["question_id"] in opened[row["memory_id"]] & opened[row["other_id"]]
+            ]
+        found: dict[str, dict[str, None]] = {}
+        for row in rows:
+            found.setdefault(row["memory_id"], {})[row["other_id"]] = None
+        return {one: list(others) for one, others in found.items()}
 
 
 class Decisions(BoundTable):

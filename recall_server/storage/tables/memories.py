@@ -308,9 +308,9 @@ class Memories(BoundTable):
         return await self._column("id", "memories_of_topic", topic=topic, limit=limit)
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
-        """Return memories in any state, with the words of their first citation."""
+        """Return memories in any state, as of the requested moment, with what they cite first."""
         rows = await self._bound.fetch("memories_by_id", ids=list(ids))
-        return {one.id: one for one in await _made(rows)}
+        return await self._as_then({one.id: one for one in await _made(rows)})
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
         """Return the active memories among `ids`."""
@@ -349,7 +349,10 @@ class Memories(BoundTable):
         if past.known_at:
             states = await self.states_then(list(found))
             found = {
-                one: item._replace(**{name: getattr(states[one], name) for name in _ENDS})
+                one: item._replace(
+                    disputed=states[one].status is Status.DISPUTED,
+                    **{name: getattr(states[one], name) for name in _ENDS},
+                )
                 for one, item in found.items()
                 if _findable(states.get(one), past.known_at)
             }
@@ -391,7 +394,7 @@ class Memories(BoundTable):
         ids = await self._column(
             "id", "page_then", limit=limit, offset=offset, **_after(after), **then
         )
-        found = await self._as_then(await self.get(ids))
+        found = await self.get(ids)
         return [found[one] for one in ids]
 
     async def expired(self, limit: int) -> list[Memory]:
@@ -428,12 +431,10 @@ class Memories(BoundTable):
             "true_at": as_of or LATEST,
         }
 
-    async def _as_then(self, found: Mapping[str, Memory]) -> dict[str, Memory]:
-        """Return those of these memories that existed at the requested moment, in the states that
-        they had then.
-        """
+    async def _as_then(self, found: dict[str, Memory]) -> dict[str, Memory]:
+        """Return those that existed at the requested moment, in the states that they had then."""
         if self._bound.past.known_at is None:
-            return dict(found)
+            return found
         states = await self.states_then(list(found))
         return {
             one: replace(memory, **_stored(states[one]))
@@ -448,8 +449,8 @@ class Memories(BoundTable):
         """
         query = "lineage_at" if self._bound.past.known_at else "lineage"
         ids = await self._column("id", query, id=memory_id, depth=LINEAGE_DEPTH)
-        known = await self._as_then(await self.get(ids))
-        chain = {i: one for i, one in known.items() if one.status is not Status.QUARANTINED}
+        found = (await self.get(ids)).items()
+        chain = {i: one for i, one in found if one.status is not Status.QUARANTINED}
         if memory_id not in chain:
             return []
         return _oldest_first(chain)

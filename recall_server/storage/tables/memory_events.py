@@ -163,8 +163,8 @@ class MemoryEvents(BoundTable):
         return [_event(row) for row in reversed(rows)]
 
     async def related(self, ids: Collection[str]) -> list[MemoryEvent]:
-        """The events of these memories that say what stated their relations, and what of it was
-        taken back, as it was known at the moment that is read.
+        """The events of these memories that say what stated their relations, which disputes they
+        are in, and what of it was taken back, as it was known at the moment that is read.
         """
         return [_event(row) for row in await self._by_ids("events_of_relations", ids)]
 

@@ -13,7 +13,7 @@ from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import MemoryType, Status
 from recall_server.domain.moments import PRESENT, Past, past
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.query import Query
+from recall_server.domain.query import Query, SearchMode
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember
@@ -128,6 +128,29 @@ async def test_a_limited_token_gets_of_the_past_what_it_got_then(
         again = await found(application, "the harbour", Past(known_at=at), scope=own)
 
     assert again == then != []
+
+
+async def test_a_search_of_a_part_goes_by_the_words_of_the_whole_namespace_as_it_did_then(
+    open_app: Open, clock: Clock
+) -> None:
+    """In the past it went by the words of the part alone, so what is rare there came first."""
+    life = AccessScope(topics=frozenset({"life"}))
+    async with open_app() as application:
+        await enter(application)
+        services, texts = application.services, {"life": ["The kiln.", "The anvil.", "An anvil."]}
+        for topic, said in {**texts, "work": ["A kiln."] * 9}.items():
+            for number, text in enumerate(said):
+                submission = Submission(f"{text} {number}", topic)
+                await services.ingest.remember(context(application), submission)
+        await drained(application)
+        clock.pass_(HOUR)
+
+        async def of_life(at: Past) -> list[str]:
+            asked = Query("kiln or anvil", past=at, mode=SearchMode.KEYWORD)
+            part = context(application).narrowed(life)
+            return [hit.item.id for hit in (await services.recall.search(part, asked)).hits]
+
+        assert await of_life(Past(known_at=clock())) == await of_life(PRESENT) != []
 
 
 async def moved(application: Application, clock: Clock) -> list[datetime]:
