@@ -365,11 +365,7 @@ class Delivery:
         )
 
     async def _handled(
-        self,
-        job: Job,
-        one: Registration,
-        event: WebhookEvent,
-        entry: Callable[[str], AuditEntry],
+        self, job: Job, one: Registration, event: WebhookEvent, entry: Callable[[str], AuditEntry]
     ) -> bool:
         """Send an event, or skip one whose subject is gone; False if the webhook is dead."""
         body = await self._composed(job.namespace, one, event)

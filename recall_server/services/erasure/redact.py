@@ -51,11 +51,7 @@ def _covered(citations: Iterable[Row]) -> dict[str, Covered]:
 
 
 async def restore_turns(
-    tx: Transaction,
-    turns: SpokenTurns,
-    new_id: Callable[[str], str],
-    now: datetime,
-    **payload: str,
+    tx: Transaction, turns: SpokenTurns, new_id: Callable[[str], str], now: datetime, **payload: str
 ) -> None:
     """Add the jobs that extract these turns again."""
     for episode_id, turn in sorted(turns.values()):

@@ -157,11 +157,7 @@ class Ingest:
         default_factory=WeakValueDictionary, init=False
     )
 
-    async def remember(
-        self,
-        context: Context,
-        submission: Submission,
-    ) -> Accepted:
+    async def remember(self, context: Context, submission: Submission) -> Accepted:
         """Store the text, index its words and enqueue the extraction in one transaction, without a
         model and without vectors.
 
@@ -305,11 +301,7 @@ class Ingest:
             expires_at=submission.expires_at,
         )
 
-    async def extracted(
-        self,
-        context: Context,
-        job_id: str,
-    ) -> Extracted:
+    async def extracted(self, context: Context, job_id: str) -> Extracted:
         """Return the job of a text and what became of the text. Raises
         `NotFound`, also if the text is outside of the access scope.
         """

@@ -33,14 +33,7 @@ class Quarantine:
     store: Store
     runtime: Runtime
 
-    async def list(
-        self,
-        context: Context,
-        *,
-        state: Held,
-        limit: int,
-        offset: int,
-    ) -> Suspects:
+    async def list(self, context: Context, *, state: Held, limit: int, offset: int) -> Suspects:
         """Return the turns in this state with their words and the reasons, newest first."""
         async with self.store.transaction(context.namespace, write=False) as tx:
             found = await tx.quarantine.page(state, limit=limit, offset=offset)
@@ -49,11 +42,7 @@ class Quarantine:
         reached = offset + len(found)
         return Suspects(tuple(found), total, reached if found and reached < total else None)
 
-    async def release(
-        self,
-        context: Context,
-        item_id: str,
-    ) -> None:
+    async def release(self, context: Context, item_id: str) -> None:
         """Index the turn and enqueue its extraction. Idempotent. Raises `ReviewNotFound`; `Stale`
         if it was rejected.
         """
@@ -71,11 +60,7 @@ class Quarantine:
                 await tx.jobs.add(job_id, EXTRACT, payload, now, context.entry.began_by)
         self.runtime.wake()
 
-    async def reject(
-        self,
-        context: Context,
-        item_id: str,
-    ) -> None:
+    async def reject(self, context: Context, item_id: str) -> None:
         """Keep the turn hidden. Idempotent. Raises `ReviewNotFound`; `Stale` if it was
         released: undo the release instead.
         """

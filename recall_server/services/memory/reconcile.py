@@ -180,10 +180,7 @@ async def _said_before(candidate: Candidate, memory: Memory, beliefs: Beliefs) -
 
 
 async def answered(
-    tx: Transaction,
-    question: Question,
-    resolution: Resolution,
-    now: datetime,
+    tx: Transaction, question: Question, resolution: Resolution, now: datetime
 ) -> Plan:
     """Return the changes that settle a dispute as the answer says."""
     draft, new = _Draft(Beliefs(tx), Settling(), now), question.new
@@ -504,12 +501,7 @@ def _chosen(
 
 
 def _replace(
-    old: list[Memory],
-    new: Memory,
-    beliefs: Beliefs,
-    rule: str,
-    *,
-    also: tuple[Citation, ...] = (),
+    old: list[Memory], new: Memory, beliefs: Beliefs, rule: str, *, also: tuple[Citation, ...] = ()
 ) -> list[Change]:
     beliefs.add(new)
     return [Add(new, also, rule if old else ""), *_supersede(old, new, new, beliefs, rule)]

@@ -445,11 +445,7 @@ class _Step:
 
 
 async def _step(
-    tx: Transaction,
-    change_id: str,
-    items: Sequence[str],
-    histories: Histories,
-    planned: _Planned,
+    tx: Transaction, change_id: str, items: Sequence[str], histories: Histories, planned: _Planned
 ) -> _Step:
     """Plan what becomes of some items of a change."""
     of_change = {one: histories.of_change(one, change_id) for one in items}

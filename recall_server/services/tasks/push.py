@@ -118,13 +118,7 @@ class Push:
         await self.webhook.check_url(wanted.url, tenant=namespace)
 
     async def add(
-        self,
-        tx: Transaction,
-        context: Context,
-        task_id: str,
-        wanted: PushRequest,
-        *,
-        after: int,
+        self, tx: Transaction, context: Context, task_id: str, wanted: PushRequest, *, after: int
     ) -> PushConfig:
         """Store a checked config for a task that is new or locked in `tx`. It receives the events
         after the event `after`, as long as the caller's token is good. Raises `LimitReached`.

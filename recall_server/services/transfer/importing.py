@@ -294,11 +294,7 @@ class Import:
             line.counts["new"] = report.new.total() - before
 
     async def _reconcile(
-        self,
-        namespace: Namespace,
-        batch: Sequence[Numbered],
-        believed: set[str],
-        line: AuditEntry,
+        self, namespace: Namespace, batch: Sequence[Numbered], believed: set[str], line: AuditEntry
     ) -> None:
         """Settle imported memories that contradict what was known here before. `believed`: the
         memories of the file so far that may contradict others; among each other they stay as they
