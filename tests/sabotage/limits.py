@@ -153,7 +153,7 @@ BREAKAGES = (
     Breakage(
         "planned-under-the-lock",
         "that large changes are planned before others wait for them",
-        "recall_server.services.memory.ahead:PLANS_MAX",
+        "recall_server.services.memory.commit:PLANS_MAX",
         Value("0"),
         (
             "tests/integration/memory/test_ingest.py::test_the_memories_of_a_text_are_planned_before_others_wait[sqlite]",

@@ -24,7 +24,7 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.erasure.erase import refuse_held
 from recall_server.services.erasure.eraser import anywhere
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
-from recall_server.services.memory import ahead, commit, indexing
+from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
@@ -153,8 +153,8 @@ class Sources:
             context.entry.ids += [*purged.episodes, *purged.removed]
             return purged, await self._take_back(tx, purged, index, context.entry)
 
-        made = await ahead.planned(self.store, context.namespace, plan)
-        purged, asking = await ahead.written(self.store, context, made, plan, write)
+        made = await commit.planned(self.store, context.namespace, plan)
+        purged, asking = await commit.written(self.store, context, made, plan, write)
         self.store.forget(context.namespace)
         for task in asking:
             self.transitions.notify(context.namespace, task)

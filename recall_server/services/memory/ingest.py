@@ -45,7 +45,7 @@ from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits import Budget
-from recall_server.services.memory import ahead, commit, indexing, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
@@ -455,7 +455,7 @@ class Ingest:
 
         # One at a time, or each would change what the others have planned with.
         async with self._writing.setdefault(job.namespace, asyncio.Lock()):
-            await ahead.apply_planned(self.store, Context(entry, access_scope), plan, write)
+            await commit.apply_planned(self.store, Context(entry, access_scope), plan, write)
 
     async def _proposed(
         self,

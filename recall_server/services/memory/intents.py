@@ -47,7 +47,7 @@ from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import ahead, commit, reconcile
+from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.episodes import (
     EPOCH,
@@ -346,9 +346,9 @@ class Intents:
             ) as tx:
                 done, _ = await plan(tx)
         else:
-            few = len(said.candidates) <= ahead.PLANNED_INSIDE_MAX
+            few = len(said.candidates) <= commit.PLANNED_INSIDE_MAX
             placed = Context(context.entry, scope)
-            done = await ahead.apply_planned(self.store, placed, plan, write, inside=few)
+            done = await commit.apply_planned(self.store, placed, plan, write, inside=few)
         if not wish.dry_run:
             self.ingest.runtime.wake()
         return Report(

@@ -28,7 +28,7 @@ from recall_server.domain.memory_event import (
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.memory import ahead, commit, indexing, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.beliefs import Beliefs, FactKey, fact_keys
 from recall_server.services.memory.episodes import promise_expiry
 from recall_server.services.memory.indexing import promise_vectors
@@ -234,13 +234,13 @@ class Changes:
         """
         storable(change_id)
         plan = partial(self._plan, rights, change_id, with_dependents=with_dependents)
-        made = await ahead.planned(self.store, context.namespace, plan)
+        made = await commit.planned(self.store, context.namespace, plan)
         if dry_run:
             return made.plan.report(None)
         if context.entry.bearer is not None:
             await self._pass(context.namespace, made.plan.events)
         write = partial(self._write, context)
-        planned = await ahead.written(self.store, context, made, plan, write)
+        planned = await commit.written(self.store, context, made, plan, write)
         assert planned.words is not None
         await planned.words.index.copy_vectors(self.store, context.namespace)
         self.runtime.wake()

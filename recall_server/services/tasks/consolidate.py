@@ -49,7 +49,7 @@ from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_
 from recall_server.domain.text.passages import visible_passages
 from recall_server.domain.text.transcript import transcript
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import ahead, commit, reconcile
+from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
@@ -314,7 +314,7 @@ class Consolidate:
 
     async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
         """Plan, and apply the plan in a transaction, so that it cannot be outdated: see
-        `ahead.apply_planned`.
+        `commit.apply_planned`.
         """
         record.usage, work = task.work.usage, task.work
 
@@ -326,10 +326,10 @@ class Consolidate:
 
         few = (
             len(work.candidates) + len(work.proposals) + len(work.drafts)
-            <= ahead.PLANNED_INSIDE_MAX
+            <= commit.PLANNED_INSIDE_MAX
         )
         context = Context(record, task.request.effective_scope)
-        return await ahead.apply_planned(self.store, context, plan, write, inside=few)
+        return await commit.apply_planned(self.store, context, plan, write, inside=few)
 
     async def _carry_out(
         self,

@@ -22,7 +22,7 @@ from recall_server.domain.plan import RelationKind
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
-from recall_server.services.memory import ahead
+from recall_server.services.memory import commit
 from recall_server.services.memory import undo as undo_module
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
@@ -694,7 +694,7 @@ async def test_what_changes_after_an_undo_was_planned_is_planned_with(
             refused if who == "Zoe" else nullcontext(),
         ):
             await act(rights=OPERATOR, dry_run=False, with_dependents=False)
-        assert len(moved) == (1 if who == "Zoe" else ahead.PLANS_MAX + 1)
+        assert len(moved) == (1 if who == "Zoe" else commit.PLANS_MAX + 1)
         assert [one.text for one in await memories(application)] == [moved[-1]]
 
 
