@@ -21,7 +21,7 @@ from recall_server.domain.moments import utc_now
 from recall_server.domain.task import Job
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
-from recall_server.integrations.keys import Sealer, ServerKey
+from recall_server.integrations.keys import CURSORS, Cursors, Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
@@ -29,9 +29,7 @@ from recall_server.services.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
 from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
-from recall_server.services.cursors import PURPOSE as CURSORS
-from recall_server.services.cursors import Cursors
-from recall_server.services.erasure.erase import Erase, Holds
+from recall_server.services.erasure import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
@@ -44,11 +42,10 @@ from recall_server.services.limits import (
 )
 from recall_server.services.memory import indexing
 from recall_server.services.memory.commit import JUDGE
-from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
+from recall_server.services.memory.episodes import EXPIRE_TEXT, Texts, find_erased
 from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
-from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
@@ -62,7 +59,7 @@ from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
 from recall_server.services.tasks.recheck import RECHECK, Judging, Recheck
-from recall_server.services.tasks.reviews import Proposals, Reviews
+from recall_server.services.tasks.reviews import Proposals, Quarantine, Reviews
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     DISCARD,
@@ -72,8 +69,7 @@ from recall_server.services.tasks.transitions import (
     TaskEvents,
     TaskTransitions,
 )
-from recall_server.services.texts import Texts
-from recall_server.services.transfer.export import Export, Shares
+from recall_server.services.transfer import Export, Shares
 from recall_server.services.transfer.importing import Import
 from recall_server.services.webhooks import Delivery, Registrations
 from recall_server.storage import driver_for

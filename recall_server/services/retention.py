@@ -22,7 +22,7 @@ from recall_server.services.audit.verification import (
     Verification,
     as_line,
 )
-from recall_server.services.erasure.erase import refuse_held
+from recall_server.services.erasure import refuse_held
 from recall_server.storage.store import Store
 
 log = structlog.get_logger()

@@ -26,7 +26,7 @@ BREAKAGES = (
     Breakage(
         "receipts-are-free",
         "that erasures of nobody stop at the quota",
-        "recall_server.services.erasure.erase:Erase._begin",
+        "recall_server.services.erasure:Erase._begin",
         Without("count"),
         (
             "tests/security/test_kept_bytes.py::test_receipts_are_counted_and_a_full_namespace_can_erase_only_what_is_there[sqlite]",

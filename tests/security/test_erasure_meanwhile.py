@@ -16,8 +16,7 @@ from recall_server.domain.erasure import CONFIRMATION, Subject
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import Fact
 from recall_server.domain.task import Mode, Request
-from recall_server.services.erasure import eraser
-from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure import Erased, eraser
 from recall_server.services.erasure.eraser import Container, Named, TargetScan
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start

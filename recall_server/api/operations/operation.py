@@ -44,7 +44,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services import Services
-from recall_server.services.transfer.export import Reader
+from recall_server.services.transfer import Reader
 from recall_server.tracing import tracer
 
 INT64_MAX = 2**63 - 1

@@ -36,8 +36,8 @@ from recall_server.domain.task import (
     says_nothing,
 )
 from recall_server.domain.text.cleaning import storable
+from recall_server.integrations.keys import Cursors, Listing
 from recall_server.services.auth import CALLS, OpenAnswers, require_standing
-from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.tasks.transitions import (
     EXPIRE,

@@ -28,10 +28,9 @@ from recall_server.domain.errors import (
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job, Task
-from recall_server.integrations.keys import Sealer
+from recall_server.integrations.keys import Cursors, Listing, Sealer
 from recall_server.integrations.webhook import Webhook, pause
 from recall_server.services.auth import stands
-from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.tasks.transitions import locked
 from recall_server.services.webhooks import NotDue, ReceiverGone, send
 from recall_server.storage.store import Store, Transaction

@@ -31,8 +31,7 @@ from recall_server.services.memory import commit, indexing, reconcile, subject_a
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.indexing import promise_lacking
-from recall_server.services.transfer import intake
-from recall_server.services.transfer.export import Account
+from recall_server.services.transfer import Account, intake
 from recall_server.storage.store import Store, Transaction
 
 OPERATION = "import_namespace"
