@@ -70,13 +70,9 @@ from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import refused_row
 
 EXTRACT = "extract"
-
-
 TOPIC_CHARS_MAX = 128
 # How many refused candidates the job of a text tells; the others are counted in the audit log.
 REFUSED_MAX = 50
-# Parsing a longer text would delay other callers.
-INLINE_CHARS_MAX = 4_000
 
 
 @dataclass(frozen=True)
@@ -352,7 +348,7 @@ class Ingest:
 
     def _left(self, job: Job, episode: Episode) -> list[tuple[int, Passage]]:
         """Return the passages that are left to do, with their numbers."""
-        if self._says_nothing(episode):
+        if episode.kept_as == TEXT_ONLY or passed(episode.expires_at, self.runtime.now()):
             return []
         chars = len(episode.text) if _verbatim(episode) else self.extractor.passage_chars
         numbered = passages(episode, chars, only=job.payload.get("turn"))
@@ -382,10 +378,6 @@ class Ingest:
             payload = {**payload, "next": number, **fault, "refused": refused}
             last = number == left[-1][0]
             await self._store_memories(job, episode, found, payload, entry(EXTRACT), last=last)
-
-    def _says_nothing(self, episode: Episode) -> bool:
-        """True if no memories are made from it: it is kept as text only, or has expired."""
-        return episode.kept_as == TEXT_ONLY or passed(episode.expires_at, self.runtime.now())
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Hide an expired text from search and reading, with those of its memories that no longer
@@ -468,7 +460,7 @@ class Ingest:
         """Return the plan with a proposal for each candidate that was not proposed before."""
         now = self.runtime.now()
         memories = reconcile.proposed(episode, waiting, extractor, now)
-        before = await tx.memories.get([one.id for one in memories])
+        before = await tx.memories.get(list(memories))
         proposals = [
             Propose(
                 Proposal(
@@ -477,7 +469,7 @@ class Ingest:
                 (one,),
                 hides_words=False,
             )
-            for one in memories
+            for one in memories.values()
             if one.id not in before
         ]
         return replace(plan, changes=(*plan.changes, *proposals))

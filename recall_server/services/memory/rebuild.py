@@ -85,7 +85,7 @@ class Records:
             touched: set[str] = set()
             for episode in episodes:
                 candidates = await self._readings(episode)
-                memories = reconcile.memories_of(episode, candidates)
+                memories = reconcile.proposed(episode, candidates, "", episode.recorded_at)
                 for one in lacking.keys() & memories.keys():
                     made[one].memory = memories[one]
                     touched.add(one)
@@ -387,7 +387,7 @@ class Rebuild:
             left = _without_replaced(
                 await without_forgotten(tx, episode, candidates), every.values(), known
             )
-            made = reconcile.memories_of(episode, left)
+            made = reconcile.proposed(episode, left, extractor, now)
             old = [
                 one for one in known if one.extractor.startswith("rules/") and one.id not in made
             ]

@@ -41,7 +41,7 @@ from recall_server.domain.plan import (
 from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.transcript import turn_at, turns_at
-from recall_server.services.memory.beliefs import Beliefs, end_of, outdated, place
+from recall_server.services.memory.beliefs import Beliefs, end_of, outdated, place, stated
 from recall_server.storage.store import Transaction
 
 
@@ -93,7 +93,7 @@ async def plan(
         draft.beliefs.drop(one.id)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
-            draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
+            draft.beliefs.set_witnesses(memory, [_witness(episode, candidate.span)])
             draft.changes += await _settle(candidate, memory, draft, corrected)
             corrected = None
     return draft.plan(draft.changes, await _with_stored_text(tx, draft.questions))
@@ -118,8 +118,10 @@ async def restored(
     """
     memory = replace(forgotten, status=Status.ACTIVE, retired_at=None, superseded_by=None)
     draft = _Draft(Beliefs(tx), settling or Settling(), now, stored=True)
-    candidate = _stated(memory)
-    same = await _said_before(candidate, memory, draft.beliefs)
+    candidate = stated(memory)
+    related = await draft.beliefs.related(candidate)
+    same: Sequence[Memory] = [one for one in related if compare(candidate, one) is Verdict.SAME]
+    same = same or await draft.beliefs.similar_statement(memory)
     if same and corrected is None:
         return Plan((Restore(replace(outdated(memory, same[0]), retired_at=now)),))
     await draft.beliefs.load_witnesses([memory])
@@ -150,7 +152,7 @@ async def arrived(
     draft = _Draft(Beliefs(tx), settling or Settling(), now, stored=True)
     for one in (memory.id, *beside):
         draft.beliefs.drop(one)
-    candidate = _stated(memory)
+    candidate = stated(memory)
     verdicts = {compare(candidate, one) for one in await draft.beliefs.related(candidate)}
     if Verdict.SAME in verdicts or Verdict.CLASHES not in verdicts:
         return Plan()
@@ -166,17 +168,6 @@ async def arrived(
 
 def _adds(change: Change, memory: Memory) -> bool:
     return isinstance(change, Add) and change.memory.id == memory.id
-
-
-def _stated(memory: Memory) -> Candidate:
-    """Return the candidate that states a memory."""
-    return Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
-
-
-async def _said_before(candidate: Candidate, memory: Memory, beliefs: Beliefs) -> Sequence[Memory]:
-    related = await beliefs.related(candidate)
-    same = [other for other in related if compare(candidate, other) is Verdict.SAME]
-    return same or await beliefs.similar_statement(memory)
 
 
 async def answered(
@@ -221,14 +212,9 @@ async def question_of(
 
 def proposed(
     episode: Episode, candidates: Sequence[Candidate], extractor: str, now: datetime
-) -> list[Memory]:
-    """Return the memories that candidates would become if somebody accepted them."""
-    return [memory for _, memory in _proposals(episode, candidates, extractor, now).values()]
-
-
-def memories_of(episode: Episode, candidates: Sequence[Candidate]) -> dict[str, Memory]:
+) -> dict[str, Memory]:
     """Return the memories that candidates of an episode become, by id."""
-    proposals = _proposals(episode, candidates, "", episode.recorded_at)
+    proposals = _proposals(episode, candidates, extractor, now)
     return {memory_id: memory for memory_id, (_, memory) in proposals.items()}
 
 
@@ -250,7 +236,7 @@ async def rivals(tx: Transaction, memory: Memory, beliefs: Beliefs | None = None
     """
     if memory.fact is None:
         return []
-    candidate = Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
+    candidate = stated(memory)
     related = await (beliefs or Beliefs(tx)).related(candidate)
     return [
         one for one in related if one.id != memory.id and compare(candidate, one) is Verdict.CLASHES

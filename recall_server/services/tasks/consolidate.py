@@ -63,16 +63,13 @@ from recall_server.services.memory.episodes import (
     validate_candidates,
 )
 from recall_server.services.memory.indexing import (
+    INLINE_CHARS_MAX,
     Texts,
     of_memories,
     of_passages,
     promise_vectors,
 )
-from recall_server.services.memory.ingest import (
-    INLINE_CHARS_MAX,
-    TOPIC_CHARS_MAX,
-    text_details,
-)
+from recall_server.services.memory.ingest import TOPIC_CHARS_MAX, text_details
 from recall_server.services.tasks import merge, recheck
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
