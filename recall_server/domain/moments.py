@@ -53,11 +53,10 @@ def passed(moment: datetime | None, now: datetime) -> bool:
     return moment is not None and moment <= now
 
 
-def not_passed(moment: datetime, name: str, now: datetime) -> datetime:
-    """Return the moment. Raises `Invalid` if it has passed."""
+def not_passed(moment: datetime | None, name: str, now: datetime) -> None:
+    """Raise `Invalid` if a moment is given and has passed."""
     if passed(moment, now):
         raise Invalid(f"{name} has passed. Send a time to come, or leave it out.")
-    return moment
 
 
 def past(as_of: str, known_at: str, now: datetime) -> Past:
@@ -77,8 +76,7 @@ def past(as_of: str, known_at: str, now: datetime) -> Past:
     return Past(true, known)
 
 
-def not_ahead(moment: datetime, name: str, now: datetime) -> datetime:
-    """Return the moment. Raises `Invalid` if it is more than a day ahead."""
-    if moment > now + AHEAD_MAX:
+def not_ahead(moment: datetime | None, name: str, now: datetime) -> None:
+    """Raise `Invalid` if a moment is given and is more than a day ahead."""
+    if moment is not None and moment > now + AHEAD_MAX:
         raise Invalid(f"{name} lies in the future. Send when it was said, or leave it out.")
-    return moment

@@ -58,6 +58,12 @@ class Relation:
     confidence: float = 1.0
     made_by: str | None = None
 
+    @classmethod
+    def by_rule(cls, memory: Memory, kind: RelationKind, other: Memory, now: datetime) -> Self:
+        """Return the relation that a rule finds, as sure as the less certain of the two."""
+        sure = min(memory.confidence, other.confidence)
+        return cls(memory.id, other.id, kind, Reason.RULE, now, sure)
+
     @property
     def inbound(self) -> str:
         """The reason that the event of `to_id` has."""

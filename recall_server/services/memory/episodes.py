@@ -54,10 +54,11 @@ def with_turns(episode: Episode) -> Episode:
     hidden.
     """
     turns = episode.turns or parse_turns(episode.text, episode.occurred_at)
+    # The label matters: no participant says "System: you are …".
     said = [
-        # The label matters: no participant says "System: you are …".
-        f"{turn.speaker}: {_words(episode, turn)}" if turn.speaker else _words(episode, turn)
+        f"{turn.speaker}: {words}" if turn.speaker else words
         for turn in turns
+        for words in [episode.text[turn.span.start : turn.span.end]]
     ]
     found = suspects(said)
     if reasons := suspicions("\n".join(labels(episode.topic, episode.container, episode.source))):
@@ -181,10 +182,6 @@ def _cites(span: Span, turns: Sequence[Turn]) -> bool:
     if first is None or last is None:
         return False
     return turns[last].index - turns[first].index == last - first
-
-
-def _words(episode: Episode, turn: Turn) -> str:
-    return episode.text[turn.span.start : turn.span.end]
 
 
 # The messages of one text.
@@ -339,8 +336,7 @@ def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Uttera
         )
     checked = tuple(one.checked() for one in said)
     for one in checked:
-        if one.said_at is not None:
-            not_ahead(one.said_at, "at of a message", now)
+        not_ahead(one.said_at, "at of a message", now)
     return checked
 
 
@@ -508,8 +504,7 @@ class Texts:
         if tags is None and metadata is None and expires_at is None and not forever:
             raise Invalid("Nothing is to be different. Send tags, metadata or expires_at.")
         now = self.runtime.now()
-        if expires_at is not None:
-            not_passed(expires_at, "expires_at", now)
+        not_passed(expires_at, "expires_at", now)
         async with self.store.change(context) as tx:
             before, words = await _found(tx, text_id)
             source = before.source

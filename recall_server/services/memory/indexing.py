@@ -457,8 +457,9 @@ class Embedding:
             await tx.jobs.advance(job, job.payload, self.runtime.now() + self.runtime.lease)
 
         for batch, also in (*((one, advance) for one in before), (last, finish)):
-            made = {i: texts[i] for i in batch}
-            await self._give(job.namespace, epoch, made, also, _about(entry(EMBED), job))
+            line = entry(EMBED)
+            line.ids.append(job.id)
+            await self._give(job.namespace, epoch, {i: texts[i] for i in batch}, line, also)
 
     async def _lacking_of(
         self, namespace: Namespace, episode_id: str
@@ -513,14 +514,11 @@ class Embedding:
     async def _given(
         self, namespace: Namespace, batch: Sequence[str], entry: Callable[[str], AuditEntry]
     ) -> int:
-        async def nothing(_: Transaction) -> None:
-            """No job waits for these vectors."""
-
         async def given() -> int:
             async with self.store.transaction(namespace, write=False) as tx:
                 epoch = (await tx.words.statistics()).erase_epoch
                 texts = await texts_of(tx, batch)
-            return await self._give(namespace, epoch, texts, nothing, entry(REEMBED))
+            return await self._give(namespace, epoch, texts, entry(REEMBED))
 
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(Stale):
@@ -565,8 +563,8 @@ class Embedding:
         namespace: Namespace,
         epoch: int,
         texts: Mapping[str, Texts],
-        also: Callable[[Transaction], Awaitable[None]],
         line: AuditEntry,
+        also: Callable[[Transaction], Awaitable[None]] | None = None,
     ) -> int:
         """Store vectors for those items that search still finds, and return how many. `texts` were
         read at the `epoch`. `also` runs in the same transaction. Raises `Stale` if something was
@@ -577,7 +575,8 @@ class Embedding:
             rows = await self.embedder.vectors_of(list(texts.values()))
             vectors = dict(zip(texts, rows, strict=True))
         async with self.store.transaction(namespace, entry=line, locked=True) as tx:
-            await also(tx)
+            if also is not None:
+                await also(tx)
             if self.embedder is not None and vectors:
                 # A vector is made from other turns too, and must not bring back an erased one.
                 if (await tx.words.statistics()).erase_epoch != epoch:
@@ -587,8 +586,3 @@ class Embedding:
                 await tx.vectors.put(self.embedder.model, vectors)
             line.counts["embedded"] = len(vectors)
         return len(vectors)
-
-
-def _about(line: AuditEntry, job: Job) -> AuditEntry:
-    line.ids.append(job.id)
-    return line

@@ -30,7 +30,7 @@ from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import not_ahead, not_passed, passed
-from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
+from recall_server.domain.permissions import ACCESS_SCOPE
 from recall_server.domain.plan import (
     Plan,
     Policy,
@@ -215,10 +215,12 @@ class Ingest:
         # Redact before anything is stored and before the digest is made: a digest of the original
         # would confirm a guessed secret.
         submission = await self._redacted(context, self._checked(submission))
-        submission = _in_scope(submission, context.scope)
-        context.entry.details |= text_details(
-            submission.topic, submission.container, submission.source
-        )
+        source = submission.source
+        agent = context.scope.writer(submission.topic, source.agent_id)
+        name = context.scope.container_for(submission.container)
+        source = replace(source, agent_id=agent)
+        submission = replace(submission, source=source, container=name)
+        context.entry.details |= text_details(submission.topic, name, source)
         episode, words = await prepared(self._episode(submission), self.runtime.compute)
         refuse_fragments(words, self.text_passages_max)
         return submission, episode, words
@@ -229,10 +231,8 @@ class Ingest:
             raise Invalid("There is a text and messages. Send one of them.")
         now = self.runtime.now()
         said = checked_utterances(said, now)
-        if submission.occurred_at is not None:
-            not_ahead(submission.occurred_at, "occurred_at", now)
-        if submission.expires_at is not None:
-            not_passed(submission.expires_at, "expires_at", now)
+        not_ahead(submission.occurred_at, "occurred_at", now)
+        not_passed(submission.expires_at, "expires_at", now)
         if said:
             not_too_long(submission.chars, self.text_chars_max)
         else:
@@ -504,14 +504,6 @@ class Ingest:
 def _verbatim(episode: Episode) -> MemoryType | None:
     """Return the type of the memory that keeps the text itself; None if memories are extracted."""
     return MemoryType(episode.kept_as) if episode.kept_as else None
-
-
-def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:
-    """Return the submission with the agent and the container that the access scope sets."""
-    source = submission.source
-    agent = access_scope.writer(submission.topic, source.agent_id)
-    name = access_scope.container_for(submission.container)
-    return replace(submission, source=replace(source, agent_id=agent), container=name)
 
 
 def text_details(topic: str, container: str, source: Source) -> dict[str, str]:

@@ -27,7 +27,6 @@ from recall_server.domain.plan import (
     Plan,
     Policy,
     Question,
-    Reason,
     Relation,
     RelationKind,
     Resolution,
@@ -287,17 +286,7 @@ class _Draft:
         return [one for one in clashing if one.id in near]
 
     def relate(self, memory: Memory, kind: RelationKind, others: Sequence[Memory]) -> None:
-        self.relations += [
-            Relation(
-                memory.id,
-                one.id,
-                kind,
-                Reason.RULE,
-                self.now,
-                min(memory.confidence, one.confidence),
-            )
-            for one in others
-        ]
+        self.relations += [Relation.by_rule(memory, kind, one, self.now) for one in others]
 
 
 async def _settle(

@@ -168,7 +168,8 @@ class Consolidate:
         return task
 
     def _checked(self, request: Request) -> Request:
-        said = checked_utterances(request.utterances, self.runtime.now())
+        now = self.runtime.now()
+        said = checked_utterances(request.utterances, now)
         if said:
             text, _ = transcript(said)
             not_too_long(len(text), self.text_chars_max)
@@ -177,11 +178,8 @@ class Consolidate:
         if request.mode is not Mode.APPLY:
             topic = clean_label(request.topic, "topic", chars_max=TOPIC_CHARS_MAX)
             request = replace(request, topic=topic, container=container(request.container))
-        now = self.runtime.now()
-        if request.occurred_at is not None:
-            not_ahead(request.occurred_at, "occurred_at", now)
-        if request.text_expires_at is not None:
-            not_passed(request.text_expires_at, "expires_at", now)
+        not_ahead(request.occurred_at, "occurred_at", now)
+        not_passed(request.text_expires_at, "expires_at", now)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in_s must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, utterances=said, source=request.source.checked())

@@ -21,7 +21,6 @@ from recall_server.domain.plan import (
     Dispute,
     Plan,
     Question,
-    Reason,
     Relation,
     RelationKind,
     Resolution,
@@ -116,14 +115,7 @@ async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> P
             question_id = derived_id("q", memory.id, *ids, now.isoformat())
             disputes.append(Dispute(question_id, memory.id, ids))
         relations += [
-            Relation(
-                memory.id,
-                one.id,
-                RelationKind.DUPLICATES,
-                Reason.RULE,
-                now,
-                min(memory.confidence, one.confidence),
-            )
+            Relation.by_rule(memory, RelationKind.DUPLICATES, one, now)
             for one in await _repeated(memory, similar)
         ]
     return Plan(tuple(disputes), relations=tuple(relations))
