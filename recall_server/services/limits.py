@@ -9,12 +9,11 @@ before it and settled after it, so that any number of workers stay within the bu
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from ipaddress import IPv6Address, ip_address
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -38,7 +37,7 @@ from recall_server.integrations.extraction.extractor import (
     Passage,
 )
 from recall_server.storage.store import Store
-from recall_server.tracing import Span, tracer
+from recall_server.tracing import tracer
 
 MINUTE_S = 60
 KEYS_MAX = 100_000
@@ -291,6 +290,7 @@ def _attributes(usage: Usage) -> dict[str, str | int]:
 
 
 M = TypeVar("M", Extractor, Merger, Judge)
+A = TypeVar("A", bound=Extraction | Merged | Judgement | None)
 
 
 @dataclass(frozen=True)
@@ -308,15 +308,21 @@ class _Keyed(Generic[M]):
     def call_tokens_max(self) -> int:
         return self.by.call_tokens_max
 
-    @asynccontextmanager
-    async def asking(self, role: Role) -> AsyncIterator[Span]:
-        """Ask the model, in a span. Notes that its key was rejected."""
+    async def asked(self, role: Role, answer: Awaitable[A]) -> A:
+        """Return the answer of the model, in a span. Notes that its key was rejected, or accepted,
+        and counts the usage.
+        """
         try:
             with tracer.part(role) as span:
-                yield span
+                found = await answer
+                if found is not None:
+                    span.set(_attributes(found.usage))
         except ModelKeyRejected as error:
             await self.keys.reject(role, error)
             raise
+        if found is not None:
+            await self.keys.accept(role, found.usage)
+        return found
 
     async def close(self) -> None:
         await self.by.close()
@@ -334,15 +340,11 @@ class KeyedExtractor(_Keyed[Extractor], Extractor):
 
     async def extract(self, passage: Passage) -> Extraction:
         try:
-            async with self.asking(Role.EXTRACT) as span:
-                found = await self.by.extract(passage)
-                span.set(_attributes(found.usage))
+            return await self.asked(Role.EXTRACT, self.by.extract(passage))
         except ModelKeyRejected as error:
             if self.instead is None:
                 raise
             return replace(await self.instead.extract(passage), fault=error.code)
-        await self.keys.accept(Role.EXTRACT, found.usage)
-        return found
 
 
 @dataclass(frozen=True)
@@ -353,15 +355,11 @@ class KeyedMerger(_Keyed[Merger], Merger):
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
         try:
-            async with self.asking(Role.MERGE):
-                merged = await self.by.merge(memories)
+            return await self.asked(Role.MERGE, self.by.merge(memories))
         except ModelKeyRejected:
             if self.instead is None:
                 raise
             return await self.instead.merge(memories)
-        if merged is not None:
-            await self.keys.accept(Role.MERGE, merged.usage)
-        return merged
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:
         return await self.by.preview(memories)
@@ -378,28 +376,16 @@ class KeyedJudge(_Keyed[Judge], Judge):
 
     async def judge(self, question: Question) -> Judgement:
         try:
-            async with self.asking(Role.JUDGE) as span:
-                found = await self.by.judge(question)
-                span.set(_attributes(found.usage))
+            found = await self.asked(Role.JUDGE, self.by.judge(question))
         except ModelKeyRejected as error:
             if self.waits:
                 raise
             return Judgement(None, self.name, refused=error.message)
-        await self.keys.accept(Role.JUDGE, found.usage)
         self.judged(found)
         return found
 
 
 DAY_S = 86_400
-
-
-class Priced(Protocol):
-    """Something that costs tokens of a language model."""
-
-    @property
-    def call_tokens_max(self) -> int:
-        """Tokens in and out that one call may cost; 0: none."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -410,53 +396,27 @@ class Budget:
     now: Callable[[], datetime]
     tokens_a_day: int
 
-    @asynccontextmanager
-    async def call(
-        self, namespace: Namespace, part: Priced
-    ) -> AsyncIterator[Callable[[Usage], None]]:
-        """Reserve the maximum cost of one call of `part`. Yields a function that settles the actual
-        cost. If it is not called, because the answer was of no use, all that was reserved is spent;
-        a call that was not answered (`ModelUnavailable`) costs nothing.
+    async def ask(self, namespace: Namespace, most: int, answer: Callable[[], Awaitable[A]]) -> A:
+        """Return an answer that may cost `most` tokens, which are reserved for it. All of them are
+        spent if it was refused at an unknown price, or could not be used; a call that was not
+        answered (`ModelUnavailable`) costs nothing.
 
-        Raises `BudgetSpent` if the day has not enough left.
+        Raises what `answer` raises, and `BudgetSpent` if the day has not enough left.
         """
-        most = part.call_tokens_max
         if not (most and self.tokens_a_day):
-            yield lambda _: None
-            return
+            return await answer()
         day, since = divmod(int(self.now().timestamp()), DAY_S)
         async with self.store.transaction(namespace) as tx:
             if not await tx.spend.reserve(day, most, self.tokens_a_day):
                 raise BudgetSpent(retry_after_s=float(DAY_S - since))
-        cost = most
-
-        def settle(usage: Usage) -> None:
-            nonlocal cost
-            cost = usage.input_tokens + usage.output_tokens
-
         try:
-            yield settle
+            found = await answer()
         except ModelUnavailable:
             await self._settle(namespace, day, -most)
             raise
-        await self._settle(namespace, day, cost - most)
-
-    async def extract(
-        self, namespace: Namespace, extractor: Extractor, passage: Passage
-    ) -> Extraction:
-        """Call the extractor within the budget. Raises what it raises, and `BudgetSpent`."""
-        async with self.call(namespace, extractor) as settle:
-            found = await extractor.extract(passage)
-            settle(found.usage)
-        return found
-
-    async def judge(self, namespace: Namespace, judge: Judge, question: Question) -> Judgement:
-        """The judgement of a question, paid for. Raises as the judge does, and `BudgetSpent`."""
-        async with self.call(namespace, judge) as settle:
-            found = await judge.judge(question)
-            # An answer that was refused unread was paid for, at an unknown price.
-            if found.usage.input_tokens or not found.refused:
-                settle(found.usage)
+        if found is not None and (found.usage.input_tokens or not found.refused):
+            cost = found.usage.input_tokens + found.usage.output_tokens
+            await self._settle(namespace, day, cost - most)
         return found
 
     async def _settle(self, namespace: Namespace, day: int, more: int) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
 from weakref import WeakValueDictionary
@@ -369,7 +370,8 @@ class Ingest:
             if type_:
                 said = verbatim(passage, type_)
             else:
-                said = await self.budget.extract(job.namespace, self.extractor, passage)
+                ask, most = partial(self.extractor.extract, passage), self.extractor.call_tokens_max
+                said = await self.budget.ask(job.namespace, most, ask)
             found = validate_candidates(said, passage).capped(self.thresholds.doubted_max)
             fault = {"fault": found.fault} if found.fault else {}
             unreadable = Refused(Refusal.UNREADABLE)

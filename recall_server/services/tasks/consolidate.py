@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -260,7 +261,8 @@ class Consolidate:
         for number, passage in passages(episode, self.extractor.passage_chars):
             if passage is None or number <= work.next:
                 continue
-            said = await self.merging.budget.extract(ns, self.extractor, passage)
+            ask, most = partial(self.extractor.extract, passage), self.extractor.call_tokens_max
+            said = await self.merging.budget.ask(ns, most, ask)
             found = validate_candidates(said, passage).capped(self.doubted_max)
             work = replace(
                 work,

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,12 +92,8 @@ class Merging:
         return [found[i] for i in ids if i in found]
 
     async def _merged(self, namespace: Namespace, sources: Sequence[Memory]) -> Merged | None:
-        async with self.budget.call(namespace, self.merger) as settle:
-            merged = await self.merger.merge(sources)
-            # A refused text of unknown usage is not settled: it was paid for, at an unknown price.
-            if merged is not None and (merged.usage.input_tokens or not merged.refused):
-                settle(merged.usage)
-        return merged
+        merge, most = partial(self.merger.merge, sources), self.merger.call_tokens_max
+        return await self.budget.ask(namespace, most, merge)
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
         threshold = request.similarity_threshold

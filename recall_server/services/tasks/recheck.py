@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
@@ -194,7 +195,7 @@ class Judging:
         return Judgements(self.runtime, judges)
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Judge one dispute. Raises what `Budget.judge` raises, and `Fenced` if another worker
+        """Judge one dispute. Raises what `Budget.ask` raises, and `Fenced` if another worker
         holds the job.
         """
         record = entry(JUDGE)
@@ -202,7 +203,9 @@ class Judging:
             question = await _open(tx, job)
         judgement, reason = None, ""
         if question is not None and self.judge is not None and self.judgements.judges:
-            judgement = await self.budget.judge(job.namespace, self.judge, question)
+            judgement = await self.budget.ask(
+                job.namespace, self.judge.call_tokens_max, partial(self.judge.judge, question)
+            )
             reason = await self.redaction.text(judgement.reason, record)
             record.usage = judgement.usage
         async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
