@@ -123,6 +123,27 @@ def _naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -> list[K]:
     ]
 
 
+Removal = Callable[[Transaction, Any], Awaitable[object]]
+
+
+async def _beside(
+    tables: Transaction,
+) -> AsyncIterator[tuple[Mapping[Any, Sequence[str]], Removal]]:
+    """Yield the texts of rows beside the texts, by key, each with what removes one of these."""
+    async for rows in tables.erasure_scan.pushes():
+        pushes = {
+            (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
+        }
+        yield pushes, lambda tx, key: tx.pushes.remove(*key)
+    async for rows in tables.erasure_scan.judgements():
+        reasons = {(row["memory_id"], row["question_id"]): (row["judge_reason"],) for row in rows}
+        yield reasons, lambda tx, key: tx.erasures.redact_judgement(*key)
+    urls = {one.id: (one.url,) for one in await tables.webhooks.all()}
+    yield urls, lambda tx, key: tx.webhooks.remove(key)
+    aliases = {one.alias: one for one in (await tables.aliases.all()).all}
+    yield aliases, lambda tx, key: tx.aliases.remove([key])
+
+
 def _jobs_naming(names: Sequence[_Name], rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
     """Return the payloads of jobs that contain one of the names, without the names."""
     found = {}
@@ -194,48 +215,26 @@ class ErasureCheck:
         """Remove the names from rows beside the texts. Return how many rows were changed. Reads
         without the lock.
         """
-        tables = self.store.autocommit(namespace)
-        changed = 0
+        tables, changed = self.store.autocommit(namespace), 0
         async for rows in tables.erasure_scan.details():
-            ids = await asyncio.to_thread(_details_naming, names, rows)
-            changed += await self._each(
-                namespace, ids, lambda tx, one: tx.erasures.remove_details([one])
-            )
-        async for rows in tables.erasure_scan.pushes():
-            said = {
-                (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
-            }
-            pushes = await asyncio.to_thread(_naming, names, said)
-            changed += await self._each(namespace, pushes, lambda tx, one: tx.pushes.remove(*one))
-        async for rows in tables.erasure_scan.judgements():
-            reasons = {
-                (row["memory_id"], row["question_id"]): (row["judge_reason"],) for row in rows
-            }
-            judged = await asyncio.to_thread(_naming, names, reasons)
-            changed += await self._each(
-                namespace, judged, lambda tx, one: tx.erasures.redact_judgement(*one)
-            )
-        urls = {one.id: (one.url,) for one in await tables.webhooks.all()}
-        webhooks = await asyncio.to_thread(_naming, names, urls)
-        changed += await self._each(namespace, webhooks, lambda tx, one: tx.webhooks.remove(one))
-        aliases = {one.alias: one for one in (await tables.aliases.all()).all}
-        named = await asyncio.to_thread(_naming, names, aliases)
-        changed += await self._each(namespace, named, lambda tx, one: tx.aliases.remove([one]))
+            if ids := await asyncio.to_thread(_details_naming, names, rows):
+                async with self._change(namespace) as tx:
+                    await tx.erasures.remove_details(ids)
+            changed += len(ids)
+        async for said, act in _beside(tables):
+            if keys := await asyncio.to_thread(_naming, names, said):
+                async with self._change(namespace) as tx:
+                    for key in keys:
+                        await act(tx, key)
+            changed += len(keys)
         changed += await self._redact_jobs(namespace, names)
-        return changed + await self._redact_tokens(namespace, names)
-
-    async def _each(
-        self,
-        namespace: Namespace,
-        found: Sequence[K],
-        act: Callable[[Transaction, K], Awaitable[object]],
-    ) -> int:
-        """Change these rows in one transaction. Return how many they are."""
-        if found:
+        tokens = await asyncio.to_thread(_tokens_naming, names, await tables.access.tokens())
+        if tokens:
             async with self._change(namespace) as tx:
-                for one in found:
-                    await act(tx, one)
-        return len(found)
+                tokens = _tokens_naming(names, await tx.access.tokens())
+                for token in tokens:
+                    await tx.access.redact(token)
+        return changed + len(tokens)
 
     async def _redact_jobs(self, namespace: Namespace, names: Sequence[_Name]) -> int:
         scan = self.store.autocommit(namespace).erasure_scan
@@ -249,16 +248,6 @@ class ErasureCheck:
                 changed += len(found)
             after = rows[-1]["id"]
         return changed
-
-    async def _redact_tokens(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        tokens = await self.store.autocommit(namespace).access.tokens()
-        found = await asyncio.to_thread(_tokens_naming, names, tokens)
-        if found:
-            async with self._change(namespace) as tx:
-                found = _tokens_naming(names, await tx.access.tokens())
-                for token in found:
-                    await tx.access.redact(token)
-        return len(found)
 
     async def _left(self, erasure: Erasure, asked: Noted) -> list[str]:
         """Return the tables that still hold rows from before the erasure, with their number."""
