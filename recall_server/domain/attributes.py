@@ -388,7 +388,8 @@ class Timeline:
             for other_id, other in values[place + 1 :]:
                 if one.end is not None and other.start >= one.end:
                     break  # all following values begin later still
-                end = _earlier(one.end, other.end)
+                ends = [end for end in (one.end, other.end) if end is not None]
+                end = min(ends, default=None)
                 if end is None or other.start < end:
                     yield Overlap(Interval(other.start, end), one_id, other_id)
 
@@ -396,7 +397,3 @@ class Timeline:
     def _values(self) -> Sequence[Memory]:
         """The memories that state a value; a denial only says what it was not."""
         return [one for one in self.memories if one.fact and not one.fact.negated]
-
-
-def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min((end for end in (one, other) if end is not None), default=None)

@@ -100,19 +100,12 @@ class FairSemaphore:
             eligible = [one for one in self._waiting if self._free(one)]
             if not eligible:
                 return
-            self._wake(min(eligible, key=self._rank))
-
-    def _wake(self, key: Hashable) -> None:
-        """Grant a slot to the first waiter of `key`, unless it was cancelled."""
-        queue = self._waiting[key]
-        turn = queue.popleft()
-        if not turn.done():
-            self._begin(key)
-            turn.set_result(None)
-        self._forget(key)
-
-    def _rank(self, key: Hashable) -> tuple[int, int]:
-        return self._held.get(key, 0), self._begun.get(key, 0)
+            first = min(eligible, key=lambda one: (self._held.get(one, 0), self._begun.get(one, 0)))
+            turn = self._waiting[first].popleft()
+            if not turn.done():  # else it was cancelled
+                self._begin(first)
+                turn.set_result(None)
+            self._forget(first)
 
     def _free(self, key: Hashable) -> bool:
         # Contended: another key was active within `RECENT_S`.

@@ -50,10 +50,7 @@ def compare(candidate: Candidate, existing: Memory) -> Verdict:
         return Verdict.CLASHES
     if normal_attribute(candidate.fact.attribute) != normal_attribute(existing.fact.attribute):
         return Verdict.COMPATIBLE
-    return _compare_values(candidate.fact, existing.fact)
-
-
-def _compare_values(new: Fact, old: Fact) -> Verdict:
+    new, old = candidate.fact, existing.fact
     if normal_value(new.value) == normal_value(old.value):
         return Verdict.SAME if new.negated == old.negated else Verdict.CLASHES
     # "Not X" does not contradict "Y", nor does "Y" contradict "not X".
@@ -306,7 +303,9 @@ class _Claims:
             [bool(fact and is_single_valued(fact.attribute)) for fact in facts], dtype=np.bool_
         )
         self._negations = np.array([negations(memory.text) for memory in memories])
-        figures = [frozenset(filter(_has_digit, of_one)) for of_one in words]
+        figures = [
+            frozenset(term for term in of_one if any(map(str.isdigit, term))) for of_one in words
+        ]
         self._figures = _codes(figures)
         self._wording = _codes(
             [of_one - numbers for of_one, numbers in zip(words, figures, strict=True)]
@@ -343,10 +342,6 @@ class _Claims:
         opposite = ((self._sides[others] * self._sides[position]) < 0).any(axis=1)
         apart = elsewhere | clashing | two_single | denying | renumbering | opposite
         return np.asarray(~apart)
-
-
-def _has_digit(term: str) -> bool:
-    return any(char.isdigit() for char in term)
 
 
 def _codes(values: Sequence[Hashable | None]) -> Positions:

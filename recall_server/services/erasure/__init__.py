@@ -26,7 +26,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.ids import NONE, Namespace, container
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.text.cleaning import clean_label, storable
-from recall_server.services.erasure import redact
+from recall_server.domain.text.transcript import parse_turns
 from recall_server.services.erasure.eraser import Eraser, Targets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.purge import Receipts
@@ -287,7 +287,12 @@ class Erase:
         removed.
         """
         storable(text)
-        digests = redact.digests_to_allow(self.digests, context.namespace, text, self.runtime.now())
+        turns = parse_turns(text, self.runtime.now())
+        spoken = (text[turn.span.start : turn.span.end] for turn in turns)
+        texts = {text, *spoken, *text.splitlines()}
+        digests = sorted(
+            {self.digests.digest(context.namespace, one) for one in texts if one.strip()}
+        )
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True, locked=True
         ) as tx:

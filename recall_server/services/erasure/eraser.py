@@ -314,14 +314,14 @@ class _Sought:
         container = task.documents[0].get("container", NONE)
         if self.container and container == self.container:
             return True
-        if not (self.ids or self.words or self._may_name(task)):
+        subject = self.subject
+        # Most tasks do not name a subject, and looking at each of their words takes long.
+        if not (self.ids or self.words) and (
+            subject is None or not subject.may_be_in(as_read(task.documents))
+        ):
             return False
         own = self.scope.containers is None or container in self.scope.containers
         return anywhere(task.documents, self._matches if own else self.ids.__contains__)
-
-    def _may_name(self, task: TaskDocuments) -> bool:
-        """A quick check: most tasks do not, and looking at each of their words takes long."""
-        return self.subject is not None and self.subject.may_be_in(as_read(task.documents))
 
     def _matches(self, value: str) -> bool:
         return (

@@ -13,7 +13,6 @@ from recall_server.domain.episode import Citation, Episode, Span, episode_of, pa
 from recall_server.domain.erasure import Covered, Digests, ErasedText, Subject, redacted
 from recall_server.domain.ids import NONE, Namespace
 from recall_server.domain.text.passages import passages
-from recall_server.domain.text.transcript import parse_turns
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.driver import Row, span
@@ -386,10 +385,3 @@ def digests_of_memories(
 def _namespace(tx: Transaction) -> Namespace:
     assert tx.bound.namespace is not None
     return tx.bound.namespace
-
-
-def digests_to_allow(digests: Digests, namespace: Namespace, text: str, now: datetime) -> list[str]:
-    """Return the digests by which a text would be refused: of the whole, its turns and lines."""
-    turns = {text[turn.span.start : turn.span.end] for turn in parse_turns(text, now)}
-    texts = {text, *turns, *text.splitlines()}
-    return sorted({digests.digest(namespace, one) for one in texts if one.strip()})

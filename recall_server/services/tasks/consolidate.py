@@ -385,8 +385,21 @@ class Consolidate:
         self, tx: Transaction, task: Task, text: "Text | None", now: datetime
     ) -> tuple[Plan, Plan]:
         """Return the plan, and the plan that a dry run would show for it."""
-        plan = await _plan(tx, task, text, now, self.questions_max)
-        drafts = task.work.drafts
+        work, drafts = task.work, task.work.drafts
+        if text is None:
+            plan = await merge.plan(tx, work.proposals, now)
+        else:
+            resolutions = {one.question_id: one for one in work.resolutions}
+            policy = task.request.policy or Policy.ASK
+            plan = await reconcile.plan(
+                tx,
+                text.episode,
+                work.candidates,
+                extractor=work.extractor,
+                now=now,
+                new=True,
+                settling=Settling(policy, resolutions, self.questions_max),
+            )
         return plan, await merge.plan(tx, drafts, now) if drafts else plan
 
     async def _ask(self, tx: Transaction, task: Task, plan: Plan, now: datetime) -> Task:
@@ -464,26 +477,6 @@ def _parts(text: str) -> list[Turn]:
     """Return the sentences of a text as turns."""
     found = enumerate(_SENTENCE.finditer(text))
     return [Turn(index, Span(*one.span())) for index, one in found]
-
-
-async def _plan(
-    tx: Transaction, task: Task, text: Text | None, now: datetime, questions_max: int
-) -> Plan:
-    if text is None:
-        return await merge.plan(tx, task.work.proposals, now)
-    return await reconcile.plan(
-        tx,
-        text.episode,
-        task.work.candidates,
-        extractor=task.work.extractor,
-        now=now,
-        new=True,
-        settling=Settling(
-            task.request.policy or Policy.ASK,
-            {one.question_id: one for one in task.work.resolutions},
-            questions_max,
-        ),
-    )
 
 
 async def _from_plan(tx: Transaction, task: Task, access_scope: AccessScope) -> Task:

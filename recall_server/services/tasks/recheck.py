@@ -115,9 +115,11 @@ async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> P
             ids = tuple(one.id for one in clashing)
             question_id = derived_id("q", memory.id, *ids, now.isoformat())
             disputes.append(Dispute(question_id, memory.id, ids))
+        mine = (memory.recorded_at, memory.id)
+        older = [one for one in similar if (one.recorded_at, one.id) < mine]
         relations += [
             Relation.by_rule(memory, RelationKind.DUPLICATES, one, now)
-            for one in await _repeated(memory, similar)
+            for one in await _those(near_duplicates, memory, older)
         ]
     return Plan(tuple(disputes), relations=tuple(relations))
 
@@ -156,13 +158,6 @@ async def _undecided(tx: Transaction, memory: Memory, similar: Sequence[Memory])
         if one.id not in asked
         and mine.isdisjoint(each.question_id for each in decided.get(one.id, ()))
     ]
-
-
-async def _repeated(memory: Memory, similar: Sequence[Memory]) -> list[Memory]:
-    """Return the older ones of the similar memories that a memory nearly repeats."""
-    older = (memory.recorded_at, memory.id)
-    others = [one for one in similar if (one.recorded_at, one.id) < older]
-    return await _those(near_duplicates, memory, others)
 
 
 async def _those(

@@ -258,7 +258,7 @@ async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]
             for one in memory["citations"]:
                 cited.setdefault(one["episode_id"], []).append((one["start"], one["end"]))
     async for episodes in tx.exports.episodes():
-        excerpts = await asyncio.to_thread(_excerpts_of, episodes, person, cited)
+        excerpts = await asyncio.to_thread(_excerpts, episodes, person, cited)
         for excerpt in excerpts:
             found |= {excerpt["episode_id"], turn_id(excerpt["episode_id"], excerpt["position"])}
         yield excerpts
@@ -268,35 +268,24 @@ async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]
         yield [line for line in lines if not found.isdisjoint(line["ids"])]
 
 
-def _excerpts_of(
+def _excerpts(
     episodes: Records, person: Person, cited: Mapping[str, Sequence[tuple[int, int]]]
 ) -> list[dict[str, Any]]:
-    return [
-        excerpt
-        for episode in episodes
-        for excerpt in _excerpts(episode, person, cited.get(episode["id"], ()))
-    ]
-
-
-def _excerpts(
-    episode: Record, person: Person, cited: Iterable[tuple[int, int]]
-) -> Iterable[dict[str, Any]]:
-    for turn in episode["turns"]:
-        start, end = turn["start"], turn["end"]
-        text = episode["text"][start:end]
-        if (
-            person.is_(turn["speaker"])
-            or person.named_in(turn["speaker"])
-            or person.named_in(text)
-            or any(first < end and start < last for first, last in cited)
-        ):
-            yield {
-                "kind": "excerpt",
-                "episode_id": episode["id"],
-                "position": turn["position"],
-                "topic": episode["topic"],
-                "recorded_at": episode["recorded_at"],
-                "said_at": turn["said_at"],
-                "speaker": turn["speaker"],
-                "text": text,
-            }
+    found = []
+    for episode in episodes:
+        places = cited.get(episode["id"], ())
+        for turn in episode["turns"]:
+            start, end = turn["start"], turn["end"]
+            text = episode["text"][start:end]
+            if (
+                person.is_(turn["speaker"])
+                or person.named_in(turn["speaker"])
+                or person.named_in(text)
+                or any(first < end and start < last for first, last in places)
+            ):
+                excerpt = {name: turn[name] for name in ("position", "said_at", "speaker")}
+                excerpt |= {name: episode[name] for name in ("topic", "recorded_at")}
+                found.append(
+                    {"kind": "excerpt", "episode_id": episode["id"], **excerpt, "text": text}
+                )
+    return found

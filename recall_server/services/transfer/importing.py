@@ -286,9 +286,12 @@ class Import:
                 *await self._episodes(tx, episodes, report, taken_ids),
                 *await self._memories(tx, memories, report, taken_ids),
             ]
-            await self._hold(tx, [one for one in left if one.line.id in set(added)], report)
-            new = [one.line for one in left if one.line.id in set(added)]
-            await self._index(tx, new, schema=schema)
+            ids = set(added)
+            new = [one for one in left if one.line.id in ids]
+            for one in new:
+                await tx.quarantine.hold(one.line.id, one.held, self.runtime.now())
+                report.held += len(one.held)
+            await self._index(tx, [one.line for one in new], schema=schema)
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
@@ -331,12 +334,6 @@ class Import:
             else:
                 taken.append(replace(one, line=ready.line, held=ready.held))
         return taken
-
-    async def _hold(self, tx: Transaction, added: Sequence[Numbered], report: Report) -> None:
-        """Put turns into quarantine."""
-        for one in added:
-            await tx.quarantine.hold(one.line.id, one.held, self.runtime.now())
-            report.held += len(one.held)
 
     async def _index(
         self, tx: Transaction, lines: Sequence[Episode | MemoryLine], *, schema: int
