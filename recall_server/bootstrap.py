@@ -31,7 +31,7 @@ from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
 from recall_server.services.erasure import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
-from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
+from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import (
     Budget,
@@ -181,7 +181,6 @@ async def open_application(
             ledger,
             eraser,
             supervisor,
-            ErasureCheck(store, eraser, ledger),
             timedelta(seconds=settings.purge_interval_s),
         )
         webhook = Webhook(

@@ -253,7 +253,7 @@ RETURNING accessor"""),
     Breakage(
         "names-beside-texts",
         "the erasure of names outside of the texts",
-        "recall_server.services.erasure.purge:ErasureCheck._redact",
+        "recall_server.services.erasure.purge:Purge._redact",
         Without("remove_details"),
         (
             "tests/security/test_erasure_canaries.py::test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure[sqlite-subject]",
@@ -262,7 +262,7 @@ RETURNING accessor"""),
     Breakage(
         "receipt-not-verified",
         "the scan for what an erasure has left, before its receipt is final",
-        "recall_server.services.erasure.purge:ErasureCheck._left",
+        "recall_server.services.erasure.purge:Purge._left",
         Body("return []"),
         (
             "tests/security/test_erasure_canaries.py::test_the_receipt_names_what_the_scan_still_finds[sqlite]",
