@@ -59,7 +59,7 @@ from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
 from recall_server.services.tasks.recheck import RECHECK, Judging, Recheck
-from recall_server.services.tasks.reviews import Proposals, Quarantine, Reviews
+from recall_server.services.tasks.reviews import Quarantine, Reviews
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     DISCARD,
@@ -337,7 +337,7 @@ async def open_application(
                     runtime,
                     tasks,
                     Quarantine(store, runtime),
-                    Proposals(store, runtime, intents, embeds=vectors is not None),
+                    intents,
                     redaction,
                     embeds=vectors is not None,
                 ),

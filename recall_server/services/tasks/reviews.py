@@ -128,102 +128,6 @@ class Proposed:
     targets: tuple[Memory, ...]
 
 
-@dataclass(frozen=True)
-class Proposals:
-    """Lists proposals, and answers each once."""
-
-    store: Store
-    runtime: Runtime
-    intents: Intents
-    embeds: bool
-
-    async def waiting(self, context: Context, *, limit: int) -> list[Proposed]:
-        """Return the open proposals that are wholly in the access scope, oldest first."""
-        found: list[Proposed] = []
-        offset = 0
-        async with self.store.view(context) as tx:
-            while page := await tx.proposals.page(limit=PAGE, offset=offset):
-                offset += PAGE
-                ids = {one for proposal in page for one in (*proposal.new, *proposal.targets)}
-                known = await tx.memories.get(sorted(ids))
-                for proposal in page:
-                    proposed = _proposed(proposal, known)
-                    if proposed is not None and _is_open(proposed):
-                        found.append(proposed)
-                    if len(found) == limit:
-                        return found
-        return found
-
-    async def accept(self, context: Context, rights: Rights, proposal_id: str) -> None:
-        """Make the change that is proposed. Raises `ReviewNotFound` if this caller can see no
-        proposal with this id, `NotWaiting` if it was answered before or its target is gone, and
-        `InsufficientScope`.
-        """
-        async with self.store.change(context) as tx:
-            now = self.runtime.now()
-            proposed = await self._close(context, tx, rights, proposal_id, "accept", now)
-            for plan in await _plans(tx, proposed, now):
-                await commit.apply(tx, plan, now)
-                await self.intents.ingest.judgements.promise(tx, plan, context.entry.began_by)
-                context.entry.ids += plan.ids()
-                for name, number in plan.counts().items():
-                    context.entry.counts[name] = context.entry.counts.get(name, 0) + number
-            if self.embeds:
-                ids = [one.id for one in (*proposed.new, *proposed.targets)]
-                words = await tx.memories.citations(ids)
-                await promise_vectors(tx, self.runtime, {one.episode_id for one in words})
-        self.runtime.wake()
-
-    async def reject(self, context: Context, rights: Rights, proposal_id: str) -> None:
-        """Close a proposal without its change: the memories it would have added stay hidden. Raises
-        what `accept` raises.
-        """
-        async with self.store.change(context) as tx:
-            await self._close(context, tx, rights, proposal_id, "reject", self.runtime.now())
-            context.entry.counts["rejected"] = 1
-
-    async def edit(self, context: Context, rights: Rights, proposal_id: str, text: str) -> None:
-        """Make the change with other words than those proposed; they count as the caller's own.
-        Raises what `accept` raises, and `Invalid` if the text is empty or the proposal adds
-        nothing.
-        """
-        async with self.store.view(context) as tx:
-            proposed = await _read(tx, proposal_id)
-        _require(proposed, rights)
-        if not proposed.new:
-            raise Invalid("Only what is to be remembered can be edited. Accept or reject this one.")
-        if not text.strip():
-            raise Invalid("edit needs text: the words that take the place of those proposed.")
-        memory = proposed.new[0]
-        target = proposed.targets[0].id if proposed.targets else ""
-        await self.intents.submit(
-            context,
-            Wish(
-                Intent.CORRECT if target else Intent.REMEMBER,
-                Submission(text, memory.topic, container=memory.container),
-                target,
-                memory.type,
-                by_hand=bool(target),
-                edits=proposal_id,
-            ),
-        )
-
-    async def _close(  # noqa: PLR0917  # the answer, and to what
-        self,
-        context: Context,
-        tx: Transaction,
-        rights: Rights,
-        proposal_id: str,
-        choice: str,
-        now: datetime,
-    ) -> Proposed:
-        proposed = await _read(tx, proposal_id)
-        _require(proposed, rights)
-        await tx.proposals.close(proposal_id, choice, context.entry.by, now)
-        context.entry.ids.append(proposal_id)
-        return proposed
-
-
 async def _plans(tx: Transaction, proposed: Proposed, now: datetime) -> Sequence[Plan]:
     """Return the proposed changes, reconciled with what is known now, one plan per memory."""
     if proposed.proposal.kind is ProposalKind.FORGET:
@@ -346,7 +250,7 @@ class Reviews:
     runtime: Runtime
     tasks: Tasks
     quarantine: Quarantine
-    proposals: Proposals
+    intents: Intents
     redaction: Redaction
     embeds: bool
 
@@ -369,7 +273,7 @@ class Reviews:
         if ReviewKind.PROPOSAL in kinds:
             found += [
                 Review(one.proposal.id, ReviewKind.PROPOSAL, one.proposal.opened_at, proposed=one)
-                for one in await self.proposals.waiting(context, limit=limit)
+                for one in await self._proposals(context, limit)
             ]
         if ReviewKind.QUARANTINE in kinds:
             held = await self.quarantine.list(context, state=Held.HELD, limit=limit, offset=0)
@@ -444,16 +348,86 @@ class Reviews:
         if text is not None and choice is not Verdict.EDIT:
             raise AnswerUnclear("text goes with edit. Leave it out, or choose that.")
         match choice:
-            case Verdict.ACCEPT:
-                await self.proposals.accept(context, rights, proposal_id)
+            case Verdict.ACCEPT | Verdict.REJECT:
+                accepted = choice is Verdict.ACCEPT
+                await self._close(context, rights, proposal_id, accepted=accepted)
             case Verdict.EDIT:
-                await self.proposals.edit(context, rights, proposal_id, text or "")
-            case Verdict.REJECT:
-                await self.proposals.reject(context, rights, proposal_id)
+                await self._edit(context, rights, proposal_id, text or "")
             case _:
                 raise AnswerUnclear("A proposal is answered with accept, edit or reject.")
         change = None if choice is Verdict.REJECT else context.entry.change
         return Answered(proposal_id, ReviewKind.PROPOSAL, change_id=change)
+
+    async def _proposals(self, context: Context, limit: int) -> list[Proposed]:
+        """Return the open proposals that are wholly in the access scope, oldest first."""
+        found: list[Proposed] = []
+        offset = 0
+        async with self.store.view(context) as tx:
+            while page := await tx.proposals.page(limit=PAGE, offset=offset):
+                offset += PAGE
+                ids = {one for proposal in page for one in (*proposal.new, *proposal.targets)}
+                known = await tx.memories.get(sorted(ids))
+                read = [_proposed(proposal, known) for proposal in page]
+                found += [one for one in read if one is not None and _is_open(one)]
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
+    async def _close(
+        self, context: Context, rights: Rights, proposal_id: str, *, accepted: bool
+    ) -> None:
+        """Make the change that is proposed, or close the proposal without it: the memories it would
+        have added stay hidden. Raises `ReviewNotFound` if this caller can see no proposal with this
+        id, `NotWaiting` if it was answered before or its target is gone, and `InsufficientScope`.
+        """
+        entry = context.entry
+        async with self.store.change(context) as tx:
+            now = self.runtime.now()
+            proposed = await _read(tx, proposal_id)
+            _require(proposed, rights)
+            choice = Verdict.ACCEPT if accepted else Verdict.REJECT
+            await tx.proposals.close(proposal_id, choice, entry.by, now)
+            entry.ids.append(proposal_id)
+            if not accepted:
+                entry.counts["rejected"] = 1
+                return
+            for plan in await _plans(tx, proposed, now):
+                await commit.apply(tx, plan, now)
+                await self.intents.ingest.judgements.promise(tx, plan, entry.began_by)
+                entry.ids += plan.ids()
+                for name, number in plan.counts().items():
+                    entry.counts[name] = entry.counts.get(name, 0) + number
+            if self.embeds:
+                ids = [one.id for one in (*proposed.new, *proposed.targets)]
+                words = await tx.memories.citations(ids)
+                await promise_vectors(tx, self.runtime, {one.episode_id for one in words})
+        self.runtime.wake()
+
+    async def _edit(self, context: Context, rights: Rights, proposal_id: str, text: str) -> None:
+        """Make the change with other words than those proposed; they count as the caller's own.
+        Raises what `_close` raises, and `Invalid` if the text is empty or the proposal adds
+        nothing.
+        """
+        async with self.store.view(context) as tx:
+            proposed = await _read(tx, proposal_id)
+        _require(proposed, rights)
+        if not proposed.new:
+            raise Invalid("Only what is to be remembered can be edited. Accept or reject this one.")
+        if not text.strip():
+            raise Invalid("edit needs text: the words that take the place of those proposed.")
+        memory = proposed.new[0]
+        target = proposed.targets[0].id if proposed.targets else ""
+        await self.intents.submit(
+            context,
+            Wish(
+                Intent.CORRECT if target else Intent.REMEMBER,
+                Submission(text, memory.topic, container=memory.container),
+                target,
+                memory.type,
+                by_hand=bool(target),
+                edits=proposal_id,
+            ),
+        )
 
     async def _settle(
         self, context: Context, dispute_id: str, choice: Choice, text: str | None
