@@ -220,8 +220,8 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _levels(value: Any) -> int:
     """Return how deep objects and lists are nested."""
-    inner = _inner(value)
-    return 0 if inner is None else 1 + max(map(_levels, inner), default=0)
+    inner = value.values() if isinstance(value, Mapping) else value
+    return 1 + max(map(_levels, inner), default=0) if isinstance(value, Mapping | list) else 0
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -230,14 +230,10 @@ def texts_in(value: Any) -> Iterator[str]:
         yield value
     if isinstance(value, Mapping):
         yield from value
-    for one in _inner(value) or ():
-        yield from texts_in(one)
-
-
-def _inner(value: Any) -> Iterable[Any] | None:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else None
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from texts_in(one)
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:

@@ -251,16 +251,13 @@ class Digests:
 
     def places(self, namespace: Namespace, scope: AccessScope) -> ErasedPlaces:
         """Return the digests of the labels that texts in an access scope have."""
-
-        def digests(label: str, values: Iterable[str] | None) -> list[str] | None:
-            if values is None:
-                return None
-            return [self.place(namespace, label, value) for value in values]
-
+        agents = None if scope.agent_id is None else [scope.agent_id]
+        given = {"topic": scope.topics, "container": scope.containers, "agent": agents}
         return ErasedPlaces(
-            digests("topic", scope.topics),
-            digests("container", scope.containers),
-            digests("agent", None if scope.agent_id is None else [scope.agent_id]),
+            *(
+                None if values is None else [self.place(namespace, label, one) for one in values]
+                for label, values in given.items()
+            )
         )
 
     def exact(self, namespace: Namespace, *parts: str) -> str:

@@ -374,11 +374,6 @@ def affinity(period: Period, moments: NDArray[np.float64]) -> NDArray[np.float64
     return fit
 
 
-def may_name_time(text: str) -> bool:
-    """Return False if a text certainly names no time. Takes a few microseconds."""
-    return _GATE.search(text) is not None
-
-
 def periods(text: str, now: datetime) -> tuple[Period, ...]:
     """Return the periods that a text names, in order, at most `PERIODS_MAX`; relative ones as of
     `now`.
@@ -386,7 +381,7 @@ def periods(text: str, now: datetime) -> tuple[Period, ...]:
     "In May" is the last one that has begun, or the next one if the text is about the future.
     """
     text = text[:TEXT_CHARS_MAX]
-    if not may_name_time(text):
+    if _GATE.search(text) is None:  # a few microseconds
         return ()
     clock = Clock(now.astimezone(UTC), bool(_AHEAD.search(text)))
     named = list(_named(text, clock))
