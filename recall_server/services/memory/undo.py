@@ -84,34 +84,9 @@ class Page:
     answers: Mapping[str, Sequence[Resolution]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Words:
-    """The words and index entries that an undo changes, made before it holds the lock.
-
-    `hidden`: the words that items hide then; `shown`: items that hide none any more; `decided`: by
-    turn, what was decided about it in quarantine; `relabelled`: memories that expire otherwise.
-    """
-
-    hidden: Mapping[str, Sequence[Citation]]
-    shown: Sequence[str]
-    decided: Mapping[str, MemoryEvent | None]
-    relabelled: Collection[str]
-    index: indexing.Prepared
-
-    async def write(self, tx: Transaction, now: datetime) -> None:
-        # An item that two changes have hidden may hide other words afterwards.
-        await tx.episodes.show_words([*self.shown, *self.hidden])
-        await tx.episodes.hide_words(self.hidden, now)
-        await tx.quarantine.undo(self.decided)
-        # Filters that searches hold in memory go by the expiry.
-        if self.relabelled:
-            await tx.words.relabelled(self.relabelled)
-        await self.index.write(tx)
-
-
 @dataclass
 class _Planned:
-    """The plan of an undo, as far as it is made.
+    """The plan of an undo, as far as it is made before the undo holds the lock.
 
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.
@@ -119,12 +94,16 @@ class _Planned:
     `reversals`: what becomes of each memory, change by change.
     `differ`: the items whose words are then hidden (True) or shown (False).
     `places`: the words of those of them that are no memories.
+    `decided`: by turn, what was decided about it in quarantine.
     `expire_otherwise`: memories that expired, or will, at another time.
     `expired`: the texts whose expiry is taken back.
     `counts`: by type and topic, how many more memories are active then.
     `disputed`: True if a dispute may be open then.
     `screens`: True if it changes what an administrator decided about a turn or a memory in
     quarantine.
+    `related`: memories of which only relations are taken back.
+    `hidden`: the words that items hide then; `shown`: items that hide none any more.
+    `relabelled`: findable memories that expire otherwise.
     """
 
     events_max: int
@@ -142,12 +121,12 @@ class _Planned:
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     disputed: bool = False
     screens: bool = False
-    memories: dict[str, None] = field(default_factory=dict)
-    forgotten: dict[str, None] = field(default_factory=dict)
-    texts: dict[str, None] = field(default_factory=dict)
-    # Memories of which only relations are taken back.
     related: dict[str, None] = field(default_factory=dict)
-    words: _Words | None = None
+    texts: Sequence[str] = ()
+    hidden: Mapping[str, Sequence[Citation]] = field(default_factory=dict)
+    shown: Sequence[str] = ()
+    relabelled: Collection[str] = ()
+    index: indexing.Prepared | None = None
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
         """Count the events of one more change. Raises `NotUndoable` if there are too many."""
@@ -158,10 +137,31 @@ class _Planned:
                 "most that is taken back at once. An operator can raise RECALL_UNDO_EVENTS_MAX."
             )
 
+    async def write(self, tx: Transaction, now: datetime) -> None:
+        for step in self.steps:
+            await step.write(tx, now)
+            # The step only queues statements, so it never gave way to others.
+            await asyncio.sleep(0)
+        # An item that two changes have hidden may hide other words afterwards.
+        await tx.episodes.show_words([*self.shown, *self.hidden])
+        await tx.episodes.hide_words(self.hidden, now)
+        await tx.quarantine.undo(self.decided)
+        # Filters that searches hold in memory go by the expiry.
+        if self.relabelled:
+            await tx.words.relabelled(self.relabelled)
+        assert self.index is not None
+        await self.index.write(tx)
+        await tx.events.correct_counts(self.counts, self.states)
+
     def report(self, change_id: str | None) -> Undone:
-        changed = self.memories | self.related
-        memories = tuple(one for one in changed if one not in self.forgotten)
-        parts = (tuple(self.changes), memories, tuple(self.forgotten), tuple(self.texts))
+        gone = {
+            one: None
+            for one, state in self.states.items()
+            if state is None or state.status is Status.FORGOTTEN
+        }
+        changed = dict.fromkeys((*self.states, *self.related))
+        memories = tuple(one for one in changed if one not in gone)
+        parts = (tuple(self.changes), memories, tuple(gone), tuple(self.texts))
         return Undone(*parts, change_id)
 
 
@@ -241,27 +241,21 @@ class Changes:
             await self._pass(context.namespace, made.plan.events)
         write = partial(self._write, context)
         planned = await commit.written(self.store, context, made, plan, write)
-        assert planned.words is not None
-        await planned.words.index.copy_vectors(self.store, context.namespace)
+        assert planned.index is not None
+        await planned.index.copy_vectors(self.store, context.namespace)
         self.runtime.wake()
         return planned.report(context.entry.change)
 
     async def _write(self, context: Context, tx: Transaction, planned: "_Planned") -> "_Planned":
         now = self.runtime.now()
-        for step in planned.steps:
-            await step.write(tx, now)
-            # The step only queues statements, so it never gave way to others.
-            await asyncio.sleep(0)
-        assert planned.words is not None
-        await planned.words.write(tx, now)
-        await tx.events.correct_counts(planned.counts, planned.states)
+        await planned.write(tx, now)
         if planned.disputed:
             await commit.settle_ended(tx, now)
         await self._promise_expiries(tx, planned)
         if self.embeds:
             await promise_vectors(tx, self.runtime, planned.texts)
         context.entry.ids = list(planned.changes)
-        changed = len(planned.memories | planned.related) + len(planned.texts)
+        changed = len(planned.states.keys() | planned.related) + len(planned.texts)
         context.entry.counts["undone"] = changed
         return planned
 
@@ -289,7 +283,7 @@ class Changes:
             # Else the token that forgets could release what an administrator holds back.
             rights.require(Scope.ADMIN, whole_namespace=True)
         await _refuse_second_values(tx, planned)
-        planned.words = await _words(tx, planned)
+        await _words(tx, planned)
         believed = [i for i, one in planned.states.items() if one and one.retired_at is None]
         planned.counts = await tx.events.counts_then(planned.states, believed)
         reopened = any(False in step.disputes.values() for step in planned.steps)
@@ -469,9 +463,6 @@ async def _step(
         after = memories[memory_id][-1].state
         planned.states[memory_id] = state
         planned.screens |= _screens(state, after)
-        planned.memories[memory_id] = None
-        if state is None or state.status is Status.FORGOTTEN:
-            planned.forgotten[memory_id] = None
         if state and after and state.expires_at != after.expires_at:
             planned.expire_otherwise.add(memory_id)
     planned.differ |= differ
@@ -498,21 +489,21 @@ async def _step(
     )
 
 
-async def _words(tx: Transaction, planned: _Planned) -> _Words:
+async def _words(tx: Transaction, planned: _Planned) -> None:
     """Plan which words are hidden and shown, and what becomes of the index."""
     words = await _cited(tx, planned)
     words |= {one: [place] for one, place in planned.places.items()}
-    hidden = {one: words.get(one, ()) for one, hide in planned.differ.items() if hide}
-    shown = [one for one in planned.differ if one not in hidden]
+    planned.hidden = {one: words.get(one, ()) for one, hide in planned.differ.items() if hide}
+    planned.shown = [one for one in planned.differ if one not in planned.hidden]
     hid: dict[str, Counter[Span]] = {}
     for row in await tx.erasures.hidden_by(planned.differ):
         hid.setdefault(row["episode_id"], Counter())[span(row)] += 1
     hides: dict[str, list[Span]] = {}
-    for one in chain.from_iterable(hidden.values()):
+    for one in chain.from_iterable(planned.hidden.values()):
         hides.setdefault(one.episode_id, []).append(one.span)
     of_words = {one.episode_id for some in words.values() for one in some}
     touched = of_words | hid.keys() | set(map(episode_of, planned.decided))
-    planned.texts = dict.fromkeys(sorted(touched))
+    planned.texts = sorted(touched)
 
     def then(episode: Episode) -> Episode:
         left = Counter(episode.forgotten) - hid.get(episode.id, Counter())
@@ -522,9 +513,10 @@ async def _words(tx: Transaction, planned: _Planned) -> _Words:
 
     findable = {i for i, state in planned.states.items() if state and state.status in FINDABLE}
     found = await tx.findables.found(planned.states)
-    index = await indexing.prepared(tx, found - findable, findable - found, planned.texts, then)
-    relabelled = planned.expire_otherwise & findable & found
-    return _Words(hidden, shown, planned.decided, relabelled, index)
+    planned.index = await indexing.prepared(
+        tx, found - findable, findable - found, planned.texts, then
+    )
+    planned.relabelled = planned.expire_otherwise & findable & found
 
 
 def _decided(episode_id: str, turn: Turn, decided: Mapping[str, MemoryEvent | None]) -> Turn:
@@ -564,7 +556,7 @@ async def _refuse_second_values(tx: Transaction, planned: _Planned) -> None:
     """
     changed = await tx.events.changed_after(planned.last_seq)
     keys: set[FactKey] = set()
-    for batch in _batches([one for one in changed if one not in planned.memories]):
+    for batch in _batches([one for one in changed if one not in planned.states]):
         keys.update(key for one in await tx.memories.active(batch) for key in fact_keys(one.fact))
     beliefs = Beliefs(tx)
     active = [one for one, state in planned.states.items() if state and state.retired_at is None]
@@ -573,9 +565,9 @@ async def _refuse_second_values(tx: Transaction, planned: _Planned) -> None:
             if keys.isdisjoint(fact_keys(memory.fact)):
                 continue
             rivals = {one.id: one for one in await reconcile.rivals(tx, memory, beliefs)}
-            # Not `rivals.keys() - planned.memories.keys()`: that walks all memories of the undo
+            # Not `rivals.keys() - planned.states.keys()`: that walks all memories of the undo
             # each time.
-            others = {one for one in rivals if one not in planned.memories}
+            others = {one for one in rivals if one not in planned.states}
             histories = Histories(await tx.events.of_items(others) if others else ())
             for rival in sorted(others):
                 event = histories.changed_after(rival, planned.last_seq)
