@@ -368,42 +368,6 @@ def _holding(sought: _Sought, tasks: Iterable[TaskDocuments]) -> set[str]:
     return {task.id for task in tasks if sought.held_by(task)}
 
 
-@dataclass
-class TargetScan:
-    """Finds the targets of one erasure, repeatedly. A task outside of the caller's access scope is
-    a target only if it shows an erased memory or text by its id.
-    """
-
-    lookup: Lookup
-    scope: AccessScope = FULL_ACCESS
-    _tasks: _Tasks = field(default_factory=_Tasks)
-
-    async def scan(self, tx: Transaction, batch: Batch = ALL) -> Affected | None:
-        """Return all targets of a batch as of now; None if there is no such thing."""
-        affected = await self.lookup.find(tx, batch)
-        if affected is None:
-            return None
-        for episode, turns in await tx.erasures.episodes_of(affected.spans):
-            affected.episodes[episode["id"]] = (episode, turns)
-        # A lost memory may have cited a text that was erased since.
-        for gone in affected.spans.keys() - affected.episodes.keys():
-            del affected.spans[gone]
-        others = {
-            row["memory_id"]
-            for row in await tx.erasures.citations_in(affected.spans)
-            if affected.touches(row["episode_id"], span(row))
-        } - set(affected.memories)
-        affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
-        if affected.episodes or affected.memories:
-            sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
-            # They are counted several times from now on, on the event loop.
-            await asyncio.to_thread(affected.turns)
-        else:
-            sought = _Sought.after(affected, self.scope)
-        affected.tasks = await self._tasks.holding(tx, sought)
-        return affected
-
-
 log = structlog.get_logger()
 
 
@@ -441,17 +405,44 @@ class PartTargets:
     """The erasure of a container, a subject, a memory or a turn. `affected`: the rows found."""
 
     eraser: "Eraser"
-    scanner: TargetScan
+    lookup: Lookup
+    scope: AccessScope = FULL_ACCESS
     affected: Affected = field(default_factory=Affected)
     _size: Mapping[str, int] | None = None
+    _tasks: _Tasks = field(default_factory=_Tasks)
+
+    async def find(self, tx: Transaction, batch: Batch = ALL) -> Affected | None:
+        """Return all targets of a batch as of now; None if there is no such thing. A task outside
+        of the access scope is a target only if it shows an erased memory or text by its id.
+        """
+        affected = await self.lookup.find(tx, batch)
+        if affected is None:
+            return None
+        for episode, turns in await tx.erasures.episodes_of(affected.spans):
+            affected.episodes[episode["id"]] = (episode, turns)
+        # A lost memory may have cited a text that was erased since.
+        for gone in affected.spans.keys() - affected.episodes.keys():
+            del affected.spans[gone]
+        others = {
+            row["memory_id"]
+            for row in await tx.erasures.citations_in(affected.spans)
+            if affected.touches(row["episode_id"], span(row))
+        } - set(affected.memories)
+        affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
+        if affected.episodes or affected.memories:
+            sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
+            # They are counted several times from now on, on the event loop.
+            await asyncio.to_thread(affected.turns)
+        else:
+            sought = _Sought.after(affected, self.scope)
+        affected.tasks = await self._tasks.holding(tx, sought)
+        return affected
 
     async def scan(self, tx: Transaction) -> bool:
         """Find the targets, or what has changed since; False if there is no such thing."""
         if self._size is None:
-            self._size = await self.scanner.lookup.size(tx)
-        found = await self.scanner.scan(
-            tx, NONE_YET if self.eraser.limits.exceeded_by(self._size) else ALL
-        )
+            self._size = await self.lookup.size(tx)
+        found = await self.find(tx, NONE_YET if self.eraser.limits.exceeded_by(self._size) else ALL)
         self.affected = found or Affected()
         return found is not None
 
@@ -467,7 +458,7 @@ class PartTargets:
         """Close a large target until the job has erased it: its tasks are erased, and a container
         is hidden. No other row is erased yet. Return how many tokens were revoked.
         """
-        first = await self.scanner.scan(tx, NONE_YET)
+        first = await self.find(tx, NONE_YET)
         assert first is not None
         await self._apply(tx, first)
         if first.container:
@@ -481,7 +472,7 @@ class PartTargets:
 
     async def erase_batch(self, tx: Transaction) -> Step:
         """Erase the next batch of rows."""
-        found = await self.scanner.scan(tx, self.eraser.limits.batch) or Affected()
+        found = await self.find(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
         if rows or found.batch or found.labelled:
             await self._apply(tx, found)
@@ -491,7 +482,7 @@ class PartTargets:
         runtime = self.eraser.runtime
         now = runtime.now()
         left = await redact.apply(tx, affected, self.eraser.digests, now)
-        self.scanner.lookup.erased(affected)
+        self.lookup.erased(affected)
         await restore_turns(tx, left, runtime.new_id, now)
         for episode_id in sorted(affected.episodes.keys() - affected.whole):
             await tx.jobs.add(runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
@@ -578,7 +569,7 @@ class Eraser:
                 lookup = Named(Subject(asked.what))
             case Kind.MEMORY:
                 lookup = Item(asked.what)
-        return PartTargets(self, TargetScan(lookup, asked.scope))
+        return PartTargets(self, lookup, asked.scope)
 
     async def run(self, erasure: Erasure, on_progress: OnProgress = lambda _: None) -> None:
         """Erase what a large erasure has closed; `on_progress` gets the number of erased rows."""

@@ -384,7 +384,7 @@ class Purge:
         if not isinstance(targets, PartTargets):
             left = await tx.erasure_scan.rows_before(epoch)
         else:
-            found = await targets.scanner.scan(tx) or Affected()
+            found = await targets.find(tx) or Affected()
             rows = [*found.memories.values(), *await tx.erasures.memories_of(found.labelled)]
             texts = [row for row, _ in found.episodes.values()]
             left = {
