@@ -392,7 +392,10 @@ def periods(text: str, now: datetime) -> tuple[Period, ...]:
         if both is not None:
             named.pop(0)
             found.append(both)
-        elif one.standalone and not (named and _leads_to(one, named[0])):
+            continue
+        # One date may only position another, as Sunday in "the Sunday before 25 October".
+        leads = named and named[0].way in ("before", "after")
+        if one.standalone and not (leads and one.match.end() + 1 == named[0].begin):
             found.append(_period(text, one))
     return tuple(found)
 
@@ -519,11 +522,6 @@ def _part(span: Span, part: str) -> Span:
         return monday + timedelta(days=5 if part == "weekend of" else 0), monday + timedelta(days=7)
     first, last = _SHARES.get(part, (0, 1))
     return start + first * (end - start), start + last * (end - start)
-
-
-def _leads_to(one: _Named, other: _Named) -> bool:
-    """True if one date only positions another, as Sunday in "the Sunday before 25 October"."""
-    return other.way in ("before", "after") and one.match.end() + 1 == other.begin
 
 
 def _range(text: str, one: _Named, other: _Named) -> Period | None:

@@ -47,10 +47,6 @@ class Account:
         self.counts[kind] += 1
         self._digest.update(line)
 
-    def closed_by(self, counts: Mapping[str, int], sha256: str) -> bool:
-        """True if an `end` with these counts and this digest matches the lines."""
-        return counts == dict(self.counts) and sha256 == self._digest.hexdigest()
-
     def end(self) -> Record:
         return {"kind": "end", "counts": dict(self.counts), "sha256": self._digest.hexdigest()}
 
@@ -147,14 +143,15 @@ class Export:
                     if reader.ended:
                         raise ExportBusy
                     await require_standing(self.store, self.now(), context.entry)
-                    await self._require_unerased(context.namespace, began)
+                    scan = self.store.autocommit(context.namespace).erasure_scan
+                    epoch, last_event = await scan.moment()
+                    # The numbers of a namespace that was erased begin anew.
+                    if epoch != began[0] or last_event < began[1]:
+                        raise Stale(
+                            "Something was erased meanwhile, which this export would have. Repeat "
+                            "it."
+                        )
             yield written(account.end())
-
-    async def _require_unerased(self, namespace: Namespace, began: tuple[int, int]) -> None:
-        epoch, last_event = await self.store.autocommit(namespace).erasure_scan.moment()
-        # The numbers of a namespace that was erased begin anew.
-        if epoch != began[0] or last_event < began[1]:
-            raise Stale("Something was erased meanwhile, which this export would have. Repeat it.")
 
     @asynccontextmanager
     async def _turn(self, context: Context, reader: Reader) -> AsyncIterator[None]:

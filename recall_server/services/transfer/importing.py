@@ -209,7 +209,7 @@ class Import:
                 raise _damaged(number, "it is not in its place, or stands twice")
             last = place
             if isinstance(line, End):
-                if not account.closed_by(line.counts, line.sha256):
+                if line.model_dump() != account.end():
                     raise _damaged(number, "the lines before it are not those that were written")
                 continue
             account.add(line.kind, raw)
