@@ -236,8 +236,6 @@ _FIRST_PERSON = frozenset({"i", "me", "myself"})
 
 
 class Alias(NamedTuple):
-    """Another name of a subject."""
-
     subject: str
     alias: str
 
@@ -271,7 +269,6 @@ class SubjectAliases:
         return self._names.get(subject, (subject,))
 
     def aliases(self, subject: str) -> list[Alias]:
-        """Return the aliases of a subject."""
         return [one for one in self.all if normal_entity(one.subject) == normal_entity(subject)]
 
     def taken(self, subject: str, aliases: Collection[str]) -> bool:
@@ -310,7 +307,6 @@ class Interval(NamedTuple):
     end: datetime | None
 
     def until(self, now: datetime) -> datetime:
-        """Return the end, or now if there is none."""
         return max(self.start, now) if self.end is None else self.end
 
 

@@ -26,8 +26,6 @@ OPERATOR = "operator"
 
 
 class Outcome(StrEnum):
-    """The outcome of an operation."""
-
     OK = "ok"
     ERROR = "error"
 

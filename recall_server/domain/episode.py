@@ -180,7 +180,6 @@ def passage_id(episode_id: str, position: int, number: int) -> str:
 
 
 def turn_of(passage_id: str) -> str:
-    """Return the id of the turn that a passage belongs to."""
     return ".".join(passage_id.split(".")[:2])
 
 

@@ -198,7 +198,6 @@ class Covered:
         self._starts, self._ends = [one.start for one in found], [one.end for one in found]
 
     def touches(self, where: Span) -> bool:
-        """Return whether one of the spans overlaps this one."""
         first = bisect_right(self._ends, where.start)
         return first < len(self._starts) and self._starts[first] < where.end
 

@@ -179,7 +179,6 @@ class Histories:
         return found
 
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
-        """Return the events of an item in a change."""
         return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]
 
     def only_relates(self, item_id: str, change_id: str) -> bool:
@@ -234,7 +233,6 @@ class Histories:
         return None
 
     def reversal(self, memory_id: str, change_id: str) -> Reversal:
-        """Return what becomes of a memory if a change is undone."""
         state = self._state_before(memory_id, change_id)
         returned = self._returned(memory_id, change_id)
         after = self.of_change(memory_id, change_id)[-1].state

@@ -135,8 +135,6 @@ class Proposal:
 
 
 class Choice(StrEnum):
-    """The possible resolutions of a contradiction."""
-
     KEEP_EXISTING = "keep_existing"
     KEEP_NEW = "keep_new"
     KEEP_BOTH = "keep_both"

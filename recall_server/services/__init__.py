@@ -35,8 +35,6 @@ from recall_server.services.webhooks import Registrations
 
 @dataclass(frozen=True)
 class Services:
-    """All services of an application."""
-
     access: Access
     aliases: Aliases
     audit: Audit

@@ -156,8 +156,6 @@ _BITS_OF_A_NETWORK = 64
 
 
 class Rates:
-    """Counts calls, and refuses those that are too many."""
-
     def __init__(
         self,
         store: Store,

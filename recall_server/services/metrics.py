@@ -98,12 +98,10 @@ class Metrics:
         )
 
     def called(self, entry: AuditEntry) -> None:
-        """Count an operation that has ended."""
         self._requests.labels(entry.protocol, entry.operation, entry.code or "ok").inc()
         self._seconds.labels(entry.protocol, entry.operation).observe(entry.elapsed_ms() / 1_000)
 
     def refused(self, code: str) -> None:
-        """Count a request that reached no operation."""
         self._requests.labels("http", "none", code).inc()
 
     def used(self, usage: Usage) -> None:
@@ -113,7 +111,6 @@ class Metrics:
             self._tokens.labels(usage.model, "out").inc(usage.output_tokens)
 
     def judged(self, judgement: Judgement) -> None:
-        """Count the answer of a judge."""
         outcome = "refused" if judgement.refused else judgement.choice or "unsure"
         self._judgements.labels(outcome).inc()
 
@@ -170,8 +167,6 @@ class Backlog:
 
 @dataclass(frozen=True)
 class ServerStats:
-    """Statistics over all namespaces."""
-
     namespaces: int
     findable_items: int
     backlog: Backlog

@@ -62,8 +62,6 @@ class Tested:
 
 @dataclass(frozen=True)
 class Registrations:
-    """The webhooks of namespaces."""
-
     store: Store
     runtime: Runtime
     webhook: Webhook
@@ -161,7 +159,6 @@ _CONFLICTS = {WebhookKind.CONFLICT_OPENED, WebhookKind.CONFLICT_SETTLED}
 
 
 def message(kind: str, at: datetime, namespace: Namespace, data: Json) -> bytes:
-    """Return the body of a delivery."""
     moment = at.astimezone(UTC).isoformat(timespec="microseconds")
     body = {"type": kind, "timestamp": moment, "namespace": namespace, "data": data}
     return json.dumps(body, separators=(",", ":")).encode()
@@ -306,8 +303,6 @@ async def send(
 
 @dataclass(frozen=True)
 class Delivery:
-    """Handles the jobs of webhooks."""
-
     store: Store
     runtime: Runtime
     webhook: Webhook

@@ -421,7 +421,6 @@ def validated(wanted: TokenRequest) -> TokenRequest:
 
 
 def _note_due(at: datetime | None, now: datetime) -> bool:
-    """True if `at` is old enough to be updated."""
     return at is None or not timedelta() <= now - at < NOTED_EVERY
 
 

@@ -38,8 +38,6 @@ REASON_CHARS_MAX = 256
 
 @dataclass(frozen=True)
 class Holds:
-    """Places, lifts and lists holds."""
-
     store: Store
     now: Callable[[], datetime]
 
@@ -65,7 +63,6 @@ class Holds:
                 raise NamespaceNotFound
 
     async def all(self) -> list[Hold]:
-        """Return all holds, by namespace."""
         return await self.store.autocommit(None).erasures.holds()
 
 

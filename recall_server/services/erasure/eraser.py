@@ -349,7 +349,6 @@ class _Tasks:
     _found: set[str] = field(default_factory=set)
 
     async def holding(self, tx: Transaction, sought: _Sought) -> list[str]:
-        """Return their ids."""
         if not sought.known_from(self._sought):
             self._read = {}
         self._sought = sought
@@ -448,7 +447,6 @@ class PartTargets:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of rows found, by table."""
         counts = self.affected.counts()
         if self._size and self.eraser.limits.exceeded_by(self._size):
             return {**counts, **self._size, "spans": self._size["episodes"]}
@@ -471,7 +469,6 @@ class PartTargets:
         return 0
 
     async def erase_batch(self, tx: Transaction) -> Step:
-        """Erase the next batch of rows."""
         found = await self.find(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
         if rows or found.batch or found.labelled:

@@ -52,7 +52,6 @@ def _covered(citations: Iterable[Row]) -> dict[str, Covered]:
 async def restore_turns(
     tx: Transaction, turns: SpokenTurns, new_id: Callable[[str], str], now: datetime, **payload: str
 ) -> None:
-    """Add the jobs that extract these turns again."""
     for episode_id, turn in sorted(turns.values()):
         of_turn = {"episode_id": episode_id, "turn": turn, **payload}
         await tx.jobs.add(new_id("job"), EXTRACT, of_turn, now)
@@ -87,7 +86,6 @@ class Affected:
     _turns: list[Row] | None = None
 
     def take(self, episode: Row, turns: list[Row]) -> None:
-        """Add a whole episode."""
         self.whole.add(episode["id"])
         self.episodes[episode["id"]] = (episode, turns)
         self.add(episode["id"], Span(0, len(episode["text"])))
@@ -116,7 +114,6 @@ class Affected:
         return self._turns
 
     def quotes(self) -> set[str]:
-        """Return the words that are erased."""
         return {
             self.episodes[episode_id][0]["text"][one.start : one.end]
             for episode_id, spans in self.spans.items()
@@ -365,7 +362,6 @@ async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) 
 def digests_of_episodes(
     tx: Transaction, digests: Digests, episodes: Iterable[tuple[Row, Sequence[Row]]]
 ) -> set[ErasedText]:
-    """Return the digests of episodes and of their turns."""
     found: set[ErasedText] = set()
     for episode, turns in episodes:
         spoken = _spoken(turns, {episode["id"]: episode["text"]})

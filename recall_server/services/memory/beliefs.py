@@ -239,7 +239,6 @@ def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:
 
 
 def stated(memory: Memory) -> Candidate:
-    """Return the candidate that states a memory."""
     return Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
 
 

@@ -198,7 +198,6 @@ class Judgements:
     judges: bool
 
     async def promise(self, tx: Transaction, plan: Plan, accessor: str | None) -> None:
-        """Queue a job for each dispute of the plan."""
         disputes = [one.question_id for one in plan.changes if isinstance(one, Dispute)]
         await self.promise_each(tx, disputes, accessor)
 

@@ -273,8 +273,6 @@ async def _batches(tx: Transaction) -> AsyncIterator[Batch]:
 
 @dataclass
 class _Sides:
-    """The comparison so far."""
-
     tx: Transaction
     differences: Differences
     digests: NDArray[np.uint64]
@@ -292,7 +290,6 @@ class _Sides:
     vectors: int = 0
 
     async def take(self, batch: Batch) -> None:
-        """Compare a batch with the rows of its memories and items."""
         self.memories += len(batch.states)
         self.known.update(batch.states)
         live = await self.tx.rebuilt.states(batch.states)
@@ -508,7 +505,6 @@ async def still(tx: Transaction, differences: Differences) -> bool:
 
 
 async def mend(tx: Transaction, differences: Differences) -> None:
-    """Replace the rows that differ."""
     await tx.memories.mend(differences.states)
     for memory_id, row in differences.keys.items():
         await tx.rebuilt.write_keys(memory_id, row)

@@ -196,7 +196,6 @@ class Redaction:
     redactor: Redactor | None
 
     async def text(self, text: str, entry: AuditEntry) -> str:
-        """Return the redacted text."""
         (masked,) = await self.parts([text], entry)
         return masked
 
@@ -235,7 +234,6 @@ class Redaction:
     async def utterances(
         self, said: Sequence[Utterance], entry: AuditEntry
     ) -> tuple[Utterance, ...]:
-        """Return the utterances with their words and labels redacted."""
         words = await self.lines([one.words for one in said], entry)
         labels = [label for one in said for label in (one.role, one.name or "")]
         redacted = iter(await self.lines(labels, entry))
@@ -341,7 +339,6 @@ def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Uttera
 
 
 def last_said_at(said: Iterable[Utterance]) -> datetime | None:
-    """Return the latest time of the utterances, if any has one."""
     return max((one.said_at for one in said if one.said_at), default=None)
 
 

@@ -498,7 +498,6 @@ class Ingest:
         return [one for one in candidates if one.confidence <= self.thresholds.doubted_max]
 
     async def _embed(self, tx: Transaction, job: Job) -> None:
-        """Add the job that makes the vectors of the text of this job."""
         if self.embeds:
             await promise_vectors(tx, self.runtime, [job.payload["episode_id"]])
 
@@ -509,5 +508,4 @@ def _verbatim(episode: Episode) -> MemoryType | None:
 
 
 def text_details(topic: str, container: str, source: Source) -> dict[str, str]:
-    """Return the details of a text for its audit record."""
     return {"topic": topic} | ({"container": container} if container else {}) | source.details()

@@ -244,8 +244,6 @@ async def rivals(tx: Transaction, memory: Memory, beliefs: Beliefs | None = None
 
 @dataclass
 class _Draft:
-    """The plan so far."""
-
     beliefs: Beliefs
     settling: Settling
     now: datetime

@@ -64,16 +64,12 @@ class TaskPage:
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """An unanswered question and its task."""
-
     task: Task
     question: Question
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """Operations on existing tasks."""
-
     store: Store
     runtime: Runtime
     transitions: TaskTransitions

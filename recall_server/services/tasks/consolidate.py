@@ -474,7 +474,6 @@ def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
 
 
 def _parts(text: str) -> list[Turn]:
-    """Return the sentences of a text as turns."""
     found = enumerate(_SENTENCE.finditer(text))
     return [Turn(index, Span(*one.span())) for index, one in found]
 

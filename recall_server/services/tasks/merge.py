@@ -244,7 +244,6 @@ def _layer(sources: Sequence[Memory]) -> Layer:
 
 
 def _shared(sources: Sequence[Memory]) -> dict[str, Any]:
-    """Return the metadata that all of these memories have in common."""
     first, *others = (source.source.metadata for source in sources)
     return {
         name: value

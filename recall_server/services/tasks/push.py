@@ -90,8 +90,6 @@ Events = Callable[[Transaction, str, int], Awaitable[Sequence[PushEvent]]]
 
 @dataclass(frozen=True)
 class Push:
-    """Configures receivers and delivers events."""
-
     store: Store
     runtime: Runtime
     webhook: Webhook

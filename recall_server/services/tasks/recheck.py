@@ -43,8 +43,6 @@ PAGE_MEMORIES = 50
 
 @dataclass(frozen=True)
 class Recheck:
-    """Begins a recheck, and does one page of it."""
-
     store: Store
     runtime: Runtime
     judgements: Judgements

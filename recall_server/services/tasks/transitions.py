@@ -270,7 +270,6 @@ class Ending:
     async def end(
         self, tx: Transaction, entry: AuditEntry, ended: Callable[[str], bool]
     ) -> Callable[[], None]:
-        """Implements `End`."""
         tokens = [name for name in await tx.access.at_work() if ended(name)]
         entry.counts |= dict.fromkeys(COUNTED, 0) | self.answers.count(entry.namespace, ended)
         if not tokens:

@@ -338,7 +338,6 @@ class Import:
     async def _index(
         self, tx: Transaction, lines: Sequence[Episode | MemoryLine], *, schema: int
     ) -> None:
-        """Let search find what was added."""
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
         forgotten = [line for line in memories if line.status is Status.FORGOTTEN]
