@@ -31,7 +31,7 @@ from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
 from recall_server.services.erasure import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
-from recall_server.services.erasure.purge import Purge, Receipts
+from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import (
     Budget,
@@ -69,7 +69,7 @@ from recall_server.services.tasks.transitions import (
     TaskEvents,
     TaskTransitions,
 )
-from recall_server.services.transfer import Export, Shares
+from recall_server.services.transfer import Export
 from recall_server.services.transfer.importing import Import
 from recall_server.services.webhooks import Delivery, Registrations
 from recall_server.storage import driver_for
@@ -172,12 +172,11 @@ async def open_application(
             settings.thresholds,
         )
         embedding = Embedding(store, runtime, vectors)
-        receipts = Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
         purge = Purge(
             store,
             runtime,
-            receipts,
+            key,
             ledger,
             eraser,
             supervisor,
@@ -277,16 +276,16 @@ async def open_application(
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, runtime, receipts, ledger, digests, eraser, purge.interval),
+                erase=Erase(store, runtime, key, ledger, digests, eraser, purge.interval),
                 export=Export(
                     store,
                     reads,
                     now,
                     key.kid,
                     len(read(shipped("migrations"), store.engine)),
-                    Shares(
-                        settings.exports_at_once, settings.export_reader_s, settings.turn_wait_s
-                    ),
+                    settings.exports_at_once,
+                    settings.export_reader_s,
+                    settings.turn_wait_s,
                     open_answers,
                 ),
                 importing=Import(

@@ -14,8 +14,8 @@ from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.domain.permissions import Rights, TokenInfo
 from recall_server.domain.plan import Choice, Question, Relation, Resolution
 from recall_server.domain.query import Hit, ItemKind
+from recall_server.domain.security import witness
 from recall_server.domain.security.screening import Suspect
-from recall_server.domain.security.trust import witness
 from recall_server.domain.task import JobProgress, Outcome, Status, Task, TaskState
 from recall_server.domain.text.cleaning import plain_json
 from recall_server.services.erasure import Erased

@@ -3,7 +3,7 @@
 import pytest
 
 from recall_server.domain.episode import Span
-from recall_server.domain.security.trust import (
+from recall_server.domain.security import (
     Trust,
     Witness,
     corroborates,

@@ -27,9 +27,10 @@ from recall_server.domain.ids import NONE, Namespace, container
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.text.cleaning import clean_label, storable
 from recall_server.domain.text.transcript import parse_turns
+from recall_server.integrations.keys import ServerKey
 from recall_server.services.erasure.eraser import Eraser, Targets
 from recall_server.services.erasure.ledger import Ledger, Noted
-from recall_server.services.erasure.purge import Receipts
+from recall_server.services.erasure.purge import signed_receipt
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import PURGE, Hold
 
@@ -117,7 +118,7 @@ class Erase:
 
     store: Store
     runtime: Runtime
-    receipts: Receipts
+    key: ServerKey
     ledger: Ledger
     digests: Digests
     eraser: Eraser
@@ -248,7 +249,7 @@ class Erase:
             "tokens_revoked": revoked,
             **self._name_digest(request),
         }
-        receipt, secret = self.receipts.signed(claims, now), secrets.token_urlsafe(32)
+        receipt, secret = signed_receipt(self.key, claims, now), secrets.token_urlsafe(32)
         kept = await tx.erasures.settle(
             request.id,
             claims,

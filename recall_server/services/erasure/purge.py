@@ -175,24 +175,19 @@ RECEIPT_TYP = "recall-erasure-receipt+jwt"
 BEYOND = "backups, archived logs, the disk below the file system, and copies others have made"
 
 
-@dataclass(frozen=True)
-class Receipts:
-    """Signs receipts, which have numbers, names of tables and states, but never content."""
-
-    key: ServerKey
-
-    def signed(
-        self, claims: Mapping[str, Any], now: datetime, *, left_behind: str | None = None
-    ) -> str:
-        """Return a signed receipt. `left_behind`: what the purge could not destroy; None before the
-        purge, when files may still hold what was erased.
-        """
-        head = {"iss": "recall-server", "iat": int(now.timestamp()), "not_covered": BEYOND}
-        physical = {"state": "pending"}
-        if left_behind is not None:
-            at = now.isoformat(timespec="seconds")
-            physical = {"state": "done", "at": at, "left": left_behind}
-        return self.key.sign({**head, **claims, "physical": physical}, RECEIPT_TYP)
+def signed_receipt(
+    key: ServerKey, claims: Mapping[str, Any], now: datetime, *, left_behind: str | None = None
+) -> str:
+    """Return a signed receipt, which has numbers, names of tables and states, but never content.
+    `left_behind`: what the purge could not destroy; None before the purge, when files may still
+    hold what was erased.
+    """
+    head = {"iss": "recall-server", "iat": int(now.timestamp()), "not_covered": BEYOND}
+    physical = {"state": "pending"}
+    if left_behind is not None:
+        at = now.isoformat(timespec="seconds")
+        physical = {"state": "done", "at": at, "left": left_behind}
+    return key.sign({**head, **claims, "physical": physical}, RECEIPT_TYP)
 
 
 def _erased(erasure: Erasure) -> bool:
@@ -207,7 +202,7 @@ class Purge:
 
     store: Store
     runtime: Runtime
-    receipts: Receipts
+    key: ServerKey
     ledger: Ledger
     eraser: Eraser
     supervisor: Supervisor
@@ -261,7 +256,7 @@ class Purge:
         for one in waiting:
             now = self.runtime.now()
             left_behind = "; ".join(filter(None, [*left.get(one.id, ()), in_files]))
-            receipt = self.receipts.signed(one.claims, now, left_behind=left_behind)
+            receipt = signed_receipt(self.key, one.claims, now, left_behind=left_behind)
             async with self.store.transaction(one.namespace, locked=True) as tx:
                 if await tx.erasures.end_purge(one.id, left_behind, receipt, now):
                     tx.webhooks.tell(WebhookKind.ERASURE_COMPLETED, one.id, now)

@@ -17,7 +17,7 @@ from recall_server.domain.episode import Episode
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory, Status
 from recall_server.domain.plan import PERSON, Question
-from recall_server.domain.security.trust import corroborations
+from recall_server.domain.security import corroborations
 from recall_server.domain.task import PART_OF, Task, TaskState, Work
 from recall_server.domain.task import Status as TaskStatus
 from recall_server.domain.text.cleaning import storable

@@ -24,7 +24,7 @@ from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Add, Change, EndEarlier, Reinforce, Rule, Supersede
 from recall_server.domain.search.ranking import bm25_weights
-from recall_server.domain.security.trust import (
+from recall_server.domain.security import (
     Repetition,
     Trust,
     Witness,

@@ -18,8 +18,8 @@ from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import Fact, Layer, Memory, MemoryType, Status
 from recall_server.domain.plan import Add, Change, Plan, Reason, Relation, RelationKind, Supersede
+from recall_server.domain.security import Trust, Witness, corroborations, trust
 from recall_server.domain.security.screening import orders, suspicions
-from recall_server.domain.security.trust import Trust, Witness, corroborations, trust
 from recall_server.domain.similarity import Floats, clusters
 from recall_server.domain.task import Proposal, Request, Work
 from recall_server.integrations.extraction.extractor import Merged, Merger

@@ -90,27 +90,22 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """At most `at_once` exports run, one per namespace, as each holds a connection. A further one
+class Export:
+    """Streams what a namespace holds. `server` is the id of the server's key.
+
+    At most `at_once` exports run, one per namespace, as each holds a connection. A further one
     waits for `wait_s`; meanwhile exports that have waited for their reader for `reader_s` in total
     are ended.
     """
-
-    at_once: int
-    reader_s: float
-    wait_s: float
-
-
-@dataclass(frozen=True)
-class Export:
-    """Streams what a namespace holds. `server` is the id of the server's key."""
 
     store: Store
     reads: ReadLog
     now: Callable[[], datetime]
     server: str
     schema_version: int
-    shares: Shares
+    at_once: int
+    reader_s: float
+    wait_s: float
     answers: OpenAnswers
     _open: dict[Namespace, Reader] = field(default_factory=dict)
 
@@ -156,12 +151,12 @@ class Export:
     @asynccontextmanager
     async def _turn(self, context: Context, reader: Reader) -> AsyncIterator[None]:
         namespace = context.namespace
-        until = _seconds() + self.shares.wait_s
-        while namespace in self._open or len(self._open) >= self.shares.at_once:
+        until = _seconds() + self.wait_s
+        while namespace in self._open or len(self._open) >= self.at_once:
             if namespace in self._open or _seconds() > until:
                 raise ExportBusy
             slowest = max(self._open.values(), key=lambda one: one.waited_s)
-            if slowest.waited_s >= self.shares.reader_s:
+            if slowest.waited_s >= self.reader_s:
                 slowest.end()
             await asyncio.sleep(LOOK_S)
         self._open[namespace] = reader

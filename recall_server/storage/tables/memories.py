@@ -27,7 +27,7 @@ from recall_server.domain.memory_event import EventKind, MemoryState, Reversal
 from recall_server.domain.moments import PRESENT, passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind
-from recall_server.domain.security.trust import Repetition, Witness, least_trusted
+from recall_server.domain.security import Repetition, Witness, least_trusted
 from recall_server.domain.text.passages import quote, visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
