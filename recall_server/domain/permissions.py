@@ -196,18 +196,15 @@ class AccessScope:
                 parts[name] = one if name in _SINGLE or mine is None else mine & one
         if metadata:
             parts["metadata"] = self.metadata | _pairs(metadata)
-        parts |= self._tighter(times)
-        return replace(self, **parts) if parts else self
-
-    def _tighter(self, times: Mapping[str, datetime | None]) -> dict[str, datetime]:
         for after, before in zip(AFTER, BEFORE, strict=True):
             if (times.get(after) or EARLIEST) > (times.get(before) or LATEST):
                 raise Invalid(f"{after} lies behind {before}. Send the earlier moment as {after}.")
-        return {
+        parts |= {
             name: (max if name in AFTER else min)(at, getattr(self, name) or at)
             for name, at in times.items()
             if at is not None
         }
+        return replace(self, **parts) if parts else self
 
     def confined(self, topic: str, container: str) -> AccessScope:
         """Return the access scope of work about `topic` in `container` on behalf of a token with

@@ -229,7 +229,7 @@ class Redaction:
 
     async def lines(self, lines: Sequence[str], entry: AuditEntry) -> list[str]:
         """Return the lines of one text, redacted."""
-        return (await self.parts(list(_lines(lines)), entry))[::2]
+        return (await self.parts([one for line in lines for one in (line, "\n")], entry))[::2]
 
     async def utterances(
         self, said: Sequence[Utterance], entry: AuditEntry
@@ -255,7 +255,8 @@ class Redaction:
             if value and name not in ("tags", "metadata")
         }
         lines = [topic, container, *given.values(), *source.tags]
-        parts = [*_lines(lines), *_written(source.metadata)]
+        parts = [one for line in lines for one in (line, "\n")]
+        parts += _written(source.metadata)
         masked = await self.parts(parts, entry)
         if masked == parts:
             return topic, source
@@ -287,11 +288,6 @@ class Redaction:
         """Return the same JSON value with every text and every name in it redacted."""
         masked = await self.parts(list(_written(value)), entry)
         return _read(value, iter(masked))
-
-
-def _lines(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        yield from (line, "\n")
 
 
 def _written(value: Any) -> Iterator[str]:

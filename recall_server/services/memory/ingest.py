@@ -255,26 +255,21 @@ class Ingest:
         topic, source = await self.redaction.labels(
             submission.topic, submission.container, submission.source, entry
         )
+        key = submission.idempotency_key
+        if key is not None:
+            (masked,) = await self.redaction.lines([key], entry)
+            # A limited token shares its keys only with tokens of the same access scope, and learns
+            # of no others. A key that holds a secret is stored as a digest.
+            if not context.scope.everything or masked != key:
+                key = self.digests.exact(context.namespace, context.scope.canonical(), key)
         return replace(
             submission,
             text=await self.redaction.text(submission.text, entry),
             topic=topic,
             utterances=await self.redaction.utterances(submission.utterances, entry),
             source=source,
-            idempotency_key=await self._stored_key(context, submission.idempotency_key),
+            idempotency_key=key,
         )
-
-    async def _stored_key(self, context: Context, key: str | None) -> str | None:
-        """Return the idempotency key as it is stored. A limited token shares its keys only with
-        tokens of the same access scope, and learns of no others. A key that holds a secret is
-        stored as a digest.
-        """
-        if key is None:
-            return None
-        (masked,) = await self.redaction.lines([key], context.entry)
-        if context.scope.everything and masked == key:
-            return key
-        return self.digests.exact(context.namespace, context.scope.canonical(), key)
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
