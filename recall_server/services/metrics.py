@@ -92,9 +92,7 @@ class Metrics:
             "recall_cache_bytes", "Bytes of indexes held in memory.", registry=self.registry
         )
         self._erasures = Gauge(
-            "recall_erasures_open",
-            "Erasures whose receipt is not final.",
-            registry=self.registry,
+            "recall_erasures_open", "Erasures whose receipt is not final.", registry=self.registry
         )
 
     def called(self, entry: AuditEntry) -> None:

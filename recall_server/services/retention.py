@@ -16,12 +16,7 @@ from recall_server.domain.audit import AuditEntry, Cut, Verifier
 from recall_server.domain.errors import AuditBroken, NamespaceNotFound, OnHold, Stale
 from recall_server.domain.ids import Namespace
 from recall_server.integrations.audit_files import ArchiveFolder, name_of, signed
-from recall_server.services.audit.verification import (
-    FORMAT,
-    State,
-    Verification,
-    as_line,
-)
+from recall_server.services.audit.verification import FORMAT, State, Verification, as_line
 from recall_server.services.erasure import refuse_held
 from recall_server.storage.store import Store
 

@@ -285,11 +285,7 @@ EXPRESSIONS: tuple[Expression, ...] = (
         _no_verb,
     ),
     Expression(_compile(rf"{_DAY} (?:of )?(?P<month>{_SHORT}){_OF_YEAR}"), _day, _no_verb),
-    Expression(
-        _compile(rf"(?P<month>{_SHORT}) (?:the )?{_DAY}{_OF_YEAR}(?!:\d)"),
-        _day,
-        _no_verb,
-    ),
+    Expression(_compile(rf"(?P<month>{_SHORT}) (?:the )?{_DAY}{_OF_YEAR}(?!:\d)"), _day, _no_verb),
     Expression(
         _compile(
             rf"(?P<which>)(?P<month>{_SHORT})(?:,| of)? (?:(?P<year>{_YEAR})"

@@ -27,13 +27,7 @@ from recall_server.domain.errors import (
     WouldWiden,
 )
 from recall_server.domain.ids import Namespace, namespace
-from recall_server.domain.permissions import (
-    Rights,
-    Scope,
-    Signed,
-    TokenInfo,
-    narrower_or_equal,
-)
+from recall_server.domain.permissions import Rights, Scope, Signed, TokenInfo, narrower_or_equal
 from recall_server.integrations.issuers import (
     LEEWAY,
     LIFE_MAX,

@@ -24,13 +24,7 @@ from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Add, Change, EndEarlier, Reinforce, Rule, Supersede
 from recall_server.domain.search.ranking import bm25_weights
-from recall_server.domain.security import (
-    Repetition,
-    Trust,
-    Witness,
-    corroborates,
-    trust,
-)
+from recall_server.domain.security import Repetition, Trust, Witness, corroborates, trust
 from recall_server.domain.similarity import Verdict, compare, same_statement
 from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
@@ -57,10 +51,7 @@ def fact_keys(fact: Fact | None) -> tuple[FactKey, ...]:
     if fact is None:
         return ()
     entity = normal_entity(fact.entity)
-    return (
-        (entity, normal_attribute(fact.attribute), ""),
-        (entity, "", normal_value(fact.value)),
-    )
+    return ((entity, normal_attribute(fact.attribute), ""), (entity, "", normal_value(fact.value)))
 
 
 @dataclass

@@ -32,14 +32,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import not_ahead, not_passed, passed
 from recall_server.domain.permissions import ACCESS_SCOPE
-from recall_server.domain.plan import (
-    Plan,
-    Policy,
-    Proposal,
-    ProposalKind,
-    Propose,
-    Settling,
-)
+from recall_server.domain.plan import Plan, Policy, Proposal, ProposalKind, Propose, Settling
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
