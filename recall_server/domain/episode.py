@@ -217,6 +217,16 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
+def shared_metadata(sources: Iterable[Source]) -> dict[str, Any]:
+    """Return the metadata that all of these sources have in common."""
+    first, *others = (one.metadata for one in sources)
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
 def _levels(value: Any) -> int:
     """Return how deep objects and lists are nested."""
     inner = value.values() if isinstance(value, Mapping) else value

@@ -208,9 +208,7 @@ async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set
     """
     found, touched = list[str](), set[str]()
     turns = {turn["id"] for turn in affected.turns()}
-    wanted = sorted(affected.episodes)
-    for first in range(0, len(wanted), indexing.TEXTS_AT_ONCE):
-        episodes = await tx.episodes.several(wanted[first : first + indexing.TEXTS_AT_ONCE])
+    async for episodes in indexing.some_of(tx, affected.episodes):
         more, some = await asyncio.to_thread(_touched, affected, episodes, turns)
         found += more
         touched |= some

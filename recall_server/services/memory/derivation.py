@@ -22,7 +22,7 @@ from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Histories, MemoryState
 from recall_server.services.memory import indexing
 from recall_server.storage.driver import Row
-from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
+from recall_server.storage.index.words import Postings, posting_digest, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.memory_events import (
     Cursor,
@@ -240,7 +240,11 @@ async def compare(tx: Transaction, model: str | None) -> tuple[Compared, Differe
     no batch includes, is derived again. With a `model` of vectors, items without one are counted.
     """
     now = await tx.words.statistics()
-    sides = _Sides(tx, Differences(_moment(now), now.erase_epoch), await tx.words.digests())
+    sides = _Sides(
+        tx,
+        Differences(Moment(now.last_event, now.version), now.erase_epoch),
+        await tx.words.digests(),
+    )
     async for batch in _batches(tx):
         await sides.take(batch)
     await sides.end(now.documents, now.words, model)
@@ -521,10 +525,6 @@ async def mend(tx: Transaction, differences: Differences) -> None:
     for ids in _parts(sorted(differences.wrong)):
         await indexing.replace(tx, ids)
     await tx.words.correct(differences.terms, differences.documents, differences.words)
-
-
-def _moment(now: Statistics) -> Moment:
-    return Moment(now.last_event, now.version)
 
 
 def _parts(ids: Iterable[_T]) -> Iterator[list[_T]]:

@@ -4,7 +4,15 @@ item is made from, and the job that stores vectors.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -126,12 +134,16 @@ async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
 async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, Findable]:
     """Return the index entries of the passages of these episodes."""
     found: dict[str, Findable] = {}
+    async for episodes in some_of(tx, episode_ids):
+        found |= await _passages_of(episodes)
+    return found
+
+
+async def some_of(tx: Transaction, episode_ids: Iterable[str]) -> AsyncIterator[list[Episode]]:
+    """Yield these episodes, `TEXTS_AT_ONCE` at a time."""
     wanted = sorted(set(episode_ids))
     for first in range(0, len(wanted), TEXTS_AT_ONCE):
-        found |= await _passages_of(
-            await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
-        )
-    return found
+        yield await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
 
 
 async def _passages_of(episodes: Sequence[Episode]) -> dict[str, Findable]:
@@ -198,9 +210,7 @@ async def prepared(
     of what can be read of these texts.
     """
     gone, come = await tx.findables.memories(hidden), await tx.findables.memories(shown)
-    wanted = sorted(episode_ids)
-    for first in range(0, len(wanted), TEXTS_AT_ONCE):
-        episodes = await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
+    async for episodes in some_of(tx, episode_ids):
         before = await _passages_of(episodes)
         after = await _passages_of([change(one) for one in episodes])
         others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from recall_server.domain import record
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode
+from recall_server.domain.episode import Episode, shared_metadata
 from recall_server.domain.erasure import BLOCK
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import Namespace
@@ -326,11 +326,7 @@ class Rebuild:
             "session_id": first.source.session_id,
             "agent_id": first.source.agent_id,
             "tags": sorted(tags) if len(merged) > 1 else list(first.source.tags),
-            "metadata": {
-                name: value
-                for name, value in first.source.metadata.items()
-                if all(each.source.metadata.get(name) == value for each in merged)
-            },
+            "metadata": shared_metadata([first.source, *(each.source for each in merged)]),
         }
 
     async def reextract(

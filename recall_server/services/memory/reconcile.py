@@ -10,6 +10,7 @@ contradiction is recorded.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeGuard
 
 from recall_server.domain.attributes import canonical
 from recall_server.domain.episode import Citation, Episode, Span
@@ -156,16 +157,24 @@ async def arrived(
     if Verdict.SAME in verdicts or Verdict.CLASHES not in verdicts:
         return Plan()
     await draft.beliefs.load_witnesses([memory])
-    changes = await _settle(candidate, memory, draft)
-    made = [one for one in changes if not _adds(one, memory)]
-    (added,) = [one for one in changes if isinstance(one, Add) and one not in made]
-    if added.memory.superseded_by and added.memory.valid_until:
-        by, until = added.memory.superseded_by, added.memory.valid_until
-        made.append(Supersede(memory.id, by, until, added.rule))
-    return draft.plan(made)
+    return draft.plan(_of_stored(memory, await _settle(candidate, memory, draft)))
 
 
-def _adds(change: Change, memory: Memory) -> bool:
+def _of_stored(memory: Memory, changes: Sequence[Change]) -> list[Change]:
+    """Return the changes if a memory is stored already: what would add it as superseded supersedes
+    it.
+    """
+    made: list[Change] = []
+    for change in changes:
+        if not _adds(change, memory):
+            made.append(change)
+        elif change.memory.superseded_by and change.memory.valid_until:
+            by, until = change.memory.superseded_by, change.memory.valid_until
+            made.append(Supersede(memory.id, by, until, change.rule))
+    return made
+
+
+def _adds(change: Change, memory: Memory) -> TypeGuard[Add]:
     return isinstance(change, Add) and change.memory.id == memory.id
 
 
@@ -179,19 +188,12 @@ async def answered(
     changes, also = _chosen(resolution, new, existing, draft.beliefs)
     touched = (new.id, *(other.id for other in existing), *also)
     draft.decisions.append(Decision(resolution, touched))
-    made: list[Change] = []
-    for change in changes:
-        if isinstance(change, Add) and change.memory.id == new.id:
-            # The newer side of a dispute is stored already.
-            given_way = change.memory
-            if given_way.superseded_by and given_way.valid_until:
-                until, by = given_way.valid_until, given_way.superseded_by
-                made.append(Supersede(new.id, by, until, change.rule))
-        elif isinstance(change, Add):
-            memory = replace(change.memory, status=Status.ACTIVE, recorded_at=now)
-            made.append(Add(memory, change.also, change.rule))
-        else:
-            made.append(change)
+    made = [
+        replace(one, memory=replace(one.memory, status=Status.ACTIVE, recorded_at=now))
+        if isinstance(one, Add)
+        else one
+        for one in _of_stored(new, changes)
+    ]
     return draft.plan([Settle(question.id), *made])
 
 

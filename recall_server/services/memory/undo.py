@@ -192,22 +192,15 @@ class Changes:
                 if one.kind is EventKind.SETTLED
             }
             answers = await tx.decisions.answers({dispute for dispute, _ in ending})
-        found: dict[str, Change] = {}
+        counts: dict[str, Counter[EventKind]] = {}
         for one in events:
-            if not one.change_id:
-                continue
-            known = found.get(one.change_id)
-            counts = dict(known.counts) if known else {}
-            counts[one.kind] = counts.get(one.kind, 0) + 1
-            # The oldest event comes last and says how the change began.
-            found[one.change_id] = Change(
-                one.change_id,
-                one.at,
-                one.operation,
-                one.accessor,
-                counts,
-                undone=one.change_id in gone,
-            )
+            counts.setdefault(one.change_id, Counter())[one.kind] += 1
+        # The oldest event comes last and says how the change began.
+        oldest = {one.change_id: one for one in events if one.change_id}
+        found = [
+            Change(i, one.at, one.operation, one.accessor, counts[i], undone=i in gone)
+            for i, one in oldest.items()
+        ]
         context.entry.counts["changes"] = len(found)
         more = len(events) == PAGE_EVENTS
         given: dict[str, list[Resolution]] = {}
@@ -215,7 +208,7 @@ class Changes:
             # A dispute that was settled again has the last of its answers.
             if ended_by := ending.get((dispute, answer.decided_at)):
                 given.setdefault(ended_by, []).append(answer)
-        return Page(tuple(found.values()), events[-1].seq if more else None, given)
+        return Page(tuple(found), events[-1].seq if more else None, given)
 
     async def undo(
         self,

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from recall_server.domain.attributes import SubjectAliases, is_single_valued
 from recall_server.domain.context import Compute
+from recall_server.domain.episode import shared_metadata
 from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import Fact, Layer, Memory, MemoryType, Status
@@ -219,6 +220,7 @@ def _canonical(
 ) -> Memory:
     newest = max(sources, key=lambda memory: (memory.said_at, memory.id))
     tags = frozenset[str]().union(*(source.source.tags for source in sources))
+    shared = shared_metadata(source.source for source in sources)
     return replace(
         newest,
         id=derived_id("mem", "merge", *proposal.source_ids, proposal.text),
@@ -230,7 +232,7 @@ def _canonical(
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
         reinforcements=corroborated,
-        source=replace(newest.source, tags=tuple(sorted(tags)), metadata=_shared(sources)),
+        source=replace(newest.source, tags=tuple(sorted(tags)), metadata=shared),
         extractor=proposal.by,
     )
 
@@ -241,15 +243,6 @@ def _layer(sources: Sequence[Memory]) -> Layer:
     if Layer.SCHEMA in layers or layers.count(Layer.SEMANTIC) >= PATTERN_MIN:
         return Layer.SCHEMA
     return layers[0] if len(set(layers)) == 1 else Layer.SEMANTIC
-
-
-def _shared(sources: Sequence[Memory]) -> dict[str, Any]:
-    first, *others = (source.source.metadata for source in sources)
-    return {
-        name: value
-        for name, value in first.items()
-        if all(name in other and other[name] == value for other in others)
-    }
 
 
 def _leading_fact(sources: Sequence[Memory]) -> Fact | None:
