@@ -47,14 +47,6 @@ Counted = tuple[Key, int]
 """A key and the number of a minute."""
 
 
-@dataclass
-class _Count:
-    minute: int
-    calls: int = 0
-    before: int = 0
-    """The calls of the previous minute."""
-
-
 class SlidingWindow:
     """Sliding windows of a minute, one per key. Beyond `keys_max` keys, the one that was used
     longest ago is forgotten.
@@ -69,11 +61,9 @@ class SlidingWindow:
         self._now = now
         self._shared = shared
         self._keys_max = keys_max
-        self._counts: OrderedDict[Key, _Count] = OrderedDict()
+        # The calls of this minute and of the previous one.
+        self._calls: OrderedDict[Key, dict[int, int]] = OrderedDict()
         self._unshared: dict[Counted, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._counts)
 
     def take(self, key: Key, limit: int) -> None:
         """Count one more call. The calls of this minute count, and those of the previous one in
@@ -83,46 +73,26 @@ class SlidingWindow:
         if not limit:
             return
         minute, left = self._minute()
-        count = self._count(key, minute)
-        if int(count.before * left / MINUTE_S + count.calls) + 1 > limit:
-            raise RateLimited(retry_after_s=self.wait_s(key, limit), limit=limit)
-        count.calls += 1
+        known = self._calls.setdefault(key, {})
+        self._calls.move_to_end(key)
+        if len(self._calls) > self._keys_max:
+            self._calls.popitem(last=False)
+        if minute not in known:
+            known = self._calls[key] = {minute - 1: known.get(minute - 1, 0), minute: 0}
+            if self._shared:
+                # Publishing zero calls returns the sum of the other replicas.
+                self._unshared.setdefault((key, minute - 1), 0)
+        before, calls = known.get(minute - 1, 0), known[minute]
+        if int(before * left / MINUTE_S + calls) + 1 > limit:
+            raise RateLimited(retry_after_s=_wait_s(before, calls, left, limit), limit=limit)
+        known[minute] += 1
         if self._shared:
             self._unshared[key, minute] = self._unshared.get((key, minute), 0) + 1
-
-    def wait_s(self, key: Key, limit: int) -> int:
-        """Return the whole seconds until one more call fits, as the previous minute fades."""
-        minute, left = self._minute()
-        count = self._count(key, minute)
-        if count.calls < limit:
-            # before * rest / minute + calls < limit
-            rest = MINUTE_S * (limit - count.calls) / count.before if count.before else MINUTE_S
-            return max(1, math.floor(left - rest) + 1)
-        return math.floor(left + MINUTE_S * (1 - limit / count.calls)) + 1
 
     def _minute(self) -> tuple[int, float]:
         """Return the number of this minute, and the seconds that are left of it."""
         minute, passed = divmod(self._now().timestamp(), MINUTE_S)
         return int(minute), MINUTE_S - passed
-
-    def _count(self, key: Key, minute: int) -> _Count:
-        count = self._counts.get(key)
-        if count is None:
-            count = self._counts[key] = _Count(minute)
-            while len(self._counts) > self._keys_max:
-                self._counts.popitem(last=False)
-            self._ask(key, minute - 1)
-        elif count.minute != minute:
-            count.before = count.calls if count.minute == minute - 1 else 0
-            count.minute, count.calls = minute, 0
-            self._ask(key, minute - 1)
-        self._counts.move_to_end(key)
-        return count
-
-    def _ask(self, key: Key, minute: int) -> None:
-        """Ask for the sum of the other replicas: publishing zero calls returns it."""
-        if self._shared:
-            self._unshared.setdefault((key, minute), 0)
 
     def take_unshared(self) -> dict[Counted, int]:
         """Return the counts of this server since the last call, and clear them."""
@@ -139,14 +109,18 @@ class SlidingWindow:
     def learn(self, sums: dict[Counted, int]) -> None:
         """Take in the sums of all replicas, plus the calls counted here meanwhile."""
         for (key, at), calls in sums.items():
-            count = self._counts.get(key)
-            if count is None:
-                continue
-            known = calls + self._unshared.get((key, at), 0)
-            if at == count.minute:
-                count.calls = known
-            elif at == count.minute - 1:
-                count.before = known
+            known = self._calls.get(key, {})
+            if at in known:
+                known[at] = calls + self._unshared.get((key, at), 0)
+
+
+def _wait_s(before: int, calls: int, left: float, limit: int) -> int:
+    """Return the whole seconds until one more call fits, as the previous minute fades."""
+    if calls < limit:
+        # before * rest / minute + calls < limit
+        rest = MINUTE_S * (limit - calls) / before if before else MINUTE_S
+        return max(1, math.floor(left - rest) + 1)
+    return math.floor(left + MINUTE_S * (1 - limit / calls)) + 1
 
 
 log = structlog.get_logger()
