@@ -319,51 +319,37 @@ class Consolidate:
             return await self._plans(tx, task, text, self.runtime.now())
 
         async def write(tx: Transaction, made: tuple[Plan, Plan]) -> Task:
-            return await self._carry_out(tx, task, text, job=job, record=record, made=made)
-
-        few = (
-            len(work.candidates) + len(work.proposals) + len(work.drafts)
-            <= commit.PLANNED_INSIDE_MAX
-        )
-        context = Context(record, task.request.effective_scope)
-        return await commit.apply_planned(self.store, context, plan, write, inside=few)
-
-    async def _carry_out(
-        self,
-        tx: Transaction,
-        task: Task,
-        text: "Text | None",
-        *,
-        job: Job,
-        record: AuditEntry,
-        made: tuple[Plan, Plan],
-    ) -> Task:
-        """Commit, show or ask what was planned. Return the task."""
-        now = self.runtime.now()
-        if await ended_with_token(tx, task):
-            cancelled = await self.transitions.change(tx, task, revoked(task, now))
+            """Commit, show or ask what was planned. Return the task."""
+            now = self.runtime.now()
+            if await ended_with_token(tx, task):
+                cancelled = await self.transitions.change(tx, task, revoked(task, now))
+                await tx.jobs.finish(job, now)
+                record.ids.append(task.id)
+                return cancelled
+            sound = await self._without_erased(tx, task)
+            if sound is not task:
+                made = await self._plans(tx, sound, text, now)
+            agreed, planned = made
+            expected = work.expected if not work.resolutions else ""
+            if expected and planned.digest() != expected:
+                raise PlanOutdated
+            if task.request.dry_run:
+                after = _ended(sound, agreed, now)
+            elif agreed.questions:
+                after = await self._ask(tx, sound, agreed, now)
+            else:
+                sound = await self._commit(tx, sound, text, agreed, now)
+                after = _ended(sound, agreed, now)
+            saved = await self.transitions.change(tx, sound, after)
             await tx.jobs.finish(job, now)
-            record.ids.append(task.id)
-            return cancelled
-        sound = await self._without_erased(tx, task)
-        if sound is not task:
-            task, made = sound, await self._plans(tx, sound, text, now)
-        plan, planned = made
-        expected = task.work.expected if not task.work.resolutions else ""
-        if expected and planned.digest() != expected:
-            raise PlanOutdated
-        if task.request.dry_run:
-            after = _ended(task, plan, now)
-        elif plan.questions:
-            after = await self._ask(tx, task, plan, now)
-        else:
-            task = await self._commit(tx, task, text, plan, now)
-            after = _ended(task, plan, now)
-        saved = await self.transitions.change(tx, task, after)
-        await tx.jobs.finish(job, now)
-        record.ids += [task.id, *plan.ids()]
-        record.counts |= plan.counts() | {"questions": len(plan.questions)}
-        return saved
+            record.ids += [task.id, *agreed.ids()]
+            record.counts |= agreed.counts() | {"questions": len(agreed.questions)}
+            return saved
+
+        few = len(work.candidates) + len(work.proposals) + len(work.drafts)
+        inside = few <= commit.PLANNED_INSIDE_MAX
+        context = Context(record, task.request.effective_scope)
+        return await commit.apply_planned(self.store, context, plan, write, inside=inside)
 
     async def _without_erased(self, tx: Transaction, task: Task) -> Task:
         """Return the task without merged texts that would bring back erased words, as a whole or in
