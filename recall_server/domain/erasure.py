@@ -170,11 +170,11 @@ class Subject:
         ]
 
 
-def redacted(text: str, spans: Iterable[Span]) -> str:
+def redacted(text: str, spans: Iterable[Span], *, by: str = BLOCK) -> str:
     """Return `text` with the `spans` overwritten. Its length stays, so other spans stay valid."""
     pieces, done = list[str](), 0
     for span in apart(spans):
-        pieces += [text[done : span.start], BLOCK * (span.end - span.start)]
+        pieces += [text[done : span.start], by * (span.end - span.start)]
         done = span.end
     return "".join((*pieces, text[done:]))
 

@@ -23,11 +23,11 @@ from recall_server.domain.episode import (
     texts_in,
     turn_id,
 )
-from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests
+from recall_server.domain.erasure import BLOCK, EVERYWHERE, Digests, redacted
 from recall_server.domain.errors import ErasedContent, Invalid, NotFound, RecallError, TextTooLong
 from recall_server.domain.extraction import Candidate, Extraction, Refusal, Refused
 from recall_server.domain.memory import MemoryType, importance
-from recall_server.domain.moments import not_ahead, not_passed
+from recall_server.domain.moments import check_times
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.security.screening import orders, suspects, suspicions
@@ -98,13 +98,8 @@ def passages(
 
 def visible_text(episode: Episode) -> str:
     """Return the text with blanks in place of hidden turns and forgotten words."""
-    spans = [turn.span for turn in episode.turns if turn.hidden] + list(episode.forgotten)
-    parts, at = [], 0
-    for one in sorted(spans, key=lambda span: span.start):
-        start, end = max(at, one.start), max(at, one.end)
-        parts += [episode.text[at:start], " " * (end - start)]
-        at = end
-    return "".join([*parts, episode.text[at:]])
+    hidden = [turn.span for turn in episode.turns if turn.hidden]
+    return redacted(episode.text, [*hidden, *episode.forgotten], by=" ")
 
 
 def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
@@ -330,7 +325,7 @@ def checked_utterances(said: Sequence[Utterance], now: datetime) -> tuple[Uttera
         )
     checked = tuple(one.checked() for one in said)
     for one in checked:
-        not_ahead(one.said_at, "at of a message", now)
+        check_times(now, one.said_at, name="at of a message")
     return checked
 
 
@@ -497,7 +492,7 @@ class Texts:
         if tags is None and metadata is None and expires_at is None and not forever:
             raise Invalid("Nothing is to be different. Send tags, metadata or expires_at.")
         now = self.runtime.now()
-        not_passed(expires_at, "expires_at", now)
+        check_times(now, None, expires_at)
         async with self.store.change(context) as tx:
             before, words = await _found(tx, text_id)
             source = before.source

@@ -30,7 +30,7 @@ from recall_server.domain.ids import NONE, PROPOSAL, Namespace, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
-from recall_server.domain.moments import not_ahead, not_passed, passed
+from recall_server.domain.moments import check_times, passed
 from recall_server.domain.permissions import ACCESS_SCOPE
 from recall_server.domain.plan import Plan, Policy, Proposal, ProposalKind, Propose, Settling
 from recall_server.domain.task import Job, TextJob
@@ -225,8 +225,7 @@ class Ingest:
             raise Invalid("There is a text and messages. Send one of them.")
         now = self.runtime.now()
         said = checked_utterances(said, now)
-        not_ahead(submission.occurred_at, "occurred_at", now)
-        not_passed(submission.expires_at, "expires_at", now)
+        check_times(now, submission.occurred_at, submission.expires_at)
         if said:
             not_too_long(submission.chars, self.text_chars_max)
         else:

@@ -30,7 +30,7 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.ids import Namespace, container
 from recall_server.domain.memory import Memory, searchable
-from recall_server.domain.moments import not_ahead, not_passed
+from recall_server.domain.moments import check_times
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.task import (
@@ -179,8 +179,7 @@ class Consolidate:
         if request.mode is not Mode.APPLY:
             topic = clean_label(request.topic, "topic", chars_max=TOPIC_CHARS_MAX)
             request = replace(request, topic=topic, container=container(request.container))
-        not_ahead(request.occurred_at, "occurred_at", now)
-        not_passed(request.text_expires_at, "expires_at", now)
+        check_times(now, request.occurred_at, request.text_expires_at)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in_s must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, utterances=said, source=request.source.checked())
