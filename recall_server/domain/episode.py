@@ -240,7 +240,7 @@ def texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         yield from value
         value = list(value.values())
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         for one in value:
             yield from texts_in(one)
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from recall_server.domain.episode import Span, Turn
+from recall_server.domain.episode import Span, Turn, texts_in
 from recall_server.domain.errors import Invalid
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope
@@ -96,17 +96,7 @@ class Subject:
 
     def named(self, *values: Any) -> bool:
         """True if any of these texts and JSON documents names the subject."""
-        return any(self._is_in(value) for value in values)
-
-    def _is_in(self, value: Any) -> bool:
-        match value:
-            case str():
-                return bool(self.places(value))
-            case list():
-                return self.named(*value)
-            case dict():
-                return self.named(*value, *value.values())
-        return False
+        return any(map(self.places, texts_in(values)))
 
     def may_be_in(self, read: str) -> bool:
         """False if a text or JSON document, `as_read`, cannot name the subject: a quick check."""

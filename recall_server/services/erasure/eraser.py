@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Span, texts_in
 from recall_server.domain.erasure import (
     QUOTE_TERMS_MIN,
     TURN_TERMS_MIN,
@@ -321,7 +321,7 @@ class _Sought:
         ):
             return False
         own = self.scope.containers is None or container in self.scope.containers
-        return anywhere(task.documents, self._matches if own else self.ids.__contains__)
+        return any(map(self._matches if own else self.ids.__contains__, texts_in(task.documents)))
 
     def _matches(self, value: str) -> bool:
         return (
@@ -329,15 +329,6 @@ class _Sought:
             or any(text in value for text in self.words)
             or (self.subject is not None and self.subject.named(value))
         )
-
-
-def anywhere(value: Any, matches: Callable[[str], bool]) -> bool:
-    """True if any text of a JSON document matches."""
-    if isinstance(value, str):
-        return matches(value)
-    if isinstance(value, Mapping):
-        return any(anywhere(key, matches) or anywhere(one, matches) for key, one in value.items())
-    return isinstance(value, Sequence) and any(anywhere(one, matches) for one in value)
 
 
 @dataclass
