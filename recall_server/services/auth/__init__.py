@@ -52,7 +52,7 @@ def new_token(choice: Callable[[str], str] = secrets.choice) -> str:
 
 def token_hash(token: str) -> str:
     """Return the hash to store. One SHA-256 is enough for 190 random bits."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 log = structlog.get_logger()

@@ -4,7 +4,6 @@ A small erasure is done in the transaction of the call. The job `purge`, which t
 adds, destroys the rows of a large one, and what deleted rows leave behind in files.
 """
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.text.cleaning import clean_label, storable
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations.keys import ServerKey
+from recall_server.services.auth import token_hash
 from recall_server.services.erasure.eraser import Eraser, Targets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.purge import signed_receipt
@@ -254,7 +254,7 @@ class Erase:
             request.id,
             claims,
             receipt,
-            _hash(secret),
+            token_hash(secret),
             sealed=self.ledger.sealed(request),
             stage=Stage.ERASING if large else Stage.LOGICAL,
         )
@@ -302,7 +302,7 @@ class Erase:
         storable(receipt_id)
         erasure = await self.store.autocommit(None).erasures.find(receipt_id)
         known = (erasure and erasure.secret_hash) or ""
-        if not hmac.compare_digest(known, _hash(secret)) or erasure is None:
+        if not hmac.compare_digest(known, token_hash(secret)) or erasure is None:
             raise ReceiptNotFound
         return erasure.namespace
 
@@ -320,7 +320,7 @@ class Erase:
                 raise ReceiptNotFound
             final = erasure.stage is Stage.DONE
             # Somebody may have acknowledged it meanwhile.
-            if erasure.secret_hash != _hash(secret):
+            if erasure.secret_hash != token_hash(secret):
                 raise ReceiptNotFound
             if final and acknowledge:
                 await tx.erasures.acknowledge(receipt_id, self.runtime.now())
@@ -336,8 +336,3 @@ def _targeted(targets: Targets) -> Targeted:
     affected = targets.affected
     ids = (affected.memories, affected.episodes, affected.tasks)
     return Targeted(*(tuple(sorted(one)) for one in ids))
-
-
-def _hash(secret: str) -> str:
-    """One SHA-256 is enough for 256 random bits."""
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Generic, TypeVar
 
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Stale
 from recall_server.domain.ids import Namespace, derived_id
@@ -196,6 +197,14 @@ class Judgements:
 
     runtime: Runtime
     judges: bool
+
+    async def apply(self, tx: Transaction, plan: Plan, now: datetime, entry: AuditEntry) -> None:
+        """Apply a plan, queue a job for each of its disputes, and record its changes."""
+        await apply(tx, plan, now)
+        await self.promise(tx, plan, entry.began_by)
+        entry.ids += plan.ids()
+        for name, number in plan.counts().items():
+            entry.counts[name] = entry.counts.get(name, 0) + number
 
     async def promise(self, tx: Transaction, plan: Plan, accessor: str | None) -> None:
         disputes = [one.question_id for one in plan.changes if isinstance(one, Dispute)]

@@ -546,15 +546,6 @@ def _values(state: MemoryState) -> Values:
 
 
 def _state(values: Values) -> MemoryState:
-    status, superseded_by, *moments, confidence, reinforcements, citations = values
-    until, retired, expires = (one and datetime.fromisoformat(one) for one in moments)
-    return MemoryState(
-        Status(status),
-        superseded_by,
-        until,
-        retired,
-        expires,
-        confidence,
-        reinforcements,
-        citations,
-    )
+    status, superseded_by, until, retired, expires, *rest = values
+    moments: Values = [one and datetime.fromisoformat(one) for one in (until, retired, expires)]
+    return MemoryState(Status(status), superseded_by, *moments, *rest)

@@ -326,11 +326,9 @@ class Intents:
             await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
             if wish.edits and not await tx.proposals.edit(wish.edits, context.entry.by, now):
                 raise NotWaiting
-            await commit.apply(tx, made, now)
-            await self.ingest.judgements.promise(tx, made, context.entry.began_by)
+            context.entry.ids.append(episode.id)
+            await self.ingest.judgements.apply(tx, made, now, context.entry)
             await self._embed(tx, {episode.id})
-            context.entry.ids += [episode.id, *made.ids()]
-            context.entry.counts |= made.counts()
             return made
 
         held = not said.candidates and any(turn.hidden for turn in episode.turns)

@@ -392,11 +392,7 @@ class Reviews:
                 entry.counts["rejected"] = 1
                 return
             for plan in await _plans(tx, proposed, now):
-                await commit.apply(tx, plan, now)
-                await self.intents.ingest.judgements.promise(tx, plan, entry.began_by)
-                entry.ids += plan.ids()
-                for name, number in plan.counts().items():
-                    entry.counts[name] = entry.counts.get(name, 0) + number
+                await self.intents.ingest.judgements.apply(tx, plan, now, entry)
             if self.embeds:
                 ids = [one.id for one in (*proposed.new, *proposed.targets)]
                 words = await tx.memories.citations(ids)

@@ -315,10 +315,7 @@ class Import:
             for memory in await tx.memories.active(ids):
                 if memory.status is Status.ACTIVE:
                     plan = await reconcile.arrived(tx, memory, believed, now, settling)
-                    await commit.apply(tx, plan, now)
-                    await self.judgements.promise(tx, plan, line.began_by)
-                    line.ids += plan.ids()
-                    line.counts |= plan.counts()
+                    await self.judgements.apply(tx, plan, now, line)
 
     async def _prepared(
         self, batch: Sequence[Numbered], report: Report, entry: AuditEntry
