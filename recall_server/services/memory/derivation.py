@@ -7,10 +7,10 @@ import hashlib
 import json
 import operator
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Histories, MemoryState
 from recall_server.services.memory import indexing
-from recall_server.storage.driver import Row
+from recall_server.storage.driver import Row, batches
 from recall_server.storage.index.words import Postings, posting_digest, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.memory_events import (
@@ -40,7 +40,6 @@ MEMORIES = 500
 TEXTS = 20
 NAMED_MAX = 100
 
-_T = TypeVar("_T")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 Progress = Callable[[int], object]
@@ -354,7 +353,7 @@ class _Sides:
 
     async def _rows(self, ids: Iterable[str]) -> list[Values]:
         rows: list[Values] = []
-        for some in _parts(ids):
+        for some in batches(ids, MEMORIES):
             rows += [[*dict(row).values()] for row in await self.tx.rebuilt.entries(some)]
         return rows
 
@@ -425,7 +424,7 @@ class _Sides:
                 self.relations.append((from_id, to_ids[0], kind))
         by_event = {(memory_id, reason) for memory_id, _, reason in stated}
         others = [one for one in found if (one[0], one[2]) not in by_event]
-        for some in _parts(others):
+        for some in batches(others, MEMORIES):
             added = await self.tx.rebuilt.added_at({end for one in some for end in one[:2]})
             for one in some:
                 if not {None, found[one].made_at} & {added.get(end, _NEVER) for end in one[:2]}:
@@ -522,15 +521,9 @@ async def mend(tx: Transaction, differences: Differences) -> None:
     if differences.broken:
         await tx.vectors.remove_found(differences.broken)
     await tx.words.hide_entries(differences.extra)
-    for ids in _parts(sorted(differences.wrong)):
+    for ids in batches(sorted(differences.wrong), MEMORIES):
         await indexing.replace(tx, ids)
     await tx.words.correct(differences.terms, differences.documents, differences.words)
-
-
-def _parts(ids: Iterable[_T]) -> Iterator[list[_T]]:
-    left = list(ids)
-    for first in range(0, len(left), MEMORIES):
-        yield left[first : first + MEMORIES]
 
 
 def _checked(kept: Mapping[str, Kept]) -> dict[str, record.Checked]:

@@ -30,7 +30,7 @@ from recall_server.domain.search.index_entry import Findable, findable_passages,
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
-from recall_server.storage.driver import Document
+from recall_server.storage.driver import Document, batches
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
@@ -141,9 +141,8 @@ async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, 
 
 async def some_of(tx: Transaction, episode_ids: Iterable[str]) -> AsyncIterator[list[Episode]]:
     """Yield these episodes, `TEXTS_AT_ONCE` at a time."""
-    wanted = sorted(set(episode_ids))
-    for first in range(0, len(wanted), TEXTS_AT_ONCE):
-        yield await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
+    for some in batches(sorted(set(episode_ids)), TEXTS_AT_ONCE):
+        yield await tx.episodes.several(some)
 
 
 async def _passages_of(episodes: Sequence[Episode]) -> dict[str, Findable]:
@@ -194,9 +193,9 @@ class Prepared:
         """Copy the earlier vectors, after the change, as nobody waits for them: items without a
         vector are found by their words.
         """
-        for first in range(0, len(self.memories), VECTORS_AT_ONCE):
+        for some in batches(self.memories, VECTORS_AT_ONCE):
             async with store.transaction(namespace, locked=True) as tx:
-                await tx.vectors.copy(self.memories[first : first + VECTORS_AT_ONCE])
+                await tx.vectors.copy(some)
 
 
 async def prepared(
@@ -458,7 +457,7 @@ class Embedding:
         Raises `EmbedderUnavailable`; items without a vector are still found by their words.
         """
         epoch, texts = await self._lacking_of(job.namespace, job.payload["episode_id"])
-        *before, last = self._batches(list(texts))
+        *before, last = [*batches(texts, self.batch)] or [[]]
 
         async def finish(tx: Transaction) -> None:
             await tx.jobs.finish(job, self.runtime.now())
@@ -516,7 +515,7 @@ class Embedding:
                 page, after = await tx.findables.page(after)
                 lacking = await tx.vectors.lacking(model, page)
             more = bool(page)
-            for batch in self._batches(lacking) if lacking else ():
+            for batch in batches(lacking, self.batch):
                 made += await self._given(namespace, batch, entry)
                 on_progress(made)
         return made
@@ -557,11 +556,6 @@ class Embedding:
                 dropped += gone
                 more = gone == self.dropped_at_once
         return dropped
-
-    def _batches(self, ids: Sequence[str]) -> list[Sequence[str]]:
-        """Return at least one batch, which may be empty."""
-        starts = range(0, max(len(ids), 1), self.batch)
-        return [ids[start : start + self.batch] for start in starts]
 
     def _chosen(self) -> ItemEmbedder:
         if self.embedder is None:

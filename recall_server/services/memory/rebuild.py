@@ -30,6 +30,7 @@ from recall_server.services.memory.episodes import (
     without_forgotten,
 )
 from recall_server.services.memory.indexing import promise_lacking, promise_vectors
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.memory_events import Kept
 
@@ -189,9 +190,8 @@ class Rebuild:
 
     async def _replaced(self, namespace: Namespace, wrong: Sequence[str]) -> None:
         """Make entries anew, some at a time: of most of an index one transaction takes long."""
-        for first in range(0, len(wrong), ENTRIES_AT_ONCE):
+        for ids in batches(wrong, ENTRIES_AT_ONCE):
             async with self.store.transaction(namespace, locked=True) as tx:
-                ids = wrong[first : first + ENTRIES_AT_ONCE]
                 found = await tx.memories.get(ids)
                 # Some may have been forgotten since they were compared.
                 gone = {i for i, one in found.items() if one.status not in FINDABLE}
@@ -206,10 +206,9 @@ class Rebuild:
         made = await self._made(namespace, altered)
         repaired: list[str] = []
         unmade: dict[str, str] = {}
-        for first in range(0, len(altered), ENTRIES_AT_ONCE):
-            some = {one: made[one] for one in altered[first : first + ENTRIES_AT_ONCE]}
+        for ids in batches(altered, ENTRIES_AT_ONCE):
             async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
-                again = await self._write(tx, some)
+                again = await self._write(tx, {one: made[one] for one in ids})
                 await tx.rebuilt.discard()
             repaired += [one for one in again.found if one not in again.why]
             unmade |= again.why

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Episode, Span, Turn, episode_of, turn_id
@@ -32,7 +31,7 @@ from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.beliefs import Beliefs, FactKey, fact_keys
 from recall_server.services.memory.episodes import promise_expiry
 from recall_server.services.memory.indexing import promise_vectors
-from recall_server.storage.driver import span
+from recall_server.storage.driver import batches, span
 from recall_server.storage.store import Store, Transaction
 
 # How many items are held in memory at a time.
@@ -51,8 +50,6 @@ _FINAL = {
     "or with a later one.",
     EventKind.RELABELLED: "This change gave a text other labels. Change them again.",
 }
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -304,7 +301,7 @@ async def _take_back(
         if later is None:
             del under_way[one]
             planned.changes[one] = None
-            for batch in _batches(items):
+            for batch in batches(items, BATCH):
                 histories = Histories(await tx.events.of_items(batch))
                 planned.steps.append(await _step(tx, one, batch, histories, planned))
         elif later in under_way:
@@ -337,21 +334,16 @@ async def _rests(
     return items, iter(resting)
 
 
-def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
-
-
 async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> list[str]:
     """Return the changes that still stand and rest on a change, newest first: those that changed
     one of its items later, and those whose memories cite words that its undo hides.
     """
     found: dict[str, int] = {}
     own = set(items)
-    for batch in _batches(await tx.events.changed_later(change_id)):
+    for batch in batches(await tx.events.changed_later(change_id), BATCH):
         histories = Histories(await tx.events.of_items(batch))
         found |= {one.change_id: one.seq for i in batch for one in histories.later(i, change_id)}
-    for brought in _batches(await tx.events.brought(change_id)):
+    for brought in batches(await tx.events.brought(change_id), BATCH):
         hides = await _spans(tx, {one.item_id: one for one in brought})
         cited = {
             (row["memory_id"], row["position"])
@@ -549,11 +541,11 @@ async def _refuse_second_values(tx: Transaction, planned: _Planned) -> None:
     """
     changed = await tx.events.changed_after(planned.last_seq)
     keys: set[FactKey] = set()
-    for batch in _batches([one for one in changed if one not in planned.states]):
+    for batch in batches((one for one in changed if one not in planned.states), BATCH):
         keys.update(key for one in await tx.memories.active(batch) for key in fact_keys(one.fact))
     beliefs = Beliefs(tx)
     active = [one for one, state in planned.states.items() if state and state.retired_at is None]
-    for batch in _batches(active):
+    for batch in batches(active, BATCH):
         for memory in (await tx.memories.get(batch)).values() if keys else ():
             if keys.isdisjoint(fact_keys(memory.fact)):
                 continue

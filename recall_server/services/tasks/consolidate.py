@@ -83,6 +83,7 @@ from recall_server.services.tasks.transitions import (
     task_text,
     working,
 )
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
 
@@ -355,8 +356,7 @@ class Consolidate:
         a sentence: a model may have written them before the erasure.
         """
         scope, kept = task.request.effective_scope, list[Proposal]()
-        for start in range(0, len(task.work.proposals), PROPOSALS_AT_ONCE):
-            some = task.work.proposals[start : start + PROPOSALS_AT_ONCE]
+        for some in batches(task.work.proposals, PROPOSALS_AT_ONCE):
             texts = [(one.text, _parts(one.text)) for one in some]
             gone = await find_erased(tx, texts, digests=self.digests, scope=scope)
             kept += [one for index, one in enumerate(some) if index not in gone]

@@ -26,6 +26,7 @@ from recall_server.domain.task import Proposal, Request, Work
 from recall_server.integrations.extraction.extractor import Merged, Merger
 from recall_server.services.limits import Budget
 from recall_server.services.memory.indexing import ItemEmbedder
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store, Transaction
 
 # Clustering is quadratic: in a larger topic, only the oldest memories are merged.
@@ -104,8 +105,7 @@ class Merging:
             ids = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
         pages: list[bytes] = []
         # Short reads, so that others go first in between.
-        for start in range(0, len(ids), PAGE):
-            some = ids[start : start + PAGE]
+        for some in batches(ids, PAGE):
             async with self.store.transaction(
                 namespace, write=False, access_scope=request.effective_scope
             ) as tx:
