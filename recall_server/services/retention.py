@@ -76,7 +76,10 @@ class Retention:
                     await self._cut_all(self.archive, now - self.days.audit)
         if self.days.jobs is not None or self.days.tokens is not None:
             async for namespace in self.verification.namespaces():
-                await self._unless_held(self._remove_ended, namespace, now)
+                if self.days.jobs is not None:
+                    await self._unless_held(self._remove_jobs, namespace, now - self.days.jobs)
+                if self.days.tokens is not None:
+                    await self._unless_held(self._remove_tokens, namespace, now - self.days.tokens)
 
     async def _cut_all(self, folder: ArchiveFolder, before: datetime) -> None:
         """Cut one archive from each namespace in turn, until nothing is left to cut."""
@@ -166,12 +169,6 @@ class Retention:
             async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
                 await refuse_held(tx)
                 removed = await tx.audit.remove_cut(self.batch_rows)
-
-    async def _remove_ended(self, namespace: Namespace, now: datetime) -> None:
-        if self.days.jobs is not None:
-            await self._remove_jobs(namespace, now - self.days.jobs)
-        if self.days.tokens is not None:
-            await self._remove_tokens(namespace, now - self.days.tokens)
 
     async def _remove_jobs(self, namespace: Namespace, before: datetime) -> None:
         after: str | None = ""

@@ -301,14 +301,6 @@ class _Sought:
         ids = frozenset({*affected.memories, *affected.whole})
         return cls(ids, frozenset(words), affected.subject, affected.container, scope)
 
-    def known_from(self, before: "_Sought") -> bool:
-        """True if `before` already sought all of this."""
-        return (
-            self.ids <= before.ids
-            and self.words <= before.words
-            and (self.subject, self.container) == (before.subject, before.container)
-        )
-
     def held_by(self, task: TaskDocuments) -> bool:
         """True if a task holds, anywhere in it, an id, a text or words that are erased."""
         container = task.documents[0].get("container", NONE)
@@ -340,15 +332,17 @@ class _Tasks:
     _found: set[str] = field(default_factory=set)
 
     async def holding(self, tx: Transaction, sought: _Sought) -> list[str]:
-        if not sought.known_from(self._sought):
+        before = self._sought
+        same = (sought.subject, sought.container) == (before.subject, before.container)
+        if not (same and sought.ids <= before.ids and sought.words <= before.words):
             self._read = {}
         self._sought = sought
         versions = await tx.erasure_scan.task_versions()
-        before = self._found & versions.keys()
+        found = self._found & versions.keys()
         changed = {one for one, version in versions.items() if self._read.get(one) != version}
         self._read = versions
         self._found = set()
-        async for tasks in tx.erasure_scan.tasks_of(before | changed):
+        async for tasks in tx.erasure_scan.tasks_of(found | changed):
             self._read |= {task.id: task.version for task in tasks}
             self._found |= await asyncio.to_thread(_holding, sought, tasks)
         return sorted(self._found)

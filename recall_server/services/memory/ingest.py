@@ -330,7 +330,11 @@ class Ingest:
                 await self._extract(job, episode, left, entry)
             except Exception:
                 if job.attempt == 1:
-                    await self._embed_meanwhile(job)
+                    # The model may be away for long: the text has its vectors before its memories.
+                    async with self.store.transaction(job.namespace, locked=True) as tx:
+                        if await tx.jobs.state(job.id) is not None:  # else it was erased
+                            await self._embed(tx, job)
+                    self.runtime.wake()
                 raise
         self.runtime.wake()
 
@@ -467,13 +471,6 @@ class Ingest:
         """Tell that a text was read, and have its vectors made."""
         tx.webhooks.tell(WebhookKind.EXTRACTION_COMPLETED, job.id, self.runtime.now())
         await self._embed(tx, job)
-
-    async def _embed_meanwhile(self, job: Job) -> None:
-        """Give the text its vectors before it has memories: the model may be away for long."""
-        async with self.store.transaction(job.namespace, locked=True) as tx:
-            if await tx.jobs.state(job.id) is not None:  # else it was erased
-                await self._embed(tx, job)
-        self.runtime.wake()
 
     def _to_accept(
         self, candidates: Sequence[Candidate], extractor: str, settling: Settling

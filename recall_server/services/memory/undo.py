@@ -241,7 +241,11 @@ class Changes:
         await planned.write(tx, now)
         if planned.disputed:
             await commit.settle_ended(tx, now)
-        await self._promise_expiries(tx, planned)
+        for episode_id in sorted(planned.expired):
+            episode = await tx.episodes.get(episode_id)
+            if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
+                # The undo makes the text findable again; it still has to expire.
+                await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
         if self.embeds:
             await promise_vectors(tx, self.runtime, planned.texts)
         context.entry.ids = list(planned.changes)
@@ -279,13 +283,6 @@ class Changes:
         reopened = any(False in step.disputes.values() for step in planned.steps)
         planned.disputed = reopened or bool(await tx.disputes.page(limit=1, offset=0))
         return planned
-
-    async def _promise_expiries(self, tx: Transaction, planned: _Planned) -> None:
-        for episode_id in sorted(planned.expired):
-            episode = await tx.episodes.get(episode_id)
-            if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
-                # The undo makes the text findable again; it still has to expire.
-                await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
 
 
 async def _take_back(

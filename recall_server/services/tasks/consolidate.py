@@ -253,8 +253,13 @@ class Consolidate:
         saved_at = self.runtime.now()
         async for work in steps:
             task = replace(task, work=work)
-            if self.runtime.now() - saved_at >= SAVE_EVERY:
-                task, saved_at = await self._save(task, job), self.runtime.now()
+            now = self.runtime.now()
+            if now - saved_at >= SAVE_EVERY:
+                async with self.store.transaction(job.namespace, locked=True) as tx:
+                    task = await self.transitions.change(tx, task, working(task, now))
+                    await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
+                self.transitions.publish(job.namespace, task)
+                saved_at = self.runtime.now()
         return task
 
     async def _passages(self, ns: Namespace, episode: Episode, work: Work) -> AsyncIterator[Work]:
@@ -273,14 +278,6 @@ class Consolidate:
                 usage=work.usage + found.usage,
             )
             yield work
-
-    async def _save(self, task: Task, job: Job) -> Task:
-        now = self.runtime.now()
-        async with self.store.transaction(job.namespace, locked=True) as tx:
-            saved = await self.transitions.change(tx, task, working(task, now))
-            await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
-        self.transitions.publish(job.namespace, saved)
-        return saved
 
     async def _embed(self, task: Task, text: "Text") -> "Text":
         """Add the vectors of the memories and passages of a short text, so that all are stored

@@ -218,6 +218,14 @@ class TaskTransitions:
         self.runtime.wake_pushes()
 
 
+async def existing(tx: Transaction, task_id: str) -> Task:
+    """Return a task. Raises `TaskNotFound`, also if it is outside of the access scope."""
+    task = await tx.tasks.get(task_id)
+    if task is None:
+        raise TaskNotFound
+    return task
+
+
 async def locked(tx: Transaction, task_id: str) -> Task:
     """Return a task, locked: no other transaction changes it until this one has ended. Raises
     `TaskNotFound`.
