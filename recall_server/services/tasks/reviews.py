@@ -319,7 +319,17 @@ class Reviews:
         """
         storable(review_id)
         if is_proposal(review_id):
-            return await self._decide(context, review_id, choice, text, rights)
+            if text is not None and choice is not Verdict.EDIT:
+                raise AnswerUnclear("text goes with edit. Leave it out, or choose that.")
+            if choice is Verdict.EDIT:
+                await self._edit(context, rights, review_id, text or "")
+            elif choice in (Verdict.ACCEPT, Verdict.REJECT):
+                accepted = choice is Verdict.ACCEPT
+                await self._close(context, rights, review_id, accepted=accepted)
+            else:
+                raise AnswerUnclear("A proposal is answered with accept, edit or reject.")
+            change = None if choice is Verdict.REJECT else context.entry.change
+            return Answered(review_id, ReviewKind.PROPOSAL, change_id=change)
         if choice in (Verdict.ACCEPT, Verdict.EDIT):
             raise ReviewNotFound
         if isinstance(choice, Verdict):
@@ -336,27 +346,6 @@ class Reviews:
             return Answered(review_id, ReviewKind.DISPUTE, change_id=change)
         task = await self.tasks.resolve(context, review_id, choice, text)
         return Answered(review_id, ReviewKind.QUESTION, task)
-
-    async def _decide(
-        self,
-        context: Context,
-        proposal_id: str,
-        choice: Choice | Verdict,
-        text: str | None,
-        rights: Rights,
-    ) -> Answered:
-        if text is not None and choice is not Verdict.EDIT:
-            raise AnswerUnclear("text goes with edit. Leave it out, or choose that.")
-        match choice:
-            case Verdict.ACCEPT | Verdict.REJECT:
-                accepted = choice is Verdict.ACCEPT
-                await self._close(context, rights, proposal_id, accepted=accepted)
-            case Verdict.EDIT:
-                await self._edit(context, rights, proposal_id, text or "")
-            case _:
-                raise AnswerUnclear("A proposal is answered with accept, edit or reject.")
-        change = None if choice is Verdict.REJECT else context.entry.change
-        return Answered(proposal_id, ReviewKind.PROPOSAL, change_id=change)
 
     async def _proposals(self, context: Context, limit: int) -> list[Proposed]:
         """Return the open proposals that are wholly in the access scope, oldest first."""
