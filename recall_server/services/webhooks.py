@@ -368,7 +368,10 @@ class Delivery:
             await self._passed(job, one, event, None)
             return True
         try:
-            await self._send(job, one, event, body)
+            secret = self.sealer.open(one.secret, place(job.namespace, one.id, one.url))["secret"]
+            headers = headers_of(secret, f"{one.id}_{event.seq}", self.runtime.now(), body)
+            due = partial(self._due, job.namespace, one, event, body)
+            await send(self.webhook, one.url, body, headers, tenant=job.namespace, due=due)
         except NotDue:
             return True  # the next round reads it again
         except (PushFailed, PushUrlRefused, SecretKeyMissing, SecretUnreadable) as error:
@@ -388,12 +391,6 @@ class Delivery:
     ) -> bytes | None:
         async with self.store.transaction(namespace, write=False) as tx:
             return await compose(tx, namespace, one, event, self.runtime.now())
-
-    async def _send(self, job: Job, one: Registration, event: WebhookEvent, body: bytes) -> None:
-        secret = self.sealer.open(one.secret, place(job.namespace, one.id, one.url))["secret"]
-        headers = headers_of(secret, f"{one.id}_{event.seq}", self.runtime.now(), body)
-        due = partial(self._due, job.namespace, one, event, body)
-        await send(self.webhook, one.url, body, headers, tenant=job.namespace, due=due)
 
     async def _due(
         self, namespace: Namespace, one: Registration, event: WebhookEvent, body: bytes

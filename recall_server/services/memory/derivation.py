@@ -330,7 +330,8 @@ class _Sides:
                 self.differences.wrong.add(item_id)
         self.items.update(batch.entries)
         self.terms.update(batch.terms)
-        self._own(batch, self.differences.wrong)
+        right = self.differences.wrong.isdisjoint(batch.entries)
+        self.differences.owners.update(() if right else batch.ids)
 
     def _record(self, memory_id: str, row: Row, checked: record.Checked, *, whole: bool) -> None:
         if checked.intact is None and checked.first:
@@ -343,10 +344,6 @@ class _Sides:
             self.live.add("keys", memory_id)
             self.differences.keys[memory_id] = row
             self.differences.owners.add(memory_id)
-
-    def _own(self, batch: Batch, wrong: Collection[str]) -> None:
-        if any(one in wrong for one in batch.entries):
-            self.differences.owners.update(batch.ids)
 
     def _digest(self, slot: int) -> int:
         return int(self.digests[slot]) if slot < len(self.digests) else 0

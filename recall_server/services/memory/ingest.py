@@ -32,7 +32,7 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import check_times, passed
 from recall_server.domain.permissions import ACCESS_SCOPE
-from recall_server.domain.plan import Plan, Policy, Proposal, ProposalKind, Propose, Settling
+from recall_server.domain.plan import Plan, Policy, Proposal, ProposalKind, Propose
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
@@ -411,7 +411,11 @@ class Ingest:
             now = self.runtime.now()
             candidates = await without_forgotten(tx, episode, found.candidates)
             settling = await reconcile.settling(tx)
-            waiting = self._to_accept(candidates, found.extractor, settling)
+            by_model = found.extractor != VERBATIM and not found.extractor.startswith("rules/")
+            # Somebody is asked about what a model doubts, if that is the policy.
+            asks = by_model and settling.policy is Policy.ASK
+            doubted = self.thresholds.doubted_max
+            waiting = [one for one in candidates if asks and one.confidence <= doubted]
             made = await reconcile.plan(
                 tx,
                 episode,
@@ -471,15 +475,6 @@ class Ingest:
         """Tell that a text was read, and have its vectors made."""
         tx.webhooks.tell(WebhookKind.EXTRACTION_COMPLETED, job.id, self.runtime.now())
         await self._embed(tx, job)
-
-    def _to_accept(
-        self, candidates: Sequence[Candidate], extractor: str, settling: Settling
-    ) -> list[Candidate]:
-        """Return the candidates that a model doubts, if the policy is to ask somebody."""
-        asks = settling.policy is Policy.ASK
-        if not asks or extractor == VERBATIM or extractor.startswith("rules/"):
-            return []
-        return [one for one in candidates if one.confidence <= self.thresholds.doubted_max]
 
     async def _embed(self, tx: Transaction, job: Job) -> None:
         if self.embeds:

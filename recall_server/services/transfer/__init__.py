@@ -172,18 +172,7 @@ class Export:
         aliases = await tx.aliases.all()
         if person is not None:
             person.aliases = aliases
-        yield [await self._manifest(tx, namespace, person, aliases)]
-        async for records in _whole(tx) if person is None else _concerning(tx, person):
-            yield records
-
-    async def _manifest(
-        self,
-        tx: Transaction,
-        namespace: Namespace,
-        person: "Person | None",
-        aliases: SubjectAliases,
-    ) -> Record:
-        return {
+        manifest = {
             "kind": "manifest",
             "format": FORMAT,
             "version": VERSION,
@@ -200,6 +189,9 @@ class Export:
                 if person is None or person.is_(subject)
             ],
         }
+        yield [manifest]
+        async for records in _whole(tx) if person is None else _concerning(tx, person):
+            yield records
 
 
 async def _whole(tx: Transaction) -> AsyncIterator[Records]:
