@@ -250,17 +250,6 @@ class ModelKeys:
                 await tx.jobs.requeue_without_key(self.job_kind, self.now())
 
 
-def _attributes(usage: Usage) -> dict[str, str | int]:
-    """Return span attributes by the OpenTelemetry semantic conventions for language models."""
-    if usage.model is None:
-        return {}
-    return {
-        "gen_ai.request.model": usage.model,
-        "gen_ai.usage.input_tokens": usage.input_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-    }
-
-
 M = TypeVar("M", Extractor, Merger, Judge)
 A = TypeVar("A", bound=Extraction | Merged | Judgement | None)
 
@@ -287,8 +276,15 @@ class _Keyed(Generic[M]):
         try:
             with tracer.part(role) as span:
                 found = await answer
-                if found is not None:
-                    span.set(_attributes(found.usage))
+                if found is not None and (usage := found.usage).model is not None:
+                    # By the OpenTelemetry semantic conventions for language models.
+                    span.set(
+                        {
+                            "gen_ai.request.model": usage.model,
+                            "gen_ai.usage.input_tokens": usage.input_tokens,
+                            "gen_ai.usage.output_tokens": usage.output_tokens,
+                        }
+                    )
         except ModelKeyRejected as error:
             await self.keys.reject(role, error)
             raise

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
@@ -237,7 +238,7 @@ class Erase:
         by = entry.by
         await tx.erasures.begin(request.id, request.kind, by, {}, now)
         revoked = await (targets.close(tx, request.id) if large else targets.erase_at_once(tx))
-        claims = {
+        claims: dict[str, Any] = {
             "jti": request.id,
             "namespace": request.namespace,
             "kind": str(request.kind),
@@ -247,8 +248,11 @@ class Erase:
             "engine": self.store.engine,
             "counts": dict(counts),
             "tokens_revoked": revoked,
-            **self._name_digest(request),
         }
+        if named := {Kind.SUBJECT: "subject", Kind.CONTAINER: "container"}.get(request.kind):
+            # The keyed digest by which the erased name can be checked later.
+            name = Subject(request.what).key if request.kind is Kind.SUBJECT else request.what
+            claims[named] = self.digests.digest(request.namespace, f"{named} {name}")
         receipt, secret = signed_receipt(self.key, claims, now), secrets.token_urlsafe(32)
         kept = await tx.erasures.settle(
             request.id,
@@ -271,14 +275,6 @@ class Erase:
         return Erased(
             request.kind, counts, request.id, revoked, _targeted(targets), receipt, secret
         )
-
-    def _name_digest(self, request: Noted) -> dict[str, str]:
-        """Return the keyed digest by which the erased name can be checked later."""
-        named = {Kind.SUBJECT: "subject", Kind.CONTAINER: "container"}.get(request.kind)
-        if named is None:
-            return {}
-        name = Subject(request.what).key if request.kind is Kind.SUBJECT else request.what
-        return {named: self.digests.digest(request.namespace, f"{named} {name}")}
 
     async def allow(self, context: Context, text: str) -> int:
         """Allow an erased text again, with its turns and lines. Return how many digests were

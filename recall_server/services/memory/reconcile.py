@@ -96,7 +96,14 @@ async def plan(
             draft.beliefs.set_witnesses(memory, [_witness(episode, candidate.span)])
             draft.changes += await _settle(candidate, memory, draft, corrected)
             corrected = None
-    return draft.plan(draft.changes, await _with_stored_text(tx, draft.questions))
+    ids = {other.id for question in draft.questions for other in question.existing}
+    stored = await tx.memories.get(sorted(ids)) if ids else {}
+    # With the exact text of the stored memories.
+    questions = [
+        replace(one, existing=tuple(stored.get(other.id, other) for other in one.existing))
+        for one in draft.questions
+    ]
+    return draft.plan(draft.changes, questions)
 
 
 async def settling(tx: Transaction) -> Settling:
@@ -512,18 +519,6 @@ def _recommendation(memory: Memory, clashing: Sequence[Memory], above: int) -> t
     later = all(memory.said_at >= other.said_at for other in clashing)
     surer = all(memory.confidence >= other.confidence - SURE for other in clashing)
     return reason, Choice.KEEP_NEW if later and surer else Choice.KEEP_EXISTING
-
-
-async def _with_stored_text(tx: Transaction, questions: Sequence[Question]) -> tuple[Question, ...]:
-    """Return the questions with the exact text of the stored memories."""
-    ids = {other.id for question in questions for other in question.existing}
-    stored = await tx.memories.get(sorted(ids)) if ids else {}
-    return tuple(
-        replace(
-            question, existing=tuple(stored.get(other.id, other) for other in question.existing)
-        )
-        for question in questions
-    )
 
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:

@@ -341,7 +341,9 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
         histories = Histories(await tx.events.of_items(batch))
         found |= {one.change_id: one.seq for i in batch for one in histories.later(i, change_id)}
     for brought in batches(await tx.events.brought(change_id), BATCH):
-        hides = await _spans(tx, {one.item_id: one for one in brought})
+        hides: dict[str, list[Span]] = {}
+        for one in (await _places(tx, {one.item_id: one for one in brought})).values():
+            hides.setdefault(one.episode_id, []).append(one.span)
         cited = {
             (row["memory_id"], row["position"])
             for row in await tx.erasures.citations_in(hides)
@@ -354,14 +356,6 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
             if event is not None and event.change_id != change_id:
                 found[event.change_id] = event.seq
     return sorted(filter(None, found), key=found.__getitem__, reverse=True)
-
-
-async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, list[Span]]:
-    """Return the spans of texts, turns and passages, by the id of their text."""
-    found: dict[str, list[Span]] = {}
-    for one in (await _places(tx, items)).values():
-        found.setdefault(one.episode_id, []).append(one.span)
-    return found
 
 
 async def _places(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, Citation]:
