@@ -46,27 +46,19 @@ def compare(candidate: Candidate, existing: Memory) -> Verdict:
     """Compare `candidate` with `existing`, an active memory of the same entity."""
     if candidate.fact is None or existing.fact is None:
         return Verdict.COMPATIBLE
-    if _replaced(candidate, existing.fact):
-        return Verdict.CLASHES
-    if normal_attribute(candidate.fact.attribute) != normal_attribute(existing.fact.attribute):
-        return Verdict.COMPATIBLE
     new, old = candidate.fact, existing.fact
+    # The text itself says that a value has been replaced.
+    gone = candidate.replaces if candidate.correction else None
+    if gone is not None and not old.negated and normal_value(gone) == normal_value(old.value):
+        return Verdict.CLASHES
+    if normal_attribute(new.attribute) != normal_attribute(old.attribute):
+        return Verdict.COMPATIBLE
     if normal_value(new.value) == normal_value(old.value):
         return Verdict.SAME if new.negated == old.negated else Verdict.CLASHES
     # "Not X" does not contradict "Y", nor does "Y" contradict "not X".
     if new.negated or old.negated or not is_single_valued(new.attribute):
         return Verdict.COMPATIBLE
     return Verdict.CLASHES
-
-
-def _replaced(candidate: Candidate, existing: Fact) -> bool:
-    """True if the text itself says that the stored value has been replaced."""
-    return (
-        candidate.correction
-        and candidate.replaces is not None
-        and not existing.negated
-        and normal_value(candidate.replaces) == normal_value(existing.value)
-    )
 
 
 def same_statement(one: str, other: str) -> bool:
