@@ -368,16 +368,6 @@ class Plan:
         """Return the number of changes of each kind, for the audit log."""
         return dict(Counter(_COUNTED[type(change)] for change in self.changes))
 
-    def citations(self) -> list[Citation]:
-        """Return the citations of all memories that are added or reinforced."""
-        cited: list[Citation] = []
-        for change in self.changes:
-            if isinstance(change, Add):
-                cited += [change.memory.citation, *change.also]
-            elif isinstance(change, Reinforce) and change.citation:
-                cited.append(change.citation)
-        return cited
-
     def ids(self) -> list[str]:
         return [_id(change) for change in self.changes]
 

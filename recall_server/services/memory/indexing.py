@@ -267,18 +267,14 @@ async def renew(store: Store) -> None:
     """
     for namespace in await store.autocommit(None).words.stale():
         async with store.transaction(namespace, locked=True) as tx:
-            await renew_within(tx)
-
-
-async def renew_within(tx: Transaction) -> None:
-    """Rebuild the word index of a namespace, if it was marked as stale."""
-    if await tx.words.begin_anew():
-        async for memories, episodes in tx.findables.to_index():
-            found = await tx.findables.memories(memories)
-            found |= await of_episodes(tx, episodes)
-            await tx.words.add(await _postings(found))
-            await tx.words.take_places(found)
-            await tx.vectors.move(list(found))
+            if not await tx.words.begin_anew():
+                continue
+            async for memories, episodes in tx.findables.to_index():
+                found = await tx.findables.memories(memories)
+                found |= await of_episodes(tx, episodes)
+                await tx.words.add(await _postings(found))
+                await tx.words.take_places(found)
+                await tx.vectors.move(list(found))
 
 
 EMBED = "embed"
