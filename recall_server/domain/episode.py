@@ -133,15 +133,13 @@ class Source:
         """Return the source with clean labels, empty ones as None. Raises `Invalid` if a label or
         the metadata cannot be stored.
         """
-        names = ("session_id", "agent_id", "app", "model", "description", "name", "group_id")
-        labels = {name: label_or_none(getattr(self, name), name) for name in names}
-        return Source(
-            client=self.client,
-            tags=checked_tags(self.tags),
-            metadata=checked_metadata(self.metadata),
-            trace_id=label_or_none(self.trace_id, "trace_id"),
-            **labels,
-        )
+        labels = {
+            name: label_or_none(label, name)
+            for name, label in vars(self).items()
+            if name not in ("client", "tags", "metadata")
+        }
+        metadata = checked_metadata(self.metadata)
+        return replace(self, tags=checked_tags(self.tags), metadata=metadata, **labels)
 
 
 @dataclass(frozen=True)
