@@ -100,6 +100,24 @@ async def test_a_text_is_undone_with_its_memories_and_what_they_replaced_holds_a
         assert await present(application) == before
 
 
+async def test_the_undo_of_a_forgetting_and_a_restoring_names_no_forgotten_memory(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto.")
+        await drained(application)
+        (memory,) = await memories(application)
+        forget, restore = context(application), context(application)
+        await application.services.recall.forget(forget, memory.id)
+        clock.pass_(HOUR)
+        await application.services.recall.restore(restore, memory.id)
+
+        done = await undo(application, forget.entry.id, with_dependents=True)
+        assert (done.memories, done.forgotten) == ((memory.id,), ())
+        assert [one.id for one in await memories(application)] == [memory.id]
+
+
 async def test_a_forgotten_memory_comes_back_as_it_was(open_app: Open, clock: Clock) -> None:
     async with open_app() as application:
         await enter(application)
