@@ -495,7 +495,13 @@ class NamespaceTargets:
         return await tx.erasures.close_namespace(self.eraser.runtime.now())
 
     async def erase_at_once(self, tx: Transaction) -> int:
-        await tx.erasures.remember(await redact.digests_of_all(tx, self.eraser.digests))
+        digests = self.eraser.digests
+        found = await redact.digests_of_tasks(tx, digests)
+        async for episodes in tx.erasure_scan.pages("episodes"):
+            found |= redact.digests_of_episodes(tx, digests, await tx.erasures.with_turns(episodes))
+        async for memories in tx.erasure_scan.pages("memories"):
+            found |= redact.digests_of_memories(tx, digests, memories)
+        await tx.erasures.remember(found)
         return await tx.erasures.erase_rest(self.eraser.runtime.now())
 
     async def erase_batch(self, tx: Transaction) -> Step:

@@ -243,11 +243,11 @@ async def _redact_texts(
     )
     episodes = [affected.episodes[one][0] for one in sorted(left)]
 
-    def redacted_episodes() -> list[dict[str, Any]]:
-        spans = affected.spans
-        return [_redacted_episode(one, spans.get(one["id"], ()), subject) for one in episodes]
-
-    await tx.erasures.redact(EPISODES, await asyncio.to_thread(redacted_episodes))
+    spans = affected.spans
+    rows = await asyncio.to_thread(
+        lambda: [_redacted_episode(one, spans.get(one["id"], ()), subject) for one in episodes]
+    )
+    await tx.erasures.redact(EPISODES, rows)
     if subject:
         # Memories copy the labels of their texts.
         cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
@@ -314,16 +314,6 @@ def _digests(
 
 def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
     return [texts[turn["episode_id"]][turn["span_start"] : turn["span_end"]] for turn in turns]
-
-
-async def digests_of_all(tx: Transaction, digests: Digests) -> set[ErasedText]:
-    """Return the digests of all texts of the namespace: episodes, turns, memories and tasks."""
-    found = await digests_of_tasks(tx, digests)
-    async for episodes in tx.erasure_scan.pages("episodes"):
-        found |= digests_of_episodes(tx, digests, await tx.erasures.with_turns(episodes))
-    async for memories in tx.erasure_scan.pages("memories"):
-        found |= digests_of_memories(tx, digests, memories)
-    return found
 
 
 async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[ErasedText]:
