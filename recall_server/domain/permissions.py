@@ -327,8 +327,8 @@ class Bearer:
         """Return the parameters by which a query finds out whether it was revoked: its parts, the
         name under which it is revoked if it is a JWT, and since when it exists.
         """
-        accessor, jti = self.parts
-        name = revocation(accessor, jti)
+        accessor, _, jti = self.name.partition("/")
+        name = revocation(accessor, jti) if jti else ""
         return {"accessor": accessor, "jti": jti, "name": name, "made_at": self.since}
 
 
