@@ -21,7 +21,7 @@ from recall_server.domain.task import Job
 from recall_server.integrations.audit_files import ArchiveFolder
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Judge, Merger
-from recall_server.integrations.keys import Sealer, ServerKey
+from recall_server.integrations.keys import CURSORS, Cursors, Sealer, ServerKey
 from recall_server.integrations.rerankers import Reranker
 from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
@@ -29,20 +29,17 @@ from recall_server.services.audit import Audit, ReadLog
 from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
 from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation, Identity, JwtVerifier
-from recall_server.services.cursors import PURPOSE as CURSORS
-from recall_server.services.cursors import Cursors
-from recall_server.services.erasure.erase import Erase, Holds
+from recall_server.services.erasure import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
-from recall_server.services.erasure.purge import ErasureCheck, Purge, Receipts
+from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import Budget, KeyedExtractor, KeyedJudge, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.commit import JUDGE
-from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
+from recall_server.services.memory.episodes import EXPIRE_TEXT, Texts, find_erased
 from recall_server.services.memory.indexing import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
-from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
@@ -56,7 +53,7 @@ from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
 from recall_server.services.tasks.recheck import RECHECK, Judging, Recheck
-from recall_server.services.tasks.reviews import Proposals, Reviews
+from recall_server.services.tasks.reviews import Quarantine, Reviews
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     DISCARD,
@@ -66,8 +63,7 @@ from recall_server.services.tasks.transitions import (
     TaskEvents,
     TaskTransitions,
 )
-from recall_server.services.texts import Texts
-from recall_server.services.transfer.export import Export, Shares
+from recall_server.services.transfer import Export
 from recall_server.services.transfer.importing import Import
 from recall_server.services.webhooks import Delivery, Registrations
 from recall_server.storage import driver_for
@@ -173,16 +169,14 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
             settings.thresholds,
         )
         embedding = Embedding(store, runtime, vectors)
-        receipts = Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
         purge = Purge(
             store,
             runtime,
-            receipts,
+            key,
             ledger,
             eraser,
             supervisor,
-            ErasureCheck(store, eraser, ledger),
             timedelta(seconds=settings.purge_interval_s),
         )
         webhook = Webhook(
@@ -288,16 +282,16 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, runtime, receipts, ledger, digests, eraser, purge.interval),
+                erase=Erase(store, runtime, key, ledger, digests, eraser, purge.interval),
                 export=Export(
                     store,
                     reads,
                     now,
                     key.kid,
                     len(read(shipped("migrations"), store.engine)),
-                    Shares(
-                        settings.exports_at_once, settings.export_reader_s, settings.turn_wait_s
-                    ),
+                    settings.exports_at_once,
+                    settings.export_reader_s,
+                    settings.turn_wait_s,
                     open_answers,
                 ),
                 importing=Import(
@@ -357,7 +351,7 @@ async def open_application(  # noqa: PLR0915  # one place that wires all parts
                     runtime,
                     tasks,
                     Quarantine(store, runtime),
-                    Proposals(store, runtime, intents, embeds=vectors is not None),
+                    intents,
                     redaction,
                     embeds=vectors is not None,
                 ),

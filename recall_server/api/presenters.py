@@ -17,7 +17,7 @@ from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
 from recall_server.domain.task import JobProgress, Outcome, Status, Task, TaskState
 from recall_server.domain.text.cleaning import plain_json
-from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure import Erased
 from recall_server.services.memory.intents import Related
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.reviews import Answered, Proposed, Review

@@ -38,7 +38,7 @@ from recall_server.domain.errors import Invalid, OnHold, Unavailable
 from recall_server.domain.ids import Namespace, namespace
 from recall_server.domain.memory import Memory
 from recall_server.integrations.keys import Jwk, verified
-from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure import Erased
 from recall_server.services.erasure.leak_scan import Scan, scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.erasure.purge_source import BadSource, Purged

@@ -27,7 +27,7 @@ from recall_server.domain.ids import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.security.screening import Held
 from recall_server.domain.text.cleaning import visible
-from recall_server.services.memory.quarantine import LISTED_MAX as SUSPECTS_MAX
+from recall_server.services.tasks.reviews import SUSPECTS_MAX
 
 reviews = typer.Typer(help="All that waits for a decision.", no_args_is_help=True)
 conflicts = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)

@@ -236,8 +236,6 @@ _FIRST_PERSON = frozenset({"i", "me", "myself"})
 
 
 class Alias(NamedTuple):
-    """Another name of a subject."""
-
     subject: str
     alias: str
 
@@ -271,7 +269,6 @@ class SubjectAliases:
         return self._names.get(subject, (subject,))
 
     def aliases(self, subject: str) -> list[Alias]:
-        """Return the aliases of a subject."""
         return [one for one in self.all if normal_entity(one.subject) == normal_entity(subject)]
 
     def taken(self, subject: str, aliases: Collection[str]) -> bool:
@@ -310,7 +307,6 @@ class Interval(NamedTuple):
     end: datetime | None
 
     def until(self, now: datetime) -> datetime:
-        """Return the end, or now if there is none."""
         return max(self.start, now) if self.end is None else self.end
 
 
@@ -388,7 +384,8 @@ class Timeline:
             for other_id, other in values[place + 1 :]:
                 if one.end is not None and other.start >= one.end:
                     break  # all following values begin later still
-                end = _earlier(one.end, other.end)
+                ends = [end for end in (one.end, other.end) if end is not None]
+                end = min(ends, default=None)
                 if end is None or other.start < end:
                     yield Overlap(Interval(other.start, end), one_id, other_id)
 
@@ -396,7 +393,3 @@ class Timeline:
     def _values(self) -> Sequence[Memory]:
         """The memories that state a value; a denial only says what it was not."""
         return [one for one in self.memories if one.fact and not one.fact.negated]
-
-
-def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min((end for end in (one, other) if end is not None), default=None)

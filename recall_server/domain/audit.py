@@ -26,8 +26,6 @@ OPERATOR = "operator"
 
 
 class Outcome(StrEnum):
-    """The outcome of an operation."""
-
     OK = "ok"
     ERROR = "error"
 
@@ -287,9 +285,6 @@ class Verifier:
         if record["prev"] != self.head.digest:
             # This record or the one before it was rewritten; no earlier one was.
             raise self._broken(max(1, seq - 1), f"record {seq} was written after another one")
-        self._check_details(record, seq)
-
-    def _check_details(self, record: Mapping[str, Any], seq: int) -> None:
         wanted, details = record["detail_digest"], record.get("details")
         if details is None:
             self.details_erased += wanted is not None

@@ -133,15 +133,13 @@ class Source:
         """Return the source with clean labels, empty ones as None. Raises `Invalid` if a label or
         the metadata cannot be stored.
         """
-        names = ("session_id", "agent_id", "app", "model", "description", "name", "group_id")
-        labels = {name: label_or_none(getattr(self, name), name) for name in names}
-        return Source(
-            client=self.client,
-            tags=checked_tags(self.tags),
-            metadata=checked_metadata(self.metadata),
-            trace_id=label_or_none(self.trace_id, "trace_id"),
-            **labels,
-        )
+        labels = {
+            name: label_or_none(label, name)
+            for name, label in vars(self).items()
+            if name not in ("client", "tags", "metadata")
+        }
+        metadata = checked_metadata(self.metadata)
+        return replace(self, tags=checked_tags(self.tags), metadata=metadata, **labels)
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,6 @@ def passage_id(episode_id: str, position: int, number: int) -> str:
 
 
 def turn_of(passage_id: str) -> str:
-    """Return the id of the turn that a passage belongs to."""
     return ".".join(passage_id.split(".")[:2])
 
 
@@ -218,10 +215,20 @@ def checked_metadata(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
+def shared_metadata(sources: Iterable[Source]) -> dict[str, Any]:
+    """Return the metadata that all of these sources have in common."""
+    first, *others = (one.metadata for one in sources)
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
 def _levels(value: Any) -> int:
     """Return how deep objects and lists are nested."""
-    inner = _inner(value)
-    return 0 if inner is None else 1 + max(map(_levels, inner), default=0)
+    inner = value.values() if isinstance(value, Mapping) else value
+    return 1 + max(map(_levels, inner), default=0) if isinstance(value, Mapping | list) else 0
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -230,14 +237,10 @@ def texts_in(value: Any) -> Iterator[str]:
         yield value
     if isinstance(value, Mapping):
         yield from value
-    for one in _inner(value) or ():
-        yield from texts_in(one)
-
-
-def _inner(value: Any) -> Iterable[Any] | None:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else None
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from texts_in(one)
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:

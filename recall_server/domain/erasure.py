@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from recall_server.domain.episode import Span, Turn
+from recall_server.domain.episode import Span, Turn, texts_in
 from recall_server.domain.errors import Invalid
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import AccessScope
@@ -96,17 +96,7 @@ class Subject:
 
     def named(self, *values: Any) -> bool:
         """True if any of these texts and JSON documents names the subject."""
-        return any(self._is_in(value) for value in values)
-
-    def _is_in(self, value: Any) -> bool:
-        match value:
-            case str():
-                return bool(self.places(value))
-            case list():
-                return self.named(*value)
-            case dict():
-                return self.named(*value, *value.values())
-        return False
+        return any(map(self.places, texts_in(values)))
 
     def may_be_in(self, read: str) -> bool:
         """False if a text or JSON document, `as_read`, cannot name the subject: a quick check."""
@@ -170,11 +160,11 @@ class Subject:
         ]
 
 
-def redacted(text: str, spans: Iterable[Span]) -> str:
+def redacted(text: str, spans: Iterable[Span], *, by: str = BLOCK) -> str:
     """Return `text` with the `spans` overwritten. Its length stays, so other spans stay valid."""
     pieces, done = list[str](), 0
     for span in apart(spans):
-        pieces += [text[done : span.start], BLOCK * (span.end - span.start)]
+        pieces += [text[done : span.start], by * (span.end - span.start)]
         done = span.end
     return "".join((*pieces, text[done:]))
 
@@ -198,7 +188,6 @@ class Covered:
         self._starts, self._ends = [one.start for one in found], [one.end for one in found]
 
     def touches(self, where: Span) -> bool:
-        """Return whether one of the spans overlaps this one."""
         first = bisect_right(self._ends, where.start)
         return first < len(self._starts) and self._starts[first] < where.end
 
@@ -251,16 +240,13 @@ class Digests:
 
     def places(self, namespace: Namespace, scope: AccessScope) -> ErasedPlaces:
         """Return the digests of the labels that texts in an access scope have."""
-
-        def digests(label: str, values: Iterable[str] | None) -> list[str] | None:
-            if values is None:
-                return None
-            return [self.place(namespace, label, value) for value in values]
-
+        agents = None if scope.agent_id is None else [scope.agent_id]
+        given = {"topic": scope.topics, "container": scope.containers, "agent": agents}
         return ErasedPlaces(
-            digests("topic", scope.topics),
-            digests("container", scope.containers),
-            digests("agent", None if scope.agent_id is None else [scope.agent_id]),
+            *(
+                None if values is None else [self.place(namespace, label, one) for one in values]
+                for label, values in given.items()
+            )
         )
 
     def exact(self, namespace: Namespace, *parts: str) -> str:

@@ -30,10 +30,8 @@ class FairSemaphore:
         self._per_key_contended = self._per_key if per_key_contended is None else per_key_contended
         self._held: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        self._begun: dict[Hashable, int] = {}
         self._begun_at: dict[Hashable, float] = {}
         self._total = 0
-        self._count = 0
         # The last two distinct keys, each with the time of its last use.
         self._last: tuple[Hashable, float] = (None, -math.inf)
         self._other: tuple[Hashable, float] = (None, -math.inf)
@@ -100,19 +98,14 @@ class FairSemaphore:
             eligible = [one for one in self._waiting if self._free(one)]
             if not eligible:
                 return
-            self._wake(min(eligible, key=self._rank))
-
-    def _wake(self, key: Hashable) -> None:
-        """Grant a slot to the first waiter of `key`, unless it was cancelled."""
-        queue = self._waiting[key]
-        turn = queue.popleft()
-        if not turn.done():
-            self._begin(key)
-            turn.set_result(None)
-        self._forget(key)
-
-    def _rank(self, key: Hashable) -> tuple[int, int]:
-        return self._held.get(key, 0), self._begun.get(key, 0)
+            first = min(
+                eligible, key=lambda one: (self._held.get(one, 0), self._begun_at.get(one, 0.0))
+            )
+            turn = self._waiting[first].popleft()
+            if not turn.done():  # else it was cancelled
+                self._begin(first)
+                turn.set_result(None)
+            self._forget(first)
 
     def _free(self, key: Hashable) -> bool:
         # Contended: another key was active within `RECENT_S`.
@@ -134,16 +127,13 @@ class FairSemaphore:
 
     def _begin(self, key: Hashable) -> None:
         self._total += 1
-        self._count += 1
         self._held[key] = self._held.get(key, 0) + 1
-        self._begun[key] = self._count
         self._begun_at[key] = _now()
 
     def _forget(self, key: Hashable) -> None:
         if key in self._waiting and not self._waiting[key]:
             del self._waiting[key]
         if key not in self._waiting and key not in self._held:
-            self._begun.pop(key, None)
             self._begun_at.pop(key, None)
 
 

@@ -36,12 +36,10 @@ def is_ours(text: str) -> bool:
 
 
 def is_proposal(review_id: str) -> bool:
-    """True if the id of a review is that of a proposal."""
     return review_id.startswith(f"{PROPOSAL}_")
 
 
 def is_child(text: str) -> bool:
-    """True if it is the id of a child of a token."""
     return _CHILD.fullmatch(text) is not None
 
 

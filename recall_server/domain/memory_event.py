@@ -184,7 +184,6 @@ class Histories:
         return {dispute for dispute, known in found.items() if known.closed_at is None}
 
     def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
-        """Return the events of an item in a change."""
         return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]
 
     def only_relates(self, item_id: str, change_id: str) -> bool:
@@ -239,10 +238,11 @@ class Histories:
         return None
 
     def reversal(self, memory_id: str, change_id: str) -> Reversal:
-        """Return what becomes of a memory if a change is undone."""
         state = self._state_before(memory_id, change_id)
-        returned = self._returned(memory_id, change_id)
-        after = self.of_change(memory_id, change_id)[-1].state
+        events = self.of_change(memory_id, change_id)
+        after = events[-1].state
+        undone = {one.reason for one in events if one.kind is EventKind.UNDONE}
+        returned = [place for one in undone for place, _ in self._dropped(memory_id, one)]
         more = state is None or after is None or after.citations > state.citations
         dropped = self._dropped(memory_id, change_id)
         return Reversal(memory_id, state, dropped, returned, bool(more or returned))
@@ -274,15 +274,6 @@ class Histories:
     def _dropped(self, item_id: str, change_id: str) -> list[tuple[int, Citation]]:
         """Return the citations that a memory lost in a change, with their positions."""
         return [lost for one in self.of_change(item_id, change_id) for lost in one.dropped]
-
-    def _returned(self, memory_id: str, change_id: str) -> list[int]:
-        """Return the positions of the citations that a change, an undo, gave back to a memory."""
-        undone = {
-            one.reason
-            for one in self.of_change(memory_id, change_id)
-            if one.kind is EventKind.UNDONE
-        }
-        return [place for one in undone for place, _ in self._dropped(memory_id, one)]
 
     def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
         """Return the event that gave a memory its citation at this position, if it still stands."""

@@ -53,13 +53,6 @@ def passed(moment: datetime | None, now: datetime) -> bool:
     return moment is not None and moment <= now
 
 
-def not_passed(moment: datetime, name: str, now: datetime) -> datetime:
-    """Return the moment. Raises `Invalid` if it has passed."""
-    if passed(moment, now):
-        raise Invalid(f"{name} has passed. Send a time to come, or leave it out.")
-    return moment
-
-
 def past(as_of: str, known_at: str, now: datetime) -> Past:
     """Return the moments that a reader asks for; "" for none. A `known_at` without a fraction
     includes all of its second, as moments are shown in seconds. Raises `Invalid` if a moment cannot
@@ -77,8 +70,17 @@ def past(as_of: str, known_at: str, now: datetime) -> Past:
     return Past(true, known)
 
 
-def not_ahead(moment: datetime, name: str, now: datetime) -> datetime:
-    """Return the moment. Raises `Invalid` if it is more than a day ahead."""
-    if moment > now + AHEAD_MAX:
+def check_times(
+    now: datetime,
+    said_at: datetime | None,
+    expires_at: datetime | None = None,
+    *,
+    name: str = "occurred_at",
+) -> None:
+    """Raise `Invalid` if words are to be said (the argument `name`) more than a day ahead, or have
+    expired.
+    """
+    if said_at is not None and said_at > now + AHEAD_MAX:
         raise Invalid(f"{name} lies in the future. Send when it was said, or leave it out.")
-    return moment
+    if expires_at is not None and expires_at <= now:
+        raise Invalid("expires_at has passed. Send a time to come, or leave it out.")

@@ -55,6 +55,9 @@ AFTER = ("said_after", "recorded_after", "valid_after", "expires_after")
 BEFORE = ("said_before", "recorded_before", "valid_before", "expires_before")
 """The limits of the time when something was said, was recorded here, became true, and expires."""
 EXPIRY = (AFTER[-1], BEFORE[-1])
+# The limits that are a set of values, and those that are one.
+_SETS = ("topics", "types", "containers", "layers")
+_SINGLE = ("agent_id", "app", "group_id")
 NO_TIMES: Mapping[str, datetime | None] = {}
 
 
@@ -99,24 +102,16 @@ class AccessScope:
     def within(self, other: AccessScope) -> bool:
         """True if everything in this access scope is also in `other`."""
         return (
-            _part(self.topics, other.topics)
-            and _part(self.types, other.types)
-            and other.agent_id in (None, self.agent_id)
-            and _part(self.containers, other.containers)
+            all(_part(getattr(self, n), getattr(other, n)) for n in _SETS)
+            and all(getattr(other, n) in (None, getattr(self, n)) for n in _SINGLE)
             and self.tags >= other.tags
             and self.metadata >= other.metadata
-            and _part(self.layers, other.layers)
-            and other.app in (None, self.app)
-            and other.group_id in (None, self.group_id)
-            and (any(map(self._limits, EXPIRY)) or not any(map(other._limits, EXPIRY)))
+            and any(getattr(self, n) for n in EXPIRY) >= any(getattr(other, n) for n in EXPIRY)
             and all(
                 (getattr(self, n) or EARLIEST) >= (getattr(other, n) or EARLIEST) for n in AFTER
             )
             and all((getattr(self, n) or LATEST) <= (getattr(other, n) or LATEST) for n in BEFORE)
         )
-
-    def _limits(self, time: str) -> bool:
-        return getattr(self, time) is not None
 
     def canonical(self) -> str:
         """Return a text that is equal for equal access scopes."""
@@ -192,31 +187,24 @@ class AccessScope:
         and `BEFORE`. No token is limited to an app or a group. Raises `Invalid`.
         """
         parts: dict[str, Any] = {}
-        if topic:
-            storable(topic)
-            parts["topics"] = frozenset({topic}) if self.topics is None else self.topics & {topic}
-        if type_ is not None:
-            parts["types"] = frozenset({type_}) if self.types is None else self.types & {type_}
-        if layer is not None:
-            parts["layers"] = frozenset({layer}) if self.layers is None else self.layers & {layer}
-        for name, label in (("app", app), ("group_id", group_id)):
+        given = {"topics": topic, "types": type_, "layers": layer, "app": app, "group_id": group_id}
+        for name, label in given.items():
             if label:
                 storable(label)
-                parts[name] = label
+                mine = getattr(self, name)
+                one = label if name in _SINGLE else frozenset({label})
+                parts[name] = one if name in _SINGLE or mine is None else mine & one
         if metadata:
             parts["metadata"] = self.metadata | _pairs(metadata)
-        parts |= self._tighter(times)
-        return replace(self, **parts) if parts else self
-
-    def _tighter(self, times: Mapping[str, datetime | None]) -> dict[str, datetime]:
         for after, before in zip(AFTER, BEFORE, strict=True):
             if (times.get(after) or EARLIEST) > (times.get(before) or LATEST):
                 raise Invalid(f"{after} lies behind {before}. Send the earlier moment as {after}.")
-        return {
+        parts |= {
             name: (max if name in AFTER else min)(at, getattr(self, name) or at)
             for name, at in times.items()
             if at is not None
         }
+        return replace(self, **parts) if parts else self
 
     def confined(self, topic: str, container: str) -> AccessScope:
         """Return the access scope of work about `topic` in `container` on behalf of a token with
@@ -339,8 +327,8 @@ class Bearer:
         """Return the parameters by which a query finds out whether it was revoked: its parts, the
         name under which it is revoked if it is a JWT, and since when it exists.
         """
-        accessor, jti = self.parts
-        name = revocation(accessor, jti)
+        accessor, _, jti = self.name.partition("/")
+        name = revocation(accessor, jti) if jti else ""
         return {"accessor": accessor, "jti": jti, "name": name, "made_at": self.since}
 
 

@@ -58,6 +58,12 @@ class Relation:
     confidence: float = 1.0
     made_by: str | None = None
 
+    @classmethod
+    def by_rule(cls, memory: Memory, kind: RelationKind, other: Memory, now: datetime) -> Self:
+        """Return the relation that a rule finds, as sure as the less certain of the two."""
+        sure = min(memory.confidence, other.confidence)
+        return cls(memory.id, other.id, kind, Reason.RULE, now, sure)
+
     @property
     def inbound(self) -> str:
         """The reason that the event of `to_id` has."""
@@ -129,8 +135,6 @@ class Proposal:
 
 
 class Choice(StrEnum):
-    """The possible resolutions of a contradiction."""
-
     KEEP_EXISTING = "keep_existing"
     KEEP_NEW = "keep_new"
     KEEP_BOTH = "keep_both"
@@ -363,16 +367,6 @@ class Plan:
     def counts(self) -> dict[str, int]:
         """Return the number of changes of each kind, for the audit log."""
         return dict(Counter(_COUNTED[type(change)] for change in self.changes))
-
-    def citations(self) -> list[Citation]:
-        """Return the citations of all memories that are added or reinforced."""
-        cited: list[Citation] = []
-        for change in self.changes:
-            if isinstance(change, Add):
-                cited += [change.memory.citation, *change.also]
-            elif isinstance(change, Reinforce) and change.citation:
-                cited.append(change.citation)
-        return cited
 
     def ids(self) -> list[str]:
         return [_id(change) for change in self.changes]

@@ -175,7 +175,6 @@ REPEATS_MAX = 5
 
 
 def said_again(items: Sequence[Item]) -> tuple[Repeat, ...]:
-    """Return the items that say the same as a hit, the latest first."""
     latest = sorted(items, key=lambda one: (one.valid_from, one.id), reverse=True)
     return tuple(Repeat(one.id, one.valid_from) for one in latest[:REPEATS_MAX])
 

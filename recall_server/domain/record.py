@@ -42,7 +42,6 @@ class Recorded:
     made_again: bool = False
 
     def add(self, values: Mapping[str, Any], *, imported: bool = False) -> None:
-        """Record the fields of a new memory."""
         self.words = words(values)
         self.made_again = _MADE_AGAIN.match(values["extractor"]) is not None
         if not self.made_again:

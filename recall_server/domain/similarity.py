@@ -46,30 +46,19 @@ def compare(candidate: Candidate, existing: Memory) -> Verdict:
     """Compare `candidate` with `existing`, an active memory of the same entity."""
     if candidate.fact is None or existing.fact is None:
         return Verdict.COMPATIBLE
-    if _replaced(candidate, existing.fact):
+    new, old = candidate.fact, existing.fact
+    # The text itself says that a value has been replaced.
+    gone = candidate.replaces if candidate.correction else None
+    if gone is not None and not old.negated and normal_value(gone) == normal_value(old.value):
         return Verdict.CLASHES
-    if normal_attribute(candidate.fact.attribute) != normal_attribute(existing.fact.attribute):
+    if normal_attribute(new.attribute) != normal_attribute(old.attribute):
         return Verdict.COMPATIBLE
-    return _compare_values(candidate.fact, existing.fact)
-
-
-def _compare_values(new: Fact, old: Fact) -> Verdict:
     if normal_value(new.value) == normal_value(old.value):
         return Verdict.SAME if new.negated == old.negated else Verdict.CLASHES
     # "Not X" does not contradict "Y", nor does "Y" contradict "not X".
     if new.negated or old.negated or not is_single_valued(new.attribute):
         return Verdict.COMPATIBLE
     return Verdict.CLASHES
-
-
-def _replaced(candidate: Candidate, existing: Fact) -> bool:
-    """True if the text itself says that the stored value has been replaced."""
-    return (
-        candidate.correction
-        and candidate.replaces is not None
-        and not existing.negated
-        and normal_value(candidate.replaces) == normal_value(existing.value)
-    )
 
 
 def same_statement(one: str, other: str) -> bool:
@@ -306,7 +295,9 @@ class _Claims:
             [bool(fact and is_single_valued(fact.attribute)) for fact in facts], dtype=np.bool_
         )
         self._negations = np.array([negations(memory.text) for memory in memories])
-        figures = [frozenset(filter(_has_digit, of_one)) for of_one in words]
+        figures = [
+            frozenset(term for term in of_one if any(map(str.isdigit, term))) for of_one in words
+        ]
         self._figures = _codes(figures)
         self._wording = _codes(
             [of_one - numbers for of_one, numbers in zip(words, figures, strict=True)]
@@ -343,10 +334,6 @@ class _Claims:
         opposite = ((self._sides[others] * self._sides[position]) < 0).any(axis=1)
         apart = elsewhere | clashing | two_single | denying | renumbering | opposite
         return np.asarray(~apart)
-
-
-def _has_digit(term: str) -> bool:
-    return any(char.isdigit() for char in term)
 
 
 def _codes(values: Sequence[Hashable | None]) -> Positions:

@@ -211,7 +211,6 @@ class Work:
     extractor: str = ""
     rejected: int = 0
     usage: Usage = field(default_factory=Usage)
-    questions: tuple[Question, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
     expected: str = ""
     drafts: tuple[Proposal, ...] = ()
@@ -300,7 +299,7 @@ class Task:
 
     def memories(self) -> Iterator[Memory]:
         """Yield the memories that the task's presentation contains."""
-        asked = [*self.status.questions, *self.work.questions]
+        asked = list(self.status.questions)
         if self.outcome is not None:
             yield from self.outcome.created
             asked += self.outcome.questions
@@ -414,7 +413,8 @@ def _one(called: str, given: Any, open_ids: Sequence[str], by: str, at: datetime
     if not isinstance(given, Mapping) or not set(given) <= {"id", "choice", "text"}:
         raise AnswerUnclear(f"{called} must be an object of id, choice and text.")
     if given.get("id") not in open_ids:
-        raise AnswerUnclear(f"{called} has no id of an open question: {_list(open_ids)}.")
+        ids = ", ".join(open_ids[:10]) + (" …" if len(open_ids) > 10 else "")
+        raise AnswerUnclear(f"{called} has no id of an open question: {ids}.")
     choice, text = given.get("choice"), given.get("text")
     if choice not in set(Choice):
         raise AnswerUnclear(f"{called} has an unknown choice. Choose one of: {_CHOICES}.")
@@ -428,7 +428,3 @@ def _one(called: str, given: Any, open_ids: Sequence[str], by: str, at: datetime
         if orders(text) or suspicions(text):
             raise AnswerUnclear(f"{called}: the text gives orders to a model.")
     return Resolution(given["id"], Choice(choice), by, at, text)
-
-
-def _list(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:10]) + (" …" if len(ids) > 10 else "")

@@ -12,8 +12,6 @@ from recall_server.domain.task import TaskState
 
 
 class WebhookKind(StrEnum):
-    """The kinds of event that a webhook may receive."""
-
     MEMORY_ADDED = "memory.added"
     MEMORY_SUPERSEDED = "memory.superseded"
     MEMORY_FORGOTTEN = "memory.forgotten"

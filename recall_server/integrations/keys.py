@@ -1,13 +1,17 @@
-"""The server's key, which signs and from which other secrets are derived."""
+"""The server's key, which signs and from which other secrets are derived; and what is sealed with
+secrets: credentials of receivers, and cursors, which any server with the same key can read.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +30,8 @@ from cryptography.hazmat.primitives.serialization import (
 from jwt.algorithms import OKPAlgorithm
 from jwt.utils import base64url_encode
 
-from recall_server.domain.errors import Invalid, SecretKeyMissing, SecretUnreadable
+from recall_server.domain.context import Context
+from recall_server.domain.errors import Invalid, InvalidCursor, SecretKeyMissing, SecretUnreadable
 
 ALG = "EdDSA"
 Jwk = Mapping[str, str]
@@ -179,3 +184,61 @@ class Sealer:
         if where != list(place):
             raise SecretUnreadable
         return dict(secrets)
+
+
+# The purpose for which the key of cursors is derived.
+CURSORS = "cursors"
+CURSOR_LIFE = timedelta(hours=1)
+CURSOR_CHARS_MAX = 2_048
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A listing that a cursor is bound to: its kind, the caller, and the query without the page
+    size.
+    """
+
+    kind: str
+    context: Context
+    query: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        caller = [self.context.namespace, self.context.entry.accessor or ""]
+        described = [self.kind, *caller, dict(self.query)]
+        return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()
+
+
+class Cursors:
+    """Seals and reads cursors with a key of 32 bytes. A cursor is valid for `CURSOR_LIFE`."""
+
+    def __init__(self, secret: bytes, now: Callable[[], datetime]) -> None:
+        self._fernet = Fernet(base64.urlsafe_b64encode(secret))
+        self._now = now
+
+    def sealed(self, listing: Listing, place: Sequence[str] | None) -> str | None:
+        """Return the cursor of the page after `place`; None if there is no such page."""
+        if place is None:
+            return None
+        content = json.dumps([listing.digest, *place]).encode()
+        return self._fernet.encrypt_at_time(content, int(self._now().timestamp())).decode()
+
+    def place(self, listing: Listing, cursor: str) -> list[str]:
+        """Return the place where `listing` continues; an empty list without a cursor, for the first
+        page. Raises `InvalidCursor`, in the same words whatever is wrong.
+        """
+        if not cursor:
+            return []
+        if len(cursor) > CURSOR_CHARS_MAX:
+            raise InvalidCursor
+        try:
+            now = int(self._now().timestamp())
+            content = self._fernet.decrypt_at_time(cursor, int(CURSOR_LIFE.total_seconds()), now)
+            # Accept one spelling only: base64 has several, and skips foreign characters.
+            exact = base64.urlsafe_b64encode(base64.urlsafe_b64decode(cursor)).decode() == cursor
+        except (InvalidToken, ValueError):
+            raise InvalidCursor from None
+        digest, *place = map(str, json.loads(content))
+        if not exact or digest != listing.digest:
+            raise InvalidCursor
+        return place

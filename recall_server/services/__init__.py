@@ -8,15 +8,15 @@ from recall_server.services.audit import Audit
 from recall_server.services.audit.verification import Checkpoints, Verification
 from recall_server.services.auth import Access, OpenAnswers
 from recall_server.services.auth.signed_tokens import Delegation
-from recall_server.services.erasure.erase import Erase, Holds
+from recall_server.services.erasure import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits import ModelKeys
+from recall_server.services.memory.episodes import Texts
 from recall_server.services.memory.indexing import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
-from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.rebuild import Rebuild
 from recall_server.services.memory.subject_aliases import Aliases
 from recall_server.services.memory.undo import Changes
@@ -27,17 +27,14 @@ from recall_server.services.tasks import Tasks
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
 from recall_server.services.tasks.recheck import Recheck
-from recall_server.services.tasks.reviews import Reviews
-from recall_server.services.texts import Texts
-from recall_server.services.transfer.export import Export
+from recall_server.services.tasks.reviews import Quarantine, Reviews
+from recall_server.services.transfer import Export
 from recall_server.services.transfer.importing import Import
 from recall_server.services.webhooks import Registrations
 
 
 @dataclass(frozen=True)
 class Services:
-    """All services of an application."""
-
     access: Access
     aliases: Aliases
     audit: Audit

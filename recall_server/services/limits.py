@@ -9,12 +9,11 @@ before it and settled after it, so that any number of workers stay within the bu
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from ipaddress import IPv6Address, ip_address
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -38,7 +37,7 @@ from recall_server.integrations.extraction.extractor import (
     Passage,
 )
 from recall_server.storage.store import Store
-from recall_server.tracing import Attributes, tracer
+from recall_server.tracing import tracer
 
 MINUTE_S = 60
 KEYS_MAX = 100_000
@@ -46,14 +45,6 @@ KEYS_MAX = 100_000
 Key = tuple[str, ...]
 Counted = tuple[Key, int]
 """A key and the number of a minute."""
-
-
-@dataclass
-class _Count:
-    minute: int
-    calls: int = 0
-    before: int = 0
-    """The calls of the previous minute."""
 
 
 class SlidingWindow:
@@ -70,11 +61,9 @@ class SlidingWindow:
         self._now = now
         self._shared = shared
         self._keys_max = keys_max
-        self._counts: OrderedDict[Key, _Count] = OrderedDict()
+        # The calls of this minute and of the previous one.
+        self._calls: OrderedDict[Key, dict[int, int]] = OrderedDict()
         self._unshared: dict[Counted, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._counts)
 
     def take(self, key: Key, limit: int) -> None:
         """Count one more call. The calls of this minute count, and those of the previous one in
@@ -84,46 +73,26 @@ class SlidingWindow:
         if not limit:
             return
         minute, left = self._minute()
-        count = self._count(key, minute)
-        if int(count.before * left / MINUTE_S + count.calls) + 1 > limit:
-            raise RateLimited(retry_after_s=self.wait_s(key, limit), limit=limit)
-        count.calls += 1
+        known = self._calls.setdefault(key, {})
+        self._calls.move_to_end(key)
+        if len(self._calls) > self._keys_max:
+            self._calls.popitem(last=False)
+        if minute not in known:
+            known = self._calls[key] = {minute - 1: known.get(minute - 1, 0), minute: 0}
+            if self._shared:
+                # Publishing zero calls returns the sum of the other replicas.
+                self._unshared.setdefault((key, minute - 1), 0)
+        before, calls = known.get(minute - 1, 0), known[minute]
+        if int(before * left / MINUTE_S + calls) + 1 > limit:
+            raise RateLimited(retry_after_s=_wait_s(before, calls, left, limit), limit=limit)
+        known[minute] += 1
         if self._shared:
             self._unshared[key, minute] = self._unshared.get((key, minute), 0) + 1
-
-    def wait_s(self, key: Key, limit: int) -> int:
-        """Return the whole seconds until one more call fits, as the previous minute fades."""
-        minute, left = self._minute()
-        count = self._count(key, minute)
-        if count.calls < limit:
-            # before * rest / minute + calls < limit
-            rest = MINUTE_S * (limit - count.calls) / count.before if count.before else MINUTE_S
-            return max(1, math.floor(left - rest) + 1)
-        return math.floor(left + MINUTE_S * (1 - limit / count.calls)) + 1
 
     def _minute(self) -> tuple[int, float]:
         """Return the number of this minute, and the seconds that are left of it."""
         minute, passed = divmod(self._now().timestamp(), MINUTE_S)
         return int(minute), MINUTE_S - passed
-
-    def _count(self, key: Key, minute: int) -> _Count:
-        count = self._counts.get(key)
-        if count is None:
-            count = self._counts[key] = _Count(minute)
-            while len(self._counts) > self._keys_max:
-                self._counts.popitem(last=False)
-            self._ask(key, minute - 1)
-        elif count.minute != minute:
-            count.before = count.calls if count.minute == minute - 1 else 0
-            count.minute, count.calls = minute, 0
-            self._ask(key, minute - 1)
-        self._counts.move_to_end(key)
-        return count
-
-    def _ask(self, key: Key, minute: int) -> None:
-        """Ask for the sum of the other replicas: publishing zero calls returns it."""
-        if self._shared:
-            self._unshared.setdefault((key, minute), 0)
 
     def take_unshared(self) -> dict[Counted, int]:
         """Return the counts of this server since the last call, and clear them."""
@@ -140,14 +109,18 @@ class SlidingWindow:
     def learn(self, sums: dict[Counted, int]) -> None:
         """Take in the sums of all replicas, plus the calls counted here meanwhile."""
         for (key, at), calls in sums.items():
-            count = self._counts.get(key)
-            if count is None:
-                continue
-            known = calls + self._unshared.get((key, at), 0)
-            if at == count.minute:
-                count.calls = known
-            elif at == count.minute - 1:
-                count.before = known
+            known = self._calls.get(key, {})
+            if at in known:
+                known[at] = calls + self._unshared.get((key, at), 0)
+
+
+def _wait_s(before: int, calls: int, left: float, limit: int) -> int:
+    """Return the whole seconds until one more call fits, as the previous minute fades."""
+    if calls < limit:
+        # before * rest / minute + calls < limit
+        rest = MINUTE_S * (limit - calls) / before if before else MINUTE_S
+        return max(1, math.floor(left - rest) + 1)
+    return math.floor(left + MINUTE_S * (1 - limit / calls)) + 1
 
 
 log = structlog.get_logger()
@@ -157,8 +130,6 @@ _BITS_OF_A_NETWORK = 64
 
 
 class Rates:
-    """Counts calls, and refuses those that are too many."""
-
     def __init__(
         self,
         store: Store,
@@ -279,18 +250,8 @@ class ModelKeys:
                 await tx.jobs.requeue_without_key(self.job_kind, self.now())
 
 
-def _attributes(usage: Usage) -> dict[str, str | int]:
-    """Return span attributes by the OpenTelemetry semantic conventions for language models."""
-    if usage.model is None:
-        return {}
-    return {
-        "gen_ai.request.model": usage.model,
-        "gen_ai.usage.input_tokens": usage.input_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-    }
-
-
 M = TypeVar("M", Extractor, Merger, Judge)
+A = TypeVar("A", bound=Extraction | Merged | Judgement | None)
 
 
 @dataclass(frozen=True)
@@ -308,15 +269,28 @@ class _Keyed(Generic[M]):
     def call_tokens_max(self) -> int:
         return self.by.call_tokens_max
 
-    @asynccontextmanager
-    async def asking(self, role: Role) -> AsyncIterator[Attributes]:
-        """Ask the model, in a span. Notes that its key was rejected."""
+    async def asked(self, role: Role, answer: Awaitable[A]) -> A:
+        """Return the answer of the model, in a span. Notes that its key was rejected, or accepted,
+        and counts the usage.
+        """
         try:
             with tracer.part(role) as span:
-                yield span
+                found = await answer
+                if found is not None and (usage := found.usage).model is not None:
+                    # By the OpenTelemetry semantic conventions for language models.
+                    span.update(
+                        {
+                            "gen_ai.request.model": usage.model,
+                            "gen_ai.usage.input_tokens": usage.input_tokens,
+                            "gen_ai.usage.output_tokens": usage.output_tokens,
+                        }
+                    )
         except ModelKeyRejected as error:
             await self.keys.reject(role, error)
             raise
+        if found is not None:
+            await self.keys.accept(role, found.usage)
+        return found
 
     async def close(self) -> None:
         await self.by.close()
@@ -334,15 +308,11 @@ class KeyedExtractor(_Keyed[Extractor], Extractor):
 
     async def extract(self, passage: Passage) -> Extraction:
         try:
-            async with self.asking(Role.EXTRACT) as span:
-                found = await self.by.extract(passage)
-                span.update(_attributes(found.usage))
+            return await self.asked(Role.EXTRACT, self.by.extract(passage))
         except ModelKeyRejected as error:
             if self.instead is None:
                 raise
             return replace(await self.instead.extract(passage), fault=error.code)
-        await self.keys.accept(Role.EXTRACT, found.usage)
-        return found
 
 
 @dataclass(frozen=True)
@@ -353,15 +323,11 @@ class KeyedMerger(_Keyed[Merger], Merger):
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
         try:
-            async with self.asking(Role.MERGE):
-                merged = await self.by.merge(memories)
+            return await self.asked(Role.MERGE, self.by.merge(memories))
         except ModelKeyRejected:
             if self.instead is None:
                 raise
             return await self.instead.merge(memories)
-        if merged is not None:
-            await self.keys.accept(Role.MERGE, merged.usage)
-        return merged
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:
         return await self.by.preview(memories)
@@ -378,28 +344,16 @@ class KeyedJudge(_Keyed[Judge], Judge):
 
     async def judge(self, question: Question) -> Judgement:
         try:
-            async with self.asking(Role.JUDGE) as span:
-                found = await self.by.judge(question)
-                span.update(_attributes(found.usage))
+            found = await self.asked(Role.JUDGE, self.by.judge(question))
         except ModelKeyRejected as error:
             if self.waits:
                 raise
             return Judgement(None, self.name, refused=error.message)
-        await self.keys.accept(Role.JUDGE, found.usage)
         self.judged(found)
         return found
 
 
 DAY_S = 86_400
-
-
-class Priced(Protocol):
-    """Something that costs tokens of a language model."""
-
-    @property
-    def call_tokens_max(self) -> int:
-        """Tokens in and out that one call may cost; 0: none."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -410,53 +364,27 @@ class Budget:
     now: Callable[[], datetime]
     tokens_a_day: int
 
-    @asynccontextmanager
-    async def call(
-        self, namespace: Namespace, part: Priced
-    ) -> AsyncIterator[Callable[[Usage], None]]:
-        """Reserve the maximum cost of one call of `part`. Yields a function that settles the actual
-        cost. If it is not called, because the answer was of no use, all that was reserved is spent;
-        a call that was not answered (`ModelUnavailable`) costs nothing.
+    async def ask(self, namespace: Namespace, most: int, answer: Callable[[], Awaitable[A]]) -> A:
+        """Return an answer that may cost `most` tokens, which are reserved for it. All of them are
+        spent if it was refused at an unknown price, or could not be used; a call that was not
+        answered (`ModelUnavailable`) costs nothing.
 
-        Raises `BudgetSpent` if the day has not enough left.
+        Raises what `answer` raises, and `BudgetSpent` if the day has not enough left.
         """
-        most = part.call_tokens_max
         if not (most and self.tokens_a_day):
-            yield lambda _: None
-            return
+            return await answer()
         day, since = divmod(int(self.now().timestamp()), DAY_S)
         async with self.store.transaction(namespace) as tx:
             if not await tx.spend.reserve(day, most, self.tokens_a_day):
                 raise BudgetSpent(retry_after_s=float(DAY_S - since))
-        cost = most
-
-        def settle(usage: Usage) -> None:
-            nonlocal cost
-            cost = usage.input_tokens + usage.output_tokens
-
         try:
-            yield settle
+            found = await answer()
         except ModelUnavailable:
             await self._settle(namespace, day, -most)
             raise
-        await self._settle(namespace, day, cost - most)
-
-    async def extract(
-        self, namespace: Namespace, extractor: Extractor, passage: Passage
-    ) -> Extraction:
-        """Call the extractor within the budget. Raises what it raises, and `BudgetSpent`."""
-        async with self.call(namespace, extractor) as settle:
-            found = await extractor.extract(passage)
-            settle(found.usage)
-        return found
-
-    async def judge(self, namespace: Namespace, judge: Judge, question: Question) -> Judgement:
-        """The judgement of a question, paid for. Raises as the judge does, and `BudgetSpent`."""
-        async with self.call(namespace, judge) as settle:
-            found = await judge.judge(question)
-            # An answer that was refused unread was paid for, at an unknown price.
-            if found.usage.input_tokens or not found.refused:
-                settle(found.usage)
+        if found is not None and (found.usage.input_tokens or not found.refused):
+            cost = found.usage.input_tokens + found.usage.output_tokens
+            await self._settle(namespace, day, cost - most)
         return found
 
     async def _settle(self, namespace: Namespace, day: int, more: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Self
 
 from prometheus_client import (
@@ -46,11 +47,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._requests = Counter(
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        self._requests = counter(
             "recall_requests",
             "Calls of operations; outcome is ok, or the code of the error.",
             ["protocol", "operation", "outcome"],
-            registry=self.registry,
         )
         self._seconds = Histogram(
             "recall_request_seconds",
@@ -59,51 +61,30 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self._jobs = Gauge(
-            "recall_jobs",
-            "Jobs that wait, run or failed.",
-            ["kind", "state"],
-            registry=self.registry,
+        self._jobs = gauge("recall_jobs", "Jobs that wait, run or failed.", ["kind", "state"])
+        self._oldest = gauge(
+            "recall_oldest_job_seconds", "Seconds for which the oldest job that is due has waited."
         )
-        self._oldest = Gauge(
-            "recall_oldest_job_seconds",
-            "Seconds for which the oldest job that is due has waited.",
-            registry=self.registry,
+        self._tokens = counter(
+            "recall_model_tokens", "Tokens of language models.", ["model", "direction"]
         )
-        self._tokens = Counter(
-            "recall_model_tokens",
-            "Tokens of language models.",
-            ["model", "direction"],
-            registry=self.registry,
-        )
-        self._judgements = Counter(
+        self._judgements = counter(
             "recall_judgements",
             "Contradictions that a language model was asked about; outcome is its choice, unsure, "
             "or refused.",
             ["outcome"],
-            registry=self.registry,
         )
-        self._degraded = Counter(
-            "recall_degraded",
-            "Searches that lacked a part, such as the embedder.",
-            registry=self.registry,
+        self._degraded = counter(
+            "recall_degraded", "Searches that lacked a part, such as the embedder."
         )
-        self._cache = Gauge(
-            "recall_cache_bytes", "Bytes of indexes held in memory.", registry=self.registry
-        )
-        self._erasures = Gauge(
-            "recall_erasures_open",
-            "Erasures whose receipt is not final.",
-            registry=self.registry,
-        )
+        self._cache = gauge("recall_cache_bytes", "Bytes of indexes held in memory.")
+        self._erasures = gauge("recall_erasures_open", "Erasures whose receipt is not final.")
 
     def called(self, entry: AuditEntry) -> None:
-        """Count an operation that has ended."""
         self._requests.labels(entry.protocol, entry.operation, entry.code or "ok").inc()
         self._seconds.labels(entry.protocol, entry.operation).observe(entry.elapsed_ms() / 1_000)
 
     def refused(self, code: str) -> None:
-        """Count a request that reached no operation."""
         self._requests.labels("http", "none", code).inc()
 
     def used(self, usage: Usage) -> None:
@@ -113,7 +94,6 @@ class Metrics:
             self._tokens.labels(usage.model, "out").inc(usage.output_tokens)
 
     def judged(self, judgement: Judgement) -> None:
-        """Count the answer of a judge."""
         outcome = "refused" if judgement.refused else judgement.choice or "unsure"
         self._judgements.labels(outcome).inc()
 
@@ -170,8 +150,6 @@ class Backlog:
 
 @dataclass(frozen=True)
 class ServerStats:
-    """Statistics over all namespaces."""
-
     namespaces: int
     findable_items: int
     backlog: Backlog

@@ -16,13 +16,8 @@ from recall_server.domain.audit import AuditEntry, Cut, Verifier
 from recall_server.domain.errors import AuditBroken, NamespaceNotFound, OnHold, Stale
 from recall_server.domain.ids import Namespace
 from recall_server.integrations.audit_files import ArchiveFolder, name_of, signed
-from recall_server.services.audit.verification import (
-    FORMAT,
-    State,
-    Verification,
-    as_line,
-)
-from recall_server.services.erasure.erase import refuse_held
+from recall_server.services.audit.verification import FORMAT, State, Verification, as_line
+from recall_server.services.erasure import refuse_held
 from recall_server.storage.store import Store
 
 log = structlog.get_logger()
@@ -81,7 +76,10 @@ class Retention:
                     await self._cut_all(self.archive, now - self.days.audit)
         if self.days.jobs is not None or self.days.tokens is not None:
             async for namespace in self.verification.namespaces():
-                await self._unless_held(self._remove_ended, namespace, now)
+                if self.days.jobs is not None:
+                    await self._unless_held(self._remove_jobs, namespace, now - self.days.jobs)
+                if self.days.tokens is not None:
+                    await self._unless_held(self._remove_tokens, namespace, now - self.days.tokens)
 
     async def _cut_all(self, folder: ArchiveFolder, before: datetime) -> None:
         """Cut one archive from each namespace in turn, until nothing is left to cut."""
@@ -171,12 +169,6 @@ class Retention:
             async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
                 await refuse_held(tx)
                 removed = await tx.audit.remove_cut(self.batch_rows)
-
-    async def _remove_ended(self, namespace: Namespace, now: datetime) -> None:
-        if self.days.jobs is not None:
-            await self._remove_jobs(namespace, now - self.days.jobs)
-        if self.days.tokens is not None:
-            await self._remove_tokens(namespace, now - self.days.tokens)
 
     async def _remove_jobs(self, namespace: Namespace, before: datetime) -> None:
         after: str | None = ""

@@ -62,8 +62,6 @@ class Tested:
 
 @dataclass(frozen=True)
 class Registrations:
-    """The webhooks of namespaces."""
-
     store: Store
     runtime: Runtime
     webhook: Webhook
@@ -161,7 +159,6 @@ _CONFLICTS = {WebhookKind.CONFLICT_OPENED, WebhookKind.CONFLICT_SETTLED}
 
 
 def message(kind: str, at: datetime, namespace: Namespace, data: Json) -> bytes:
-    """Return the body of a delivery."""
     moment = at.astimezone(UTC).isoformat(timespec="microseconds")
     body = {"type": kind, "timestamp": moment, "namespace": namespace, "data": data}
     return json.dumps(body, separators=(",", ":")).encode()
@@ -306,8 +303,6 @@ async def send(
 
 @dataclass(frozen=True)
 class Delivery:
-    """Handles the jobs of webhooks."""
-
     store: Store
     runtime: Runtime
     webhook: Webhook
@@ -365,11 +360,7 @@ class Delivery:
         )
 
     async def _handled(
-        self,
-        job: Job,
-        one: Registration,
-        event: WebhookEvent,
-        entry: Callable[[str], AuditEntry],
+        self, job: Job, one: Registration, event: WebhookEvent, entry: Callable[[str], AuditEntry]
     ) -> bool:
         """Send an event, or skip one whose subject is gone; False if the webhook is dead."""
         body = await self._composed(job.namespace, one, event)
@@ -377,7 +368,10 @@ class Delivery:
             await self._passed(job, one, event, None)
             return True
         try:
-            await self._send(job, one, event, body)
+            secret = self.sealer.open(one.secret, place(job.namespace, one.id, one.url))["secret"]
+            headers = headers_of(secret, f"{one.id}_{event.seq}", self.runtime.now(), body)
+            due = partial(self._due, job.namespace, one, event, body)
+            await send(self.webhook, one.url, body, headers, tenant=job.namespace, due=due)
         except NotDue:
             return True  # the next round reads it again
         except (PushFailed, PushUrlRefused, SecretKeyMissing, SecretUnreadable) as error:
@@ -397,12 +391,6 @@ class Delivery:
     ) -> bytes | None:
         async with self.store.transaction(namespace, write=False) as tx:
             return await compose(tx, namespace, one, event, self.runtime.now())
-
-    async def _send(self, job: Job, one: Registration, event: WebhookEvent, body: bytes) -> None:
-        secret = self.sealer.open(one.secret, place(job.namespace, one.id, one.url))["secret"]
-        headers = headers_of(secret, f"{one.id}_{event.seq}", self.runtime.now(), body)
-        due = partial(self._due, job.namespace, one, event, body)
-        await send(self.webhook, one.url, body, headers, tenant=job.namespace, due=due)
 
     async def _due(
         self, namespace: Namespace, one: Registration, event: WebhookEvent, body: bytes

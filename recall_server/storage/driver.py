@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import EnumType
 from functools import cache, cached_property, partial
+from itertools import islice
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
@@ -35,6 +36,13 @@ Row = Mapping[str, Any]
 Params = Mapping[str, Any]
 Failure = Exception | type[Exception]
 Statement = tuple[str, Params]
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield these items, `size` at a time."""
+    left = iter(items)
+    while some := list(islice(left, size)):
+        yield some
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "lock-of-erasure",
         "the lock of the namespace while it is erased",
-        "recall_server.services.erasure.erase:Erase._erase",
+        "recall_server.services.erasure:Erase._erase",
         Argument("transaction", "locked", None),
         (
             "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
@@ -73,7 +73,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "hold-not-asked",
         "the hold over an erasure of everything",
-        "recall_server.services.erasure.erase:Erase._erase",
+        "recall_server.services.erasure:Erase._erase",
         Without("refuse_held"),
         (
             "tests/security/test_holds.py::test_whoever_asks_is_told_with_409_and_the_book_knows[sqlite]",
@@ -125,7 +125,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "container-of-others",
         "the limits of a token that erases a container",
-        "recall_server.services.erasure.erase:Erase.container",
+        "recall_server.services.erasure:Erase.container",
         Without("whole"),
         (
             "tests/security/test_container_erasure.py::test_a_limited_token_erases_its_own_container_only[sqlite]",
@@ -253,7 +253,7 @@ RETURNING accessor"""),
     Breakage(
         "names-beside-texts",
         "the erasure of names outside of the texts",
-        "recall_server.services.erasure.purge:ErasureCheck._redact",
+        "recall_server.services.erasure.purge:Purge._redact",
         Without("remove_details"),
         (
             "tests/security/test_erasure_canaries.py::test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure[sqlite-subject]",
@@ -262,7 +262,7 @@ RETURNING accessor"""),
     Breakage(
         "receipt-not-verified",
         "the scan for what an erasure has left, before its receipt is final",
-        "recall_server.services.erasure.purge:ErasureCheck._left",
+        "recall_server.services.erasure.purge:Purge._left",
         Body("return []"),
         (
             "tests/security/test_erasure_canaries.py::test_the_receipt_names_what_the_scan_still_finds[sqlite]",
@@ -280,7 +280,7 @@ RETURNING accessor"""),
     Breakage(
         "receipt-without-secret",
         "the secret that opens a receipt",
-        "recall_server.services.erasure.erase:Erase.find_receipt",
+        "recall_server.services.erasure:Erase.find_receipt",
         Forgets("compare_digest"),
         (
             "tests/security/test_purge.py::test_the_secret_opens_the_final_receipt_until_it_is_acknowledged_and_nothing_else[sqlite]",

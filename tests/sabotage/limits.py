@@ -26,7 +26,7 @@ BREAKAGES = (
     Breakage(
         "receipts-are-free",
         "that erasures of nobody stop at the quota",
-        "recall_server.services.erasure.erase:Erase._begin",
+        "recall_server.services.erasure:Erase._begin",
         Without("count"),
         (
             "tests/security/test_kept_bytes.py::test_receipts_are_counted_and_a_full_namespace_can_erase_only_what_is_there[sqlite]",
@@ -153,7 +153,7 @@ BREAKAGES = (
     Breakage(
         "planned-under-the-lock",
         "that large changes are planned before others wait for them",
-        "recall_server.services.memory.ahead:PLANS_MAX",
+        "recall_server.services.memory.commit:PLANS_MAX",
         Value("0"),
         (
             "tests/integration/memory/test_ingest.py::test_the_memories_of_a_text_are_planned_before_others_wait[sqlite]",

@@ -44,7 +44,7 @@ BREAKAGES = (
     Breakage(
         "cursor-of-anybody",
         "the owner of a cursor",
-        "recall_server.services.cursors:Cursors.place",
+        "recall_server.integrations.keys:Cursors.place",
         Forgets("digest"),
         (
             "tests/security/test_cursors.py::test_a_cursor_that_is_not_ones_own_is_like_garbage[sqlite]",
@@ -53,7 +53,7 @@ BREAKAGES = (
     Breakage(
         "cursor-with-two-spellings",
         "that a cursor has one spelling",
-        "recall_server.services.cursors:Cursors.place",
+        "recall_server.integrations.keys:Cursors.place",
         Forgets("exact"),
         (
             "tests/security/test_cursors.py::test_a_cursor_that_is_not_ones_own_is_like_garbage[sqlite]",

@@ -1,7 +1,6 @@
 """A namespace may use the language model up to a daily budget, and does not affect others."""
 
 import asyncio
-from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.integrations import llm
+from recall_server.integrations.extraction.extractor import Judgement
 from recall_server.integrations.extraction.language_model import ModelExtractor
 from recall_server.integrations.llm import CALL_TOKENS_MAX
 from recall_server.integrations.llm.claude_api import ClaudeApi
@@ -31,11 +31,24 @@ DAY = int(NOON.timestamp() // 86_400)
 CALL = 120
 
 
-@dataclass(frozen=True)
-class Part:
-    """A piece of work that costs tokens."""
+# What one call may cost.
+MOST = 100
+OF_NO_USE = Judgement(None, "m", refused="It is no answer.")
 
-    call_tokens_max: int = 100
+
+async def answered(budget: Budget, answer: Judgement | Exception, most: int = MOST) -> Judgement:
+    """Ask a model that gives this answer, or raises it."""
+
+    async def asked() -> Judgement:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return await budget.ask(ALICE, most, asked)
+
+
+def costs(tokens_in: int, tokens_out: int) -> Judgement:
+    return Judgement(None, "m", usage=Usage("m", tokens_in, tokens_out))
 
 
 LIMIT = CALL_TOKENS_MAX + 2 * CALL - 1
@@ -119,11 +132,13 @@ async def test_calls_at_once_reserve_before_they_are_made(store: Store, clock: C
     under_way, over = 0, asyncio.Event()
 
     async def call(budget: Budget) -> None:
-        nonlocal under_way
-        async with budget.call(ALICE, Part()) as settle:
+        async def asked() -> Judgement:
+            nonlocal under_way
             under_way += 1
             await over.wait()
-            settle(Usage("m", 10, 5))
+            return costs(10, 5)
+
+        await budget.ask(ALICE, MOST, asked)
 
     async def at_once(tokens_a_day: int, expected: int) -> int:
         nonlocal under_way
@@ -151,22 +166,17 @@ async def test_what_was_not_answered_costs_nothing_and_what_was_of_no_use_all(
     await entered(store, ALICE)
     budget = Budget(store, clock, 250)
     with pytest.raises(ModelUnavailable):
-        async with budget.call(ALICE, Part()):
-            raise ModelUnavailable
+        await answered(budget, ModelUnavailable())
     assert await spent(store, ALICE) == 0
     with pytest.raises(ModelAnswerInvalid):
-        async with budget.call(ALICE, Part()):
-            raise ModelAnswerInvalid
+        await answered(budget, ModelAnswerInvalid())
     assert await spent(store, ALICE) == 100
-    async with budget.call(ALICE, Part(0)) as settle:
-        settle(Usage("rules", 0, 0))
+    await answered(budget, costs(0, 0), most=0)
     assert await spent(store, ALICE) == 100
-    async with budget.call(ALICE, Part()) as settle:
-        settle(Usage("m", 120, 60))
+    await answered(budget, costs(120, 60))
     assert await spent(store, ALICE) == 280
     with pytest.raises(BudgetSpent) as refused:
-        async with budget.call(ALICE, Part()):
-            raise AssertionError
+        await answered(budget, AssertionError())
     assert refused.value.retry_after_s == 43_200
 
 
@@ -176,11 +186,9 @@ async def test_another_day_is_counted_by_itself_and_forgotten_after_a_month(
     await entered(store, ALICE)
     budget = Budget(store, clock, 100)
     for _ in range(2):
-        async with budget.call(ALICE, Part()):
-            pass
+        await answered(budget, OF_NO_USE)
         with pytest.raises(BudgetSpent):
-            async with budget.call(ALICE, Part()):
-                raise AssertionError
+            await answered(budget, AssertionError())
         clock.pass_(timedelta(days=32))
 
     assert await spent(store, ALICE) == 0
@@ -190,8 +198,7 @@ async def test_another_day_is_counted_by_itself_and_forgotten_after_a_month(
 async def test_what_was_spent_is_erased_with_the_namespace(open_app: Open) -> None:
     async with open_app(model_tokens_per_day=100) as application:
         await enter(application)
-        async with application.services.ingest.budget.call(ALICE, Part()):
-            pass
+        await answered(application.services.ingest.budget, OF_NO_USE)
         erased = await application.services.erase.namespace(context(application), "DELETE MY DATA")
 
         assert erased.counts["model_spend"] == 1

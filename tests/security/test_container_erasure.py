@@ -15,7 +15,7 @@ from recall_server.domain.errors import ErasedContent, Invalid, OnHold, OutsideA
 from recall_server.domain.permissions import DEFAULT_SCOPES, FULL_ACCESS, AccessScope, Rights, Scope
 from recall_server.integrations.keys import verified
 from recall_server.services.auth import TokenRequest
-from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure import Erased
 from recall_server.services.erasure.eraser import Batch, Limits
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission

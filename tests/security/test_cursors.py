@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from recall_server.api.app import create_app
+from recall_server.integrations.keys import CURSOR_LIFE
 from recall_server.server import bound, listening
-from recall_server.services.cursors import LIFE
 from tests.support.a2a_bindings import HOOK, Wire
 from tests.support.application import Open
 from tests.support.runtime import Clock
@@ -149,7 +149,7 @@ async def test_a_cursor_that_is_not_ones_own_is_like_garbage(
                 assert _plain(answer) == (status, said), (name, number)
             for asker in (http, there):
                 assert (await listing.ask(asker, cursor)).status_code == 200, name
-        clock.pass_(LIFE)
+        clock.pass_(CURSOR_LIFE)
         for name, listing in listings.items():
             assert (await listing.ask(there, cursors[name])).status_code == 200, name
         clock.pass_(timedelta(seconds=1))

@@ -16,9 +16,8 @@ from recall_server.domain.erasure import CONFIRMATION, Subject
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import Fact
 from recall_server.domain.task import Mode, Request
-from recall_server.services.erasure import eraser
-from recall_server.services.erasure.erase import Erased
-from recall_server.services.erasure.eraser import Container, Named, TargetScan
+from recall_server.services.erasure import Erased, eraser
+from recall_server.services.erasure.eraser import Container, Named, PartTargets
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
@@ -47,15 +46,15 @@ Between = Callable[[], Awaitable[object]]
 
 def between(monkeypatch: pytest.MonkeyPatch, write: Between) -> None:
     """Run `write` after the first scan of the next erasure."""
-    scan = TargetScan.scan
+    scan = PartTargets.find
 
-    async def scanned(self: TargetScan, *given: Any) -> object:
-        monkeypatch.setattr(TargetScan, "scan", scan)
+    async def scanned(self: PartTargets, *given: Any) -> object:
+        monkeypatch.setattr(PartTargets, "find", scan)
         affected = await scan(self, *given)
         await write()
         return affected
 
-    monkeypatch.setattr(TargetScan, "scan", scanned)
+    monkeypatch.setattr(PartTargets, "find", scanned)
 
 
 async def erase(application: Application, name: str = NAME) -> Erased:
@@ -169,15 +168,15 @@ async def test_between_batches_only_relabelled_rows_are_read_again(open_app: Ope
         await drained(application)
         text_id = (await texts(application))[BEN]["id"]
         (heron,) = [one for one in await memories(application) if "heron" in one.text]
-        scan = TargetScan(Named(Subject(NAME)))
+        scan = PartTargets(application.services.purge.eraser, Named(Subject(NAME)))
         async with application.store.transaction(ALICE, write=False) as tx:
-            first = await scan.scan(tx)
+            first = await scan.find(tx)
         await relabel(application, text_id, f"seen with {NAME}")
         async with application.store.transaction(ALICE, write=False) as tx:
-            second = await scan.scan(tx)
+            second = await scan.find(tx)
         await relabel(application, text_id, "birds")
         async with application.store.transaction(ALICE, write=False) as tx:
-            third = await scan.scan(tx)
+            third = await scan.find(tx)
     assert first is not None
     assert second is not None
     assert third is not None
@@ -237,8 +236,8 @@ async def test_the_second_look_reads_what_is_new_only(
         await enter(application)
         for number in range(120):
             await imported(application, f"Ann: {NAME} has {number} boats.", id_=f"ep_{number:04}")
-        named = TargetScan(Named(Subject(NAME)))
-        for_container = TargetScan(Container("nowhere", ""))
+        named = PartTargets(application.services.purge.eraser, Named(Subject(NAME)))
+        for_container = PartTargets(application.services.purge.eraser, Container("nowhere", ""))
         read: list[str] = []
         pages = eraser._Read.more
 
@@ -248,15 +247,15 @@ async def test_the_second_look_reads_what_is_new_only(
                 yield page
 
         monkeypatch.setattr(eraser._Read, "more", noted)
-        first = await named.scan(application.store.autocommit(ALICE))
+        first = await named.find(application.store.autocommit(ALICE))
         assert first is not None
         assert len(first.spans) == len(read) == 120
         read.clear()
         await imported(application, f"Ann: {NAME} has a cat.", id_="ep_0005b")
         await imported(application, "Ann: I have a cat.", id_="ep_9")
         async with application.store.transaction(ALICE, write=False) as tx:
-            second = await named.scan(tx)
-            nothing = await for_container.scan(tx)
+            second = await named.find(tx)
+            nothing = await for_container.find(tx)
         assert sorted(read) == ["ep_0005b", "ep_9"]
         assert second is not None
         assert len(second.spans) == 121

@@ -32,7 +32,7 @@ from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Outcome, Request
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.ingest import Submission
-from recall_server.services.memory.quarantine import Suspects
+from recall_server.services.tasks.reviews import Suspects
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.logs import real_logs

@@ -97,7 +97,7 @@ async def test_a_million_strangers_fill_no_memory(store: Store, clock: Clock) ->
     rates = Rates(store, clock, token_calls=1, namespace_calls=1, bad_tokens=1, keys_max=100)
     for number in range(1_000):
         await rates.bad_token(f"10.0.{number // 250}.{number % 250}")
-    known = len(rates._bad)
+    known = len(rates._bad._calls)
     for number in range(5):
         # The owner of an IPv6 address owns a whole network.
         if number:

@@ -17,7 +17,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnavailable, Invalid, ReceiptNotFound
 from recall_server.domain.ids import Namespace
 from recall_server.integrations.keys import ServerKey, verified
-from recall_server.services.erasure.erase import Collected, Erased
+from recall_server.services.erasure import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage import postgres

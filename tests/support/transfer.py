@@ -16,7 +16,7 @@ from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.consolidate import Consolidate
-from recall_server.services.transfer.export import Account
+from recall_server.services.transfer import Account
 from recall_server.services.transfer.importing import Report
 from recall_server.storage.tables.tasks import PushConfig
 from tests.support.conversation import ALICE, contradicted, drained, enter

@@ -26,8 +26,8 @@ from recall_server.domain.errors import NotFound
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import Scope
 from recall_server.domain.task import JobProgress
+from recall_server.services import transfer
 from recall_server.services.memory.ingest import Extracted
-from recall_server.services.transfer import export as exporting
 from recall_server.services.transfer import importing
 
 
@@ -82,7 +82,7 @@ def _job(found: Extracted | JobProgress, _: OneJob) -> Json:
 
 
 async def export(call: Call, given: ExportNamespace) -> Download:
-    reader = exporting.Reader()
+    reader = transfer.Reader()
     pieces = call.services.export.stream(call.context, subject=given.subject, reader=reader)
     # An error must be raised before the answer has begun.
     first = await anext(pieces)
@@ -150,7 +150,7 @@ GET_JOB = Operation(
 )
 # An export includes the audit log and deleted memories: more than reading memories shows.
 EXPORT_NAMESPACE = Operation(
-    exporting.OPERATION,
+    transfer.OPERATION,
     Scope.ADMIN,
     "Export all that the namespace holds, or all that concerns one subject, as JSON Lines.",
     ExportNamespace,

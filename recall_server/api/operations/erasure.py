@@ -9,7 +9,7 @@ from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import NONE, Rights, Scope
 from recall_server.services import Services
-from recall_server.services.erasure.erase import Collected, Erased
+from recall_server.services.erasure import Collected, Erased
 
 TARGETS = frozenset({"memory_id", "subject", "container"})
 RECEIPT_HEADER = "Recall-Receipt-Secret"

@@ -38,7 +38,7 @@ from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Layer, Listed, MemoryType, Place
 from recall_server.domain.moments import Past, parse_moment, past
 from recall_server.domain.permissions import AFTER, BEFORE, AccessScope, Scope
-from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure import Erased
 from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
 

@@ -23,12 +23,12 @@ from recall_server.domain.ids import is_proposal
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Choice
 from recall_server.domain.security.screening import Held
-from recall_server.services.memory.quarantine import Suspects
 from recall_server.services.tasks.reviews import (
     CONTRADICTIONS,
     Answered,
     Review,
     ReviewKind,
+    Suspects,
     Verdict,
 )
 

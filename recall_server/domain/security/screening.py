@@ -349,10 +349,10 @@ def suspects(said: Sequence[str]) -> dict[int, tuple[str, ...]]:
         for number in range(first, last + 1):
             found.setdefault(number, {})[reason] = None
     for number, text in enumerate(said):
-        reasons = [
-            *(reason for inner in decoded(text) for reason, _, _ in _matches([fold(inner)])),
-            *(_hidden(text) if not text.isascii() else ()),
-        ]
+        reasons = [reason for inner in decoded(text) for reason, _, _ in _matches([fold(inner)])]
+        if not text.isascii():
+            bare = _FLAG.sub("", text)
+            reasons += [reason for reason, pattern in _HIDDEN if pattern.search(bare)]
         for reason in reasons:
             found.setdefault(number, {})[reason] = None
     return {number: tuple(found[number]) for number in sorted(found)}
@@ -376,13 +376,6 @@ def _matches(folded: Sequence[str]) -> Iterator[tuple[str, int, int]]:
                 first = before + 1
             yield reason, first, max(first, last)
             before = last
-
-
-def _hidden(text: str) -> Iterator[str]:
-    bare = _FLAG.sub("", text)
-    for reason, pattern in _HIDDEN:
-        if pattern.search(bare):
-            yield reason
 
 
 class Held(StrEnum):

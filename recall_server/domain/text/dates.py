@@ -285,11 +285,7 @@ EXPRESSIONS: tuple[Expression, ...] = (
         _no_verb,
     ),
     Expression(_compile(rf"{_DAY} (?:of )?(?P<month>{_SHORT}){_OF_YEAR}"), _day, _no_verb),
-    Expression(
-        _compile(rf"(?P<month>{_SHORT}) (?:the )?{_DAY}{_OF_YEAR}(?!:\d)"),
-        _day,
-        _no_verb,
-    ),
+    Expression(_compile(rf"(?P<month>{_SHORT}) (?:the )?{_DAY}{_OF_YEAR}(?!:\d)"), _day, _no_verb),
     Expression(
         _compile(
             rf"(?P<which>)(?P<month>{_SHORT})(?:,| of)? (?:(?P<year>{_YEAR})"
@@ -374,11 +370,6 @@ def affinity(period: Period, moments: NDArray[np.float64]) -> NDArray[np.float64
     return fit
 
 
-def may_name_time(text: str) -> bool:
-    """Return False if a text certainly names no time. Takes a few microseconds."""
-    return _GATE.search(text) is not None
-
-
 def periods(text: str, now: datetime) -> tuple[Period, ...]:
     """Return the periods that a text names, in order, at most `PERIODS_MAX`; relative ones as of
     `now`.
@@ -386,7 +377,7 @@ def periods(text: str, now: datetime) -> tuple[Period, ...]:
     "In May" is the last one that has begun, or the next one if the text is about the future.
     """
     text = text[:TEXT_CHARS_MAX]
-    if not may_name_time(text):
+    if _GATE.search(text) is None:  # a few microseconds
         return ()
     clock = Clock(now.astimezone(UTC), bool(_AHEAD.search(text)))
     named = list(_named(text, clock))
@@ -397,7 +388,10 @@ def periods(text: str, now: datetime) -> tuple[Period, ...]:
         if both is not None:
             named.pop(0)
             found.append(both)
-        elif one.standalone and not (named and _leads_to(one, named[0])):
+            continue
+        # One date may only position another, as Sunday in "the Sunday before 25 October".
+        leads = named and named[0].way in ("before", "after")
+        if one.standalone and not (leads and one.match.end() + 1 == named[0].begin):
             found.append(_period(text, one))
     return tuple(found)
 
@@ -524,11 +518,6 @@ def _part(span: Span, part: str) -> Span:
         return monday + timedelta(days=5 if part == "weekend of" else 0), monday + timedelta(days=7)
     first, last = _SHARES.get(part, (0, 1))
     return start + first * (end - start), start + last * (end - start)
-
-
-def _leads_to(one: _Named, other: _Named) -> bool:
-    """True if one date only positions another, as Sunday in "the Sunday before 25 October"."""
-    return other.way in ("before", "after") and one.match.end() + 1 == other.begin
 
 
 def _range(text: str, one: _Named, other: _Named) -> Period | None:

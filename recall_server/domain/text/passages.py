@@ -89,6 +89,7 @@ TABLE_LEVEL = 8
 # line, the head of a mail, "Dear Ana,".
 LEAD_LEVEL = 9
 
+_LINE = re.compile(r"[^\n]+")
 _FENCE = re.compile(r"[ \t]{0,3}(?:```|~~~)")
 _HEADING = re.compile(r"[ \t]{0,3}(#{1,6})[ \t]+\S")
 _BOLD = re.compile(r"[ \t]{0,3}(?:\*\*|__)[^*_]{1,80}(?:\*\*|__):?[ \t]*$")
@@ -192,7 +193,12 @@ def _with_headings(
 
 def blocks(text: str, turn: Span) -> Iterator[Block]:
     """Yield headings, list items, keys with values, code, and lines of prose."""
-    lines = list(_lines(text, turn))
+    # Those that are not blank, without trailing white space.
+    lines = [
+        (line.start(), line.start() + len(line[0].rstrip()))
+        for line in _LINE.finditer(text, turn.start, turn.end)
+        if line[0].strip()
+    ]
     # A line by itself may be the heading of the next turn.
     last = turn.end if len(lines) > 1 else len(text)
     named = [
@@ -237,17 +243,6 @@ def blocks(text: str, turn: Span) -> Iterator[Block]:
             end = lines[at][1]
             at += 1
         yield Block(start, end, whole=whole)
-
-
-def _lines(text: str, turn: Span) -> Iterator[tuple[int, int]]:
-    """Yield the lines of a turn that are not blank, without trailing white space."""
-    start = turn.start
-    while start < turn.end:
-        newline = text.find("\n", start, turn.end)
-        end = turn.end if newline < 0 else newline
-        if stripped := text[start:end].rstrip():
-            yield start, start + len(stripped)
-        start = end + 1
 
 
 def _level(line: str, *, alone: bool) -> int:

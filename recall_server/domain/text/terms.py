@@ -193,15 +193,10 @@ def _normal(text: str) -> str:
 
 
 def _of_token(token: str) -> tuple[str, ...]:
-    return _expand_cached(token) if len(token) <= _CACHED_CHARS_MAX else _expand(token, STOP)
+    return _expand_cached(token) if len(token) <= _CACHED_CHARS_MAX else _expand(token)
 
 
-@lru_cache(maxsize=32_768)
-def _expand_cached(token: str) -> tuple[str, ...]:
-    return _expand(token, STOP)
-
-
-def _expand(token: str, stops: frozenset[str]) -> tuple[str, ...]:
+def _expand(token: str, stops: frozenset[str] = STOP) -> tuple[str, ...]:
     """Return the terms of one token: the whole if it is more than a word, then its parts."""
     if token in stops:
         return ()
@@ -220,6 +215,9 @@ def _expand(token: str, stops: frozenset[str]) -> tuple[str, ...]:
         return kept
     # O'Brien is also written OBrien; every other connector is significant and stays.
     return (token.replace("'", "")[:TERM_CHARS_MAX], *kept)
+
+
+_expand_cached = lru_cache(maxsize=32_768)(_expand)
 
 
 def _stem(word: str) -> str:

@@ -17,7 +17,7 @@ from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import AuditUnavailable, NamespaceNotFound, RecallError
 from recall_server.domain.ids import Namespace
 from recall_server.domain.task import PART_OF, Job
-from recall_server.services.cursors import Cursors, Listing
+from recall_server.integrations.keys import Cursors, Listing
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import run_uncancelled
 from recall_server.storage.store import Store

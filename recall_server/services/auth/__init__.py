@@ -52,7 +52,7 @@ def new_token(choice: Callable[[str], str] = secrets.choice) -> str:
 
 def token_hash(token: str) -> str:
     """Return the hash to store. One SHA-256 is enough for 190 random bits."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 log = structlog.get_logger()
@@ -421,7 +421,6 @@ def validated(wanted: TokenRequest) -> TokenRequest:
 
 
 def _note_due(at: datetime | None, now: datetime) -> bool:
-    """True if `at` is old enough to be updated."""
     return at is None or not timedelta() <= now - at < NOTED_EVERY
 
 

@@ -27,13 +27,7 @@ from recall_server.domain.errors import (
     WouldWiden,
 )
 from recall_server.domain.ids import Namespace, namespace
-from recall_server.domain.permissions import (
-    Rights,
-    Scope,
-    Signed,
-    TokenInfo,
-    narrower_or_equal,
-)
+from recall_server.domain.permissions import Rights, Scope, Signed, TokenInfo, narrower_or_equal
 from recall_server.integrations.issuers import (
     LEEWAY,
     LIFE_MAX,
@@ -177,15 +171,9 @@ class Delegation:
             rights = Rights.read(token.claims)
         except (KeyError, TypeError, ValueError):
             raise NotValid("rights") from None
-        info = TokenInfo(
-            accessor=f"{token.subject}/{token.jti}",
-            namespace=_namespace(token.claims.get("namespace")),
-            created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
-            rights=rights,
-            parent=token.subject,
-            expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
-            signed=token.signed,
-        )
+        namespace = _namespace(token.claims.get("namespace"))
+        info = _info(token, f"{token.subject}/{token.jti}", namespace, rights)
+        info = replace(info, parent=token.subject)
         return replace(info, label=await self._check_parent(info, now))
 
     async def still_valid(self, info: TokenInfo) -> bool:
@@ -215,6 +203,17 @@ class Delegation:
         if not narrower_or_equal(info.rights, found.parent.rights):
             raise NotValid("wider than its parent")
         return found.parent.label
+
+
+def _info(token: Jwt, accessor: str, namespace: Namespace, rights: Rights) -> TokenInfo:
+    return TokenInfo(
+        accessor=accessor,
+        namespace=namespace,
+        created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
+        rights=rights,
+        expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
+        signed=token.signed,
+    )
 
 
 def _claims(rights: Rights) -> dict[str, Any]:
@@ -275,14 +274,7 @@ class Identity:
         if not scopes:
             log.info("token_refused", reason="scope", accessor=accessor)
             raise InsufficientScope(Scope.READ)
-        return TokenInfo(
-            accessor=accessor,
-            namespace=namespace,
-            created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
-            rights=Rights(scopes),
-            expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
-            signed=token.signed,
-        )
+        return _info(token, accessor, namespace, Rights(scopes))
 
     async def still_valid(self, info: TokenInfo) -> bool:
         """True if a verified token would be accepted again: neither it nor its key has ended."""

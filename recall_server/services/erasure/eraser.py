@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Span, texts_in
 from recall_server.domain.erasure import (
     QUOTE_TERMS_MIN,
     TURN_TERMS_MIN,
@@ -301,27 +301,19 @@ class _Sought:
         ids = frozenset({*affected.memories, *affected.whole})
         return cls(ids, frozenset(words), affected.subject, affected.container, scope)
 
-    def known_from(self, before: "_Sought") -> bool:
-        """True if `before` already sought all of this."""
-        return (
-            self.ids <= before.ids
-            and self.words <= before.words
-            and (self.subject, self.container) == (before.subject, before.container)
-        )
-
     def held_by(self, task: TaskDocuments) -> bool:
         """True if a task holds, anywhere in it, an id, a text or words that are erased."""
         container = task.documents[0].get("container", NONE)
         if self.container and container == self.container:
             return True
-        if not (self.ids or self.words or self._may_name(task)):
+        subject = self.subject
+        # Most tasks do not name a subject, and looking at each of their words takes long.
+        if not (self.ids or self.words) and (
+            subject is None or not subject.may_be_in(as_read(task.documents))
+        ):
             return False
         own = self.scope.containers is None or container in self.scope.containers
-        return anywhere(task.documents, self._matches if own else self.ids.__contains__)
-
-    def _may_name(self, task: TaskDocuments) -> bool:
-        """A quick check: most tasks do not, and looking at each of their words takes long."""
-        return self.subject is not None and self.subject.may_be_in(as_read(task.documents))
+        return any(map(self._matches if own else self.ids.__contains__, texts_in(task.documents)))
 
     def _matches(self, value: str) -> bool:
         return (
@@ -329,15 +321,6 @@ class _Sought:
             or any(text in value for text in self.words)
             or (self.subject is not None and self.subject.named(value))
         )
-
-
-def anywhere(value: Any, matches: Callable[[str], bool]) -> bool:
-    """True if any text of a JSON document matches."""
-    if isinstance(value, str):
-        return matches(value)
-    if isinstance(value, Mapping):
-        return any(anywhere(key, matches) or anywhere(one, matches) for key, one in value.items())
-    return isinstance(value, Sequence) and any(anywhere(one, matches) for one in value)
 
 
 @dataclass
@@ -349,16 +332,17 @@ class _Tasks:
     _found: set[str] = field(default_factory=set)
 
     async def holding(self, tx: Transaction, sought: _Sought) -> list[str]:
-        """Return their ids."""
-        if not sought.known_from(self._sought):
+        before = self._sought
+        same = (sought.subject, sought.container) == (before.subject, before.container)
+        if not (same and sought.ids <= before.ids and sought.words <= before.words):
             self._read = {}
         self._sought = sought
         versions = await tx.erasure_scan.task_versions()
-        before = self._found & versions.keys()
+        found = self._found & versions.keys()
         changed = {one for one, version in versions.items() if self._read.get(one) != version}
         self._read = versions
         self._found = set()
-        async for tasks in tx.erasure_scan.tasks_of(before | changed):
+        async for tasks in tx.erasure_scan.tasks_of(found | changed):
             self._read |= {task.id: task.version for task in tasks}
             self._found |= await asyncio.to_thread(_holding, sought, tasks)
         return sorted(self._found)
@@ -366,42 +350,6 @@ class _Tasks:
 
 def _holding(sought: _Sought, tasks: Iterable[TaskDocuments]) -> set[str]:
     return {task.id for task in tasks if sought.held_by(task)}
-
-
-@dataclass
-class TargetScan:
-    """Finds the targets of one erasure, repeatedly. A task outside of the caller's access scope is
-    a target only if it shows an erased memory or text by its id.
-    """
-
-    lookup: Lookup
-    scope: AccessScope = FULL_ACCESS
-    _tasks: _Tasks = field(default_factory=_Tasks)
-
-    async def scan(self, tx: Transaction, batch: Batch = ALL) -> Affected | None:
-        """Return all targets of a batch as of now; None if there is no such thing."""
-        affected = await self.lookup.find(tx, batch)
-        if affected is None:
-            return None
-        for episode, turns in await tx.erasures.episodes_of(affected.spans):
-            affected.episodes[episode["id"]] = (episode, turns)
-        # A lost memory may have cited a text that was erased since.
-        for gone in affected.spans.keys() - affected.episodes.keys():
-            del affected.spans[gone]
-        others = {
-            row["memory_id"]
-            for row in await tx.erasures.citations_in(affected.spans)
-            if affected.touches(row["episode_id"], span(row))
-        } - set(affected.memories)
-        affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
-        if affected.episodes or affected.memories:
-            sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
-            # They are counted several times from now on, on the event loop.
-            await asyncio.to_thread(affected.turns)
-        else:
-            sought = _Sought.after(affected, self.scope)
-        affected.tasks = await self._tasks.holding(tx, sought)
-        return affected
 
 
 log = structlog.get_logger()
@@ -441,23 +389,49 @@ class PartTargets:
     """The erasure of a container, a subject, a memory or a turn. `affected`: the rows found."""
 
     eraser: "Eraser"
-    scanner: TargetScan
+    lookup: Lookup
+    scope: AccessScope = FULL_ACCESS
     affected: Affected = field(default_factory=Affected)
     _size: Mapping[str, int] | None = None
+    _tasks: _Tasks = field(default_factory=_Tasks)
+
+    async def find(self, tx: Transaction, batch: Batch = ALL) -> Affected | None:
+        """Return all targets of a batch as of now; None if there is no such thing. A task outside
+        of the access scope is a target only if it shows an erased memory or text by its id.
+        """
+        affected = await self.lookup.find(tx, batch)
+        if affected is None:
+            return None
+        for episode, turns in await tx.erasures.episodes_of(affected.spans):
+            affected.episodes[episode["id"]] = (episode, turns)
+        # A lost memory may have cited a text that was erased since.
+        for gone in affected.spans.keys() - affected.episodes.keys():
+            del affected.spans[gone]
+        others = {
+            row["memory_id"]
+            for row in await tx.erasures.citations_in(affected.spans)
+            if affected.touches(row["episode_id"], span(row))
+        } - set(affected.memories)
+        affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
+        if affected.episodes or affected.memories:
+            sought = await asyncio.to_thread(_Sought.after, affected, self.scope)
+            # They are counted several times from now on, on the event loop.
+            await asyncio.to_thread(affected.turns)
+        else:
+            sought = _Sought.after(affected, self.scope)
+        affected.tasks = await self._tasks.holding(tx, sought)
+        return affected
 
     async def scan(self, tx: Transaction) -> bool:
         """Find the targets, or what has changed since; False if there is no such thing."""
         if self._size is None:
-            self._size = await self.scanner.lookup.size(tx)
-        found = await self.scanner.scan(
-            tx, NONE_YET if self.eraser.limits.exceeded_by(self._size) else ALL
-        )
+            self._size = await self.lookup.size(tx)
+        found = await self.find(tx, NONE_YET if self.eraser.limits.exceeded_by(self._size) else ALL)
         self.affected = found or Affected()
         return found is not None
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of rows found, by table."""
         counts = self.affected.counts()
         if self._size and self.eraser.limits.exceeded_by(self._size):
             return {**counts, **self._size, "spans": self._size["episodes"]}
@@ -467,7 +441,7 @@ class PartTargets:
         """Close a large target until the job has erased it: its tasks are erased, and a container
         is hidden. No other row is erased yet. Return how many tokens were revoked.
         """
-        first = await self.scanner.scan(tx, NONE_YET)
+        first = await self.find(tx, NONE_YET)
         assert first is not None
         await self._apply(tx, first)
         if first.container:
@@ -480,8 +454,7 @@ class PartTargets:
         return 0
 
     async def erase_batch(self, tx: Transaction) -> Step:
-        """Erase the next batch of rows."""
-        found = await self.scanner.scan(tx, self.eraser.limits.batch) or Affected()
+        found = await self.find(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
         if rows or found.batch or found.labelled:
             await self._apply(tx, found)
@@ -491,7 +464,7 @@ class PartTargets:
         runtime = self.eraser.runtime
         now = runtime.now()
         left = await redact.apply(tx, affected, self.eraser.digests, now)
-        self.scanner.lookup.erased(affected)
+        self.lookup.erased(affected)
         await restore_turns(tx, left, runtime.new_id, now)
         for episode_id in sorted(affected.episodes.keys() - affected.whole):
             await tx.jobs.add(runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
@@ -522,7 +495,13 @@ class NamespaceTargets:
         return await tx.erasures.close_namespace(self.eraser.runtime.now())
 
     async def erase_at_once(self, tx: Transaction) -> int:
-        await tx.erasures.remember(await redact.digests_of_all(tx, self.eraser.digests))
+        digests = self.eraser.digests
+        found = await redact.digests_of_tasks(tx, digests)
+        async for episodes in tx.erasure_scan.pages("episodes"):
+            found |= redact.digests_of_episodes(tx, digests, await tx.erasures.with_turns(episodes))
+        async for memories in tx.erasure_scan.pages("memories"):
+            found |= redact.digests_of_memories(tx, digests, memories)
+        await tx.erasures.remember(found)
         return await tx.erasures.erase_rest(self.eraser.runtime.now())
 
     async def erase_batch(self, tx: Transaction) -> Step:
@@ -578,7 +557,7 @@ class Eraser:
                 lookup = Named(Subject(asked.what))
             case Kind.MEMORY:
                 lookup = Item(asked.what)
-        return PartTargets(self, TargetScan(lookup, asked.scope))
+        return PartTargets(self, lookup, asked.scope)
 
     async def run(self, erasure: Erasure, on_progress: OnProgress = lambda _: None) -> None:
         """Erase what a large erasure has closed; `on_progress` gets the number of erased rows."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -204,7 +204,11 @@ async def scan_for(store: Store, patterns: LeakPatterns, paths: Sequence[Path]) 
     await asyncio.to_thread(_scan_files, named, patterns, result)
     await asyncio.to_thread(_scan_files, held_open(files, result.unreadable), patterns, result)
     if not files:
-        await _scan_rows(store.texts(), patterns, result)
+        async for table, text in store.texts():
+            block = text.encode()
+            result.rows += 1
+            result.bytes += len(block)
+            result.places += [replace(one, where=f"table {table}") for one in patterns.find(block)]
     return result
 
 
@@ -237,13 +241,3 @@ def _scan_file(file: BinaryIO, name: str, patterns: LeakPatterns, result: Scan) 
         read += len(block)
         tail = (tail + block)[-patterns.overlap :]
     result.bytes += read
-
-
-async def _scan_rows(
-    rows: AsyncIterator[tuple[str, str]], patterns: LeakPatterns, result: Scan
-) -> None:
-    async for table, text in rows:
-        block = text.encode()
-        result.rows += 1
-        result.bytes += len(block)
-        result.places += [replace(one, where=f"table {table}") for one in patterns.find(block)]

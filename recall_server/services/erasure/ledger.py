@@ -50,7 +50,6 @@ class Ledger:
         self._path = path
 
     def sealed(self, noted: Noted) -> str:
-        """Return the line of an erasure."""
         scope = ACCESS_SCOPE.dump_python(noted.scope, mode="json")
         document = json.dumps([noted.id, noted.namespace, noted.kind, noted.what, scope])
         return f"{noted.id} {self._fernet.encrypt(document.encode()).decode()}"
@@ -106,7 +105,6 @@ class Ledger:
             )
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        """Yield each complete line with its id."""
         if self._path is None:
             return
         try:

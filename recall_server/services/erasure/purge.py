@@ -123,6 +123,27 @@ def _naming(names: Sequence[_Name], rows: Mapping[K, Sequence[str]]) -> list[K]:
     ]
 
 
+Removal = Callable[[Transaction, Any], Awaitable[object]]
+
+
+async def _beside(
+    tables: Transaction,
+) -> AsyncIterator[tuple[Mapping[Any, Sequence[str]], Removal]]:
+    """Yield the texts of rows beside the texts, by key, each with what removes one of these."""
+    async for rows in tables.erasure_scan.pushes():
+        pushes = {
+            (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
+        }
+        yield pushes, lambda tx, key: tx.pushes.remove(*key)
+    async for rows in tables.erasure_scan.judgements():
+        reasons = {(row["memory_id"], row["question_id"]): (row["judge_reason"],) for row in rows}
+        yield reasons, lambda tx, key: tx.erasures.redact_judgement(*key)
+    urls = {one.id: (one.url,) for one in await tables.webhooks.all()}
+    yield urls, lambda tx, key: tx.webhooks.remove(key)
+    aliases = {one.alias: one for one in (await tables.aliases.all()).all}
+    yield aliases, lambda tx, key: tx.aliases.remove([key])
+
+
 def _jobs_naming(names: Sequence[_Name], rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
     """Return the payloads of jobs that contain one of the names, without the names."""
     found = {}
@@ -149,169 +170,24 @@ def _tokens_naming(names: Sequence[_Name], tokens: Iterable[TokenInfo]) -> list[
     return found
 
 
-@dataclass(frozen=True)
-class Verified:
-    """`changed`: how many rows beside the texts were deleted or redacted. `left`: for each erasure,
-    the tables that still hold something that it should have erased.
-    """
-
-    changed: int
-    left: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True)
-class ErasureCheck:
-    """Finishes erasures after their texts are erased, and checks that nothing is left."""
-
-    store: Store
-    eraser: Eraser
-    ledger: Ledger
-
-    async def verify(self, erasures: Sequence[Erasure]) -> Verified:
-        """Verify erasures of any namespaces. Rows beside the texts are read once for all of a
-        namespace.
-        """
-        changed, left = 0, dict[str, Sequence[str]]()
-        asked = [(one, self.ledger.opened(one.sealed)) for one in erasures if one.sealed]
-        for namespace in sorted({one.namespace for one, _ in asked}):
-            ours = [pair for pair in asked if pair[0].namespace == namespace]
-            named = [await self._name(*pair) for pair in ours if pair[1].kind in _NAMED]
-            # If a name was erased several times, the last erasure counts.
-            names = [*{one.key: one for one in sorted(named, key=lambda one: one.place)}.values()]
-            if names:
-                changed += await self._redact(namespace, names)
-            left |= {one.id: await self._left(one, noted) for one, noted in ours}
-        return Verified(changed, left)
-
-    async def _name(self, erasure: Erasure, asked: Noted) -> _Name:
-        scan = self.store.autocommit(erasure.namespace).erasure_scan
-        place = await scan.place_of(erasure.claims["record"])
-        if asked.kind is Kind.SUBJECT:
-            return _Name(Subject(asked.what), NONE, place)
-        return _Name(None, asked.what, place)
-
-    async def _redact(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        """Remove the names from rows beside the texts. Return how many rows were changed. Reads
-        without the lock.
-        """
-        tables = self.store.autocommit(namespace)
-        changed = 0
-        async for rows in tables.erasure_scan.details():
-            ids = await asyncio.to_thread(_details_naming, names, rows)
-            changed += await self._each(
-                namespace, ids, lambda tx, one: tx.erasures.remove_details([one])
-            )
-        async for rows in tables.erasure_scan.pushes():
-            said = {
-                (row["run_id"], row["id"]): (row["id"], row["url"], row["scheme"]) for row in rows
-            }
-            pushes = await asyncio.to_thread(_naming, names, said)
-            changed += await self._each(namespace, pushes, lambda tx, one: tx.pushes.remove(*one))
-        async for rows in tables.erasure_scan.judgements():
-            reasons = {
-                (row["memory_id"], row["question_id"]): (row["judge_reason"],) for row in rows
-            }
-            judged = await asyncio.to_thread(_naming, names, reasons)
-            changed += await self._each(
-                namespace, judged, lambda tx, one: tx.erasures.redact_judgement(*one)
-            )
-        urls = {one.id: (one.url,) for one in await tables.webhooks.all()}
-        webhooks = await asyncio.to_thread(_naming, names, urls)
-        changed += await self._each(namespace, webhooks, lambda tx, one: tx.webhooks.remove(one))
-        aliases = {one.alias: one for one in (await tables.aliases.all()).all}
-        named = await asyncio.to_thread(_naming, names, aliases)
-        changed += await self._each(namespace, named, lambda tx, one: tx.aliases.remove([one]))
-        changed += await self._redact_jobs(namespace, names)
-        return changed + await self._redact_tokens(namespace, names)
-
-    async def _each(
-        self,
-        namespace: Namespace,
-        found: Sequence[K],
-        act: Callable[[Transaction, K], Awaitable[object]],
-    ) -> int:
-        """Change these rows in one transaction. Return how many they are."""
-        if found:
-            async with self._change(namespace) as tx:
-                for one in found:
-                    await act(tx, one)
-        return len(found)
-
-    async def _redact_jobs(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        scan = self.store.autocommit(namespace).erasure_scan
-        changed, after = 0, ""
-        while rows := await scan.jobs(after):
-            if await asyncio.to_thread(_jobs_naming, names, rows):
-                async with self._change(namespace) as tx:
-                    found = _jobs_naming(names, await tx.erasure_scan.jobs(after))
-                    for job_id, payload in found.items():
-                        await tx.erasures.redact_job(job_id, payload)
-                changed += len(found)
-            after = rows[-1]["id"]
-        return changed
-
-    async def _redact_tokens(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        tokens = await self.store.autocommit(namespace).access.tokens()
-        found = await asyncio.to_thread(_tokens_naming, names, tokens)
-        if found:
-            async with self._change(namespace) as tx:
-                found = _tokens_naming(names, await tx.access.tokens())
-                for token in found:
-                    await tx.access.redact(token)
-        return len(found)
-
-    async def _left(self, erasure: Erasure, asked: Noted) -> list[str]:
-        """Return the tables that still hold rows from before the erasure, with their number."""
-        tx, epoch = self.store.autocommit(erasure.namespace), erasure.epoch or 0
-        targets = self.eraser.targets(asked, begun=True)
-        left: dict[str, int]
-        if not isinstance(targets, PartTargets):
-            left = await tx.erasure_scan.rows_before(epoch)
-        else:
-            found = await targets.scanner.scan(tx) or Affected()
-            rows = [*found.memories.values(), *await tx.erasures.memories_of(found.labelled)]
-            texts = [row for row, _ in found.episodes.values()]
-            left = {
-                "memories": len({one["id"] for one in rows if one["erase_epoch"] < epoch}),
-                "episodes": sum(one["erase_epoch"] < epoch for one in texts),
-                "tasks": len(await tx.erasure_scan.begun(found.tasks, erasure.requested_at)),
-            }
-        if asked.kind is Kind.CONTAINER:
-            limits = [one.rights.access_scope.containers or () for one in await tx.access.tokens()]
-            left["limits of tokens"] = sum(asked.what in one for one in limits)
-        return [f"{table} ({count})" for table, count in left.items() if count]
-
-    @asynccontextmanager
-    async def _change(self, namespace: Namespace) -> AsyncIterator[Transaction]:
-        async with self.store.transaction(namespace, locked=True) as tx:
-            yield tx
-            # Noted in the database: after a crash another process may purge.
-            await tx.erasures.keep_unpurged()
-
-
 RECEIPT_TYP = "recall-erasure-receipt+jwt"
 # Neither the database nor this server can destroy these.
 BEYOND = "backups, archived logs, the disk below the file system, and copies others have made"
 
 
-@dataclass(frozen=True)
-class Receipts:
-    """Signs receipts, which have numbers, names of tables and states, but never content."""
-
-    key: ServerKey
-
-    def signed(
-        self, claims: Mapping[str, Any], now: datetime, *, left_behind: str | None = None
-    ) -> str:
-        """Return a signed receipt. `left_behind`: what the purge could not destroy; None before the
-        purge, when files may still hold what was erased.
-        """
-        head = {"iss": "recall-server", "iat": int(now.timestamp()), "not_covered": BEYOND}
-        physical = {"state": "pending"}
-        if left_behind is not None:
-            at = now.isoformat(timespec="seconds")
-            physical = {"state": "done", "at": at, "left": left_behind}
-        return self.key.sign({**head, **claims, "physical": physical}, RECEIPT_TYP)
+def signed_receipt(
+    key: ServerKey, claims: Mapping[str, Any], now: datetime, *, left_behind: str | None = None
+) -> str:
+    """Return a signed receipt, which has numbers, names of tables and states, but never content.
+    `left_behind`: what the purge could not destroy; None before the purge, when files may still
+    hold what was erased.
+    """
+    head = {"iss": "recall-server", "iat": int(now.timestamp()), "not_covered": BEYOND}
+    physical = {"state": "pending"}
+    if left_behind is not None:
+        at = now.isoformat(timespec="seconds")
+        physical = {"state": "done", "at": at, "left": left_behind}
+    return key.sign({**head, **claims, "physical": physical}, RECEIPT_TYP)
 
 
 def _erased(erasure: Erasure) -> bool:
@@ -326,11 +202,10 @@ class Purge:
 
     store: Store
     runtime: Runtime
-    receipts: Receipts
+    key: ServerKey
     ledger: Ledger
     eraser: Eraser
     supervisor: Supervisor
-    check: ErasureCheck
     interval: timedelta
     # The most erasures of one namespace that a purge verifies; further ones wait for the next.
     each: int = 1_000
@@ -375,13 +250,13 @@ class Purge:
         waiting = await self.store.autocommit(None).erasures.unpurged(self.each, also=erasure_id)
         # This comes first: from here on no backup brings erased data back unnoticed.
         await self.ledger.note([one.sealed for one in waiting if one.sealed])
-        verified = await self.check.verify(waiting)
-        erased = verified.changed or any(map(_erased, waiting))
+        changed, left = await self._verify(waiting)
+        erased = changed or any(map(_erased, waiting))
         in_files = await self.store.purge() if erased else ""
         for one in waiting:
             now = self.runtime.now()
-            left_behind = "; ".join(filter(None, [*verified.left.get(one.id, ()), in_files]))
-            receipt = self.receipts.signed(one.claims, now, left_behind=left_behind)
+            left_behind = "; ".join(filter(None, [*left.get(one.id, ()), in_files]))
+            receipt = signed_receipt(self.key, one.claims, now, left_behind=left_behind)
             async with self.store.transaction(one.namespace, locked=True) as tx:
                 if await tx.erasures.end_purge(one.id, left_behind, receipt, now):
                     tx.webhooks.tell(WebhookKind.ERASURE_COMPLETED, one.id, now)
@@ -433,3 +308,93 @@ class Purge:
             over = True
             holding.cancel()
             await asyncio.wait({holding})
+
+    async def _verify(self, erasures: Sequence[Erasure]) -> tuple[int, Mapping[str, Sequence[str]]]:
+        """Finish erasures of any namespaces, and check that nothing is left. Return how many rows
+        beside the texts were deleted or redacted, which are read once for all of a namespace; and
+        for each erasure, the tables that still hold something that it should have erased.
+        """
+        changed, left = 0, dict[str, Sequence[str]]()
+        asked = [(one, self.ledger.opened(one.sealed)) for one in erasures if one.sealed]
+        for namespace in sorted({one.namespace for one, _ in asked}):
+            ours = [pair for pair in asked if pair[0].namespace == namespace]
+            named = [await self._name(*pair) for pair in ours if pair[1].kind in _NAMED]
+            # If a name was erased several times, the last erasure counts.
+            names = [*{one.key: one for one in sorted(named, key=lambda one: one.place)}.values()]
+            if names:
+                changed += await self._redact(namespace, names)
+            left |= {one.id: await self._left(one, noted) for one, noted in ours}
+        return changed, left
+
+    async def _name(self, erasure: Erasure, asked: Noted) -> _Name:
+        scan = self.store.autocommit(erasure.namespace).erasure_scan
+        place = await scan.place_of(erasure.claims["record"])
+        if asked.kind is Kind.SUBJECT:
+            return _Name(Subject(asked.what), NONE, place)
+        return _Name(None, asked.what, place)
+
+    async def _redact(self, namespace: Namespace, names: Sequence[_Name]) -> int:
+        """Remove the names from rows beside the texts. Return how many rows were changed. Reads
+        without the lock.
+        """
+        tables, changed = self.store.autocommit(namespace), 0
+        async for rows in tables.erasure_scan.details():
+            if ids := await asyncio.to_thread(_details_naming, names, rows):
+                async with self._change(namespace) as tx:
+                    await tx.erasures.remove_details(ids)
+            changed += len(ids)
+        async for said, act in _beside(tables):
+            if keys := await asyncio.to_thread(_naming, names, said):
+                async with self._change(namespace) as tx:
+                    for key in keys:
+                        await act(tx, key)
+            changed += len(keys)
+        changed += await self._redact_jobs(namespace, names)
+        tokens = await asyncio.to_thread(_tokens_naming, names, await tables.access.tokens())
+        if tokens:
+            async with self._change(namespace) as tx:
+                tokens = _tokens_naming(names, await tx.access.tokens())
+                for token in tokens:
+                    await tx.access.redact(token)
+        return changed + len(tokens)
+
+    async def _redact_jobs(self, namespace: Namespace, names: Sequence[_Name]) -> int:
+        scan = self.store.autocommit(namespace).erasure_scan
+        changed, after = 0, ""
+        while rows := await scan.jobs(after):
+            if await asyncio.to_thread(_jobs_naming, names, rows):
+                async with self._change(namespace) as tx:
+                    found = _jobs_naming(names, await tx.erasure_scan.jobs(after))
+                    for job_id, payload in found.items():
+                        await tx.erasures.redact_job(job_id, payload)
+                changed += len(found)
+            after = rows[-1]["id"]
+        return changed
+
+    async def _left(self, erasure: Erasure, asked: Noted) -> list[str]:
+        """Return the tables that still hold rows from before the erasure, with their number."""
+        tx, epoch = self.store.autocommit(erasure.namespace), erasure.epoch or 0
+        targets = self.eraser.targets(asked, begun=True)
+        left: dict[str, int]
+        if not isinstance(targets, PartTargets):
+            left = await tx.erasure_scan.rows_before(epoch)
+        else:
+            found = await targets.find(tx) or Affected()
+            rows = [*found.memories.values(), *await tx.erasures.memories_of(found.labelled)]
+            texts = [row for row, _ in found.episodes.values()]
+            left = {
+                "memories": len({one["id"] for one in rows if one["erase_epoch"] < epoch}),
+                "episodes": sum(one["erase_epoch"] < epoch for one in texts),
+                "tasks": len(await tx.erasure_scan.begun(found.tasks, erasure.requested_at)),
+            }
+        if asked.kind is Kind.CONTAINER:
+            limits = [one.rights.access_scope.containers or () for one in await tx.access.tokens()]
+            left["limits of tokens"] = sum(asked.what in one for one in limits)
+        return [f"{table} ({count})" for table, count in left.items() if count]
+
+    @asynccontextmanager
+    async def _change(self, namespace: Namespace) -> AsyncIterator[Transaction]:
+        async with self.store.transaction(namespace, locked=True) as tx:
+            yield tx
+            # Noted in the database: after a crash another process may purge.
+            await tx.erasures.keep_unpurged()

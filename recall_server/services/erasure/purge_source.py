@@ -13,7 +13,7 @@ from typing import Any
 
 from recall_server.domain.audit import OPERATOR, AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode
+from recall_server.domain.episode import Episode, texts_in
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory, Status
 from recall_server.domain.plan import PERSON, Question
@@ -21,10 +21,9 @@ from recall_server.domain.security.trust import corroborations
 from recall_server.domain.task import PART_OF, Task, TaskState, Work
 from recall_server.domain.task import Status as TaskStatus
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.erasure.erase import refuse_held
-from recall_server.services.erasure.eraser import anywhere
+from recall_server.services.erasure import refuse_held
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
-from recall_server.services.memory import ahead, commit, indexing
+from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.indexing import promise_vectors
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
@@ -153,8 +152,8 @@ class Sources:
             context.entry.ids += [*purged.episodes, *purged.removed]
             return purged, await self._take_back(tx, purged, index, context.entry)
 
-        made = await ahead.planned(self.store, context.namespace, plan)
-        purged, asking = await ahead.written(self.store, context, made, plan, write)
+        made = await commit.planned(self.store, context.namespace, plan)
+        purged, asking = await commit.written(self.store, context, made, plan, write)
         self.store.forget(context.namespace)
         for task in asking:
             self.transitions.notify(context.namespace, task)
@@ -199,9 +198,7 @@ class Sources:
         await tx.sources.forget_events(
             task.id, [one.seq for one in events if _asks(one.status, memory_ids)]
         )
-        messages = [
-            one for one in task.messages if not anywhere(one.document, removed.__contains__)
-        ]
+        messages = [one for one in task.messages if removed.isdisjoint(texts_in(one.document))]
         after = replace(task, work=_work(task.work, removed), messages=tuple(messages))
         if task.status.state is TaskState.INPUT_REQUIRED and _asks(task.status, memory_ids):
             status = TaskStatus(TaskState.WORKING, now)
@@ -246,7 +243,7 @@ class _Tasks:
                 kept = task.documents
                 request, work, status = kept[:3]
                 ended = TaskState(status["state"]).final
-                shows = anywhere(kept, self.purged.removed.__contains__)
+                shows = not self.purged.removed.keys().isdisjoint(texts_in(kept))
                 if self.source.handed_in(request, work) or (ended and shows):
                     tasks.add(task.id)
                 elif shows:

@@ -13,7 +13,6 @@ from recall_server.domain.episode import Citation, Episode, Span, episode_of, pa
 from recall_server.domain.erasure import Covered, Digests, ErasedText, Subject, redacted
 from recall_server.domain.ids import NONE, Namespace
 from recall_server.domain.text.passages import passages
-from recall_server.domain.text.transcript import parse_turns
 from recall_server.services.memory import commit, indexing
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.driver import Row, span
@@ -51,13 +50,8 @@ def _covered(citations: Iterable[Row]) -> dict[str, Covered]:
 
 
 async def restore_turns(
-    tx: Transaction,
-    turns: SpokenTurns,
-    new_id: Callable[[str], str],
-    now: datetime,
-    **payload: str,
+    tx: Transaction, turns: SpokenTurns, new_id: Callable[[str], str], now: datetime, **payload: str
 ) -> None:
-    """Add the jobs that extract these turns again."""
     for episode_id, turn in sorted(turns.values()):
         of_turn = {"episode_id": episode_id, "turn": turn, **payload}
         await tx.jobs.add(new_id("job"), EXTRACT, of_turn, now)
@@ -92,7 +86,6 @@ class Affected:
     _turns: list[Row] | None = None
 
     def take(self, episode: Row, turns: list[Row]) -> None:
-        """Add a whole episode."""
         self.whole.add(episode["id"])
         self.episodes[episode["id"]] = (episode, turns)
         self.add(episode["id"], Span(0, len(episode["text"])))
@@ -121,7 +114,6 @@ class Affected:
         return self._turns
 
     def quotes(self) -> set[str]:
-        """Return the words that are erased."""
         return {
             self.episodes[episode_id][0]["text"][one.start : one.end]
             for episode_id, spans in self.spans.items()
@@ -216,9 +208,7 @@ async def _passages(tx: Transaction, affected: Affected) -> tuple[list[str], set
     """
     found, touched = list[str](), set[str]()
     turns = {turn["id"] for turn in affected.turns()}
-    wanted = sorted(affected.episodes)
-    for first in range(0, len(wanted), indexing.TEXTS_AT_ONCE):
-        episodes = await tx.episodes.several(wanted[first : first + indexing.TEXTS_AT_ONCE])
+    async for episodes in indexing.some_of(tx, affected.episodes):
         more, some = await asyncio.to_thread(_touched, affected, episodes, turns)
         found += more
         touched |= some
@@ -253,11 +243,11 @@ async def _redact_texts(
     )
     episodes = [affected.episodes[one][0] for one in sorted(left)]
 
-    def redacted_episodes() -> list[dict[str, Any]]:
-        spans = affected.spans
-        return [_redacted_episode(one, spans.get(one["id"], ()), subject) for one in episodes]
-
-    await tx.erasures.redact(EPISODES, await asyncio.to_thread(redacted_episodes))
+    spans = affected.spans
+    rows = await asyncio.to_thread(
+        lambda: [_redacted_episode(one, spans.get(one["id"], ()), subject) for one in episodes]
+    )
+    await tx.erasures.redact(EPISODES, rows)
     if subject:
         # Memories copy the labels of their texts.
         cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
@@ -326,16 +316,6 @@ def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
     return [texts[turn["episode_id"]][turn["span_start"] : turn["span_end"]] for turn in turns]
 
 
-async def digests_of_all(tx: Transaction, digests: Digests) -> set[ErasedText]:
-    """Return the digests of all texts of the namespace: episodes, turns, memories and tasks."""
-    found = await digests_of_tasks(tx, digests)
-    async for episodes in tx.erasure_scan.pages("episodes"):
-        found |= digests_of_episodes(tx, digests, await tx.erasures.with_turns(episodes))
-    async for memories in tx.erasure_scan.pages("memories"):
-        found |= digests_of_memories(tx, digests, memories)
-    return found
-
-
 async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[ErasedText]:
     """Return the digests of the texts that tasks were given. Their proposals derive from those."""
     found: set[ErasedText] = set()
@@ -370,7 +350,6 @@ async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) 
 def digests_of_episodes(
     tx: Transaction, digests: Digests, episodes: Iterable[tuple[Row, Sequence[Row]]]
 ) -> set[ErasedText]:
-    """Return the digests of episodes and of their turns."""
     found: set[ErasedText] = set()
     for episode, turns in episodes:
         spoken = _spoken(turns, {episode["id"]: episode["text"]})
@@ -390,10 +369,3 @@ def digests_of_memories(
 def _namespace(tx: Transaction) -> Namespace:
     assert tx.bound.namespace is not None
     return tx.bound.namespace
-
-
-def digests_to_allow(digests: Digests, namespace: Namespace, text: str, now: datetime) -> list[str]:
-    """Return the digests by which a text would be refused: of the whole, its turns and lines."""
-    turns = {text[turn.span.start : turn.span.end] for turn in parse_turns(text, now)}
-    texts = {text, *turns, *text.splitlines()}
-    return sorted({digests.digest(namespace, one) for one in texts if one.strip()})

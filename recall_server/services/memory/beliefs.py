@@ -24,13 +24,7 @@ from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Add, Change, EndEarlier, Reinforce, Rule, Supersede
 from recall_server.domain.search.ranking import bm25_weights
-from recall_server.domain.security.trust import (
-    Repetition,
-    Trust,
-    Witness,
-    corroborates,
-    trust,
-)
+from recall_server.domain.security.trust import Repetition, Trust, Witness, corroborates, trust
 from recall_server.domain.similarity import Verdict, compare, same_statement
 from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
@@ -57,10 +51,7 @@ def fact_keys(fact: Fact | None) -> tuple[FactKey, ...]:
     if fact is None:
         return ()
     entity = normal_entity(fact.entity)
-    return (
-        (entity, normal_attribute(fact.attribute), ""),
-        (entity, "", normal_value(fact.value)),
-    )
+    return ((entity, normal_attribute(fact.attribute), ""), (entity, "", normal_value(fact.value)))
 
 
 @dataclass
@@ -93,10 +84,6 @@ class Beliefs:
         """Note a memory as the plan leaves it superseded."""
         for key in fact_keys(memory.fact)[:1]:
             self._ended.setdefault(key, {})[memory.id] = memory
-
-    def add_witness(self, memory: Memory, witness: Witness) -> None:
-        """Set the witness of a proposed memory."""
-        self._witnesses[memory.id] = [witness]
 
     def set_witnesses(self, memory: Memory, witnesses: Sequence[Witness]) -> None:
         self._witnesses[memory.id] = list(witnesses)
@@ -160,7 +147,7 @@ class Beliefs:
         fact = memory.fact
         if fact is None:
             return []
-        candidate = Candidate(memory.text, memory.type, memory.citation.span, fact)
+        candidate = stated(memory)
         names = await self._names(fact.entity)
         stored, _ = await self.tx.memories.of_fact(names, fact.attribute, RELATED_MAX)
         found = {one.id: one for one in stored if one.status is Status.SUPERSEDED}
@@ -242,6 +229,10 @@ def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:
     return chosen
 
 
+def stated(memory: Memory) -> Candidate:
+    return Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
+
+
 def outdated(memory: Memory, by: Memory) -> Memory:
     """Return a claim as history that another one ended."""
     return replace(
@@ -288,7 +279,7 @@ async def place(
     already, which takes the place of no citation.
     """
     believed = [*same, *clashing]
-    if any(_verdict(memory, one) is Verdict.COMPATIBLE for one in believed):
+    if any(compare(stated(memory), one) is Verdict.COMPATIBLE for one in believed):
         return None
     late = any(one.said_at > memory.said_at for one in believed)
     again = await beliefs.repetitions(clashing, memory.said_at)
@@ -299,10 +290,6 @@ async def place(
     again = again | await beliefs.repetitions(history, memory.said_at)
     chain = _Chain(memory, [*believed, *history], beliefs, again)
     return await chain.place(stored=stored)
-
-
-def _verdict(memory: Memory, other: Memory) -> Verdict:
-    return compare(Candidate(memory.text, memory.type, memory.citation.span, memory.fact), other)
 
 
 @dataclass
@@ -350,7 +337,7 @@ class _Chain:
         return Placed(self.changes, rule, before, [following] if takes_over else [])
 
     def _is_same(self, one: Memory) -> bool:
-        return _verdict(self.report, one) is Verdict.SAME
+        return compare(stated(self.report), one) is Verdict.SAME
 
     def _restated(self, claim: Memory, *, stored: bool) -> Placed | None:
         """Cite the report with the claim that held then."""

@@ -1,15 +1,19 @@
-"""Applies plans: changes memories and their index entries; and asks the questions of disputes that
-a plan leaves, with the jobs that have a language model judge them.
+"""Applies plans: changes memories and their index entries, and queues the jobs that have a language
+model judge the disputes that a plan opens. A large change is planned ahead: its plan is read and
+computed without a lock, and the transaction, for which others wait, only writes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import Generic, TypeVar
 
-from recall_server.domain.context import Runtime
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Stale
-from recall_server.domain.ids import derived_id
+from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import BELIEVED, Memory, Status
 from recall_server.domain.plan import (
     Add,
@@ -28,9 +32,77 @@ from recall_server.domain.plan import (
 )
 from recall_server.domain.search.index_entry import findable_memory
 from recall_server.services.memory import indexing, reconcile
-from recall_server.storage.index.words import Postings
-from recall_server.storage.store import Transaction
+from recall_server.storage.index.words import Postings, Statistics
+from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
+
+# How often a change is planned without a lock, if others change memories meanwhile; then it is
+# planned under the lock.
+PLANS_MAX = 3
+# A call or a task with more statements than this is planned without a lock.
+PLANNED_INSIDE_MAX = 10
+
+P = TypeVar("P")
+R = TypeVar("R")
+Planning = Callable[[Transaction], Awaitable[P]]
+Writing = Callable[[Transaction, P], Awaitable[R]]
+
+
+@dataclass(frozen=True)
+class Planned(Generic[P]):
+    """A plan, and the statistics of the index when it was made: while they stay, no memory, text or
+    entry changes.
+    """
+
+    known: Statistics
+    plan: P
+
+
+async def planned(store: Store, namespace: Namespace, plan: Planning[P]) -> Planned[P]:
+    """Plan without a lock, so that nobody waits for it."""
+    async with store.transaction(namespace, write=False) as tx:
+        return Planned(await tx.words.statistics(), await plan(tx))
+
+
+async def written(
+    store: Store, context: Context, made: Planned[P], plan: Planning[P], write: Writing[P, R]
+) -> R:
+    """Write what was planned, in an erasing transaction with the lock of the namespace. If memories
+    have changed since, it is planned anew first, and `write` is called again.
+    """
+    change = partial(
+        store.transaction, context.namespace, entry=context.entry, erasing=True, locked=True
+    )
+    for _ in range(PLANS_MAX):
+        with suppress(Stale):
+            async with change() as tx:
+                # Not read: on SQLite nobody waits for a transaction that needs no rows yet.
+                await tx.words.expect(made.known, Stale)
+                return await write(tx, made.plan)
+        made = await planned(store, context.namespace, plan)
+    async with change() as tx:
+        return await write(tx, await plan(tx))
+
+
+async def apply_planned(
+    store: Store, context: Context, plan: Planning[P], write: Writing[P, R], *, inside: bool = False
+) -> R:
+    """Plan changes of memories without a lock, and write them in a transaction with the lock of the
+    namespace; both are limited to the access scope. The plan reads statement by statement, so that
+    a long one takes no connection from others. If memories have changed since, it is planned anew.
+    `inside`: plan in the transaction, as that is short.
+    """
+    for _ in range(0 if inside else PLANS_MAX):
+        tables = store.autocommit(context.namespace, access_scope=context.scope)
+        basis = await tables.events.basis()
+        made = await plan(tables)
+        with suppress(Stale):
+            async with store.change(context) as tx:
+                if not basis.stands(await tx.events.basis(basis.last_event)):
+                    raise Stale
+                return await write(tx, made)
+    async with store.change(context) as tx:
+        return await write(tx, await plan(tx))
 
 
 async def apply(
@@ -61,80 +133,57 @@ async def settle_ended(tx: Transaction, now: datetime) -> None:
         await _apply(tx, Settle(question_id), now)
 
 
-async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
+async def _apply(  # noqa: C901, PLR0912  # a case for each change
+    tx: Transaction, change: Change, now: datetime
+) -> None:
+    done = True
     match change:
-        case Add():
-            await _add(tx, change)
-            done = True
-        case Reinforce():
-            done = await _reinforce(tx, change, now)
-        case Supersede() | EndEarlier():
-            done = await _supersede(tx, change, now)
+        case Add(memory, also, rule):
+            await tx.memories.add(memory, rule)
+            for citation in also:
+                await tx.memories.cite(memory.id, citation)
+        case Reinforce(memory_id, citation, counts, until, superseded):
+            done = await tx.memories.reinforce(
+                memory_id, citation, now, counts=counts, until=until, superseded=superseded
+            )
+        case Supersede(memory_id, by, valid_until, rule):
+            done = await tx.memories.retire(
+                memory_id,
+                Status.SUPERSEDED,
+                now,
+                superseded_by=by,
+                valid_until=valid_until,
+                reason=rule,
+            )
+        case EndEarlier(memory_id, by, valid_until):
+            done = await tx.memories.end_earlier(
+                memory_id, by, valid_until, now, reason=Rule.LATE_REPORT
+            )
         case Forget(memory_id):
             words = await tx.memories.citations([memory_id])
             await indexing.hide(tx, [memory_id])
             await tx.memories.forget(memory_id, now)
             await indexing.forget_words(tx, memory_id, words, now)
-            done = True
         case Restore(memory):
             await tx.memories.restore(memory, now)
             await indexing.show(tx, [memory.id])
             texts = {one.episode_id for one in await tx.memories.citations([memory.id])}
             await indexing.reread(tx, texts, partial(tx.episodes.remember, memory.id, now))
-            done = True
         case Dispute(question_id, memory_id, existing):
             done = await tx.disputes.open(question_id, memory_id, existing, now)
         case Settle(question_id):
             done = await tx.disputes.close(question_id, now)
-        case Propose():
-            await _propose(tx, change, now)
-            done = True
+        case Propose(proposal, memories, hides_words):
+            for memory in memories:
+                if hides_words:
+                    await tx.memories.add(memory)
+                    await _apply(tx, Forget(memory.id), now)
+                else:
+                    hidden = replace(memory, status=Status.QUARANTINED, retired_at=now)
+                    await tx.memories.add(hidden)
+            await tx.proposals.open(proposal)
     if not done:
         raise Stale
-
-
-async def _reinforce(tx: Transaction, change: Reinforce, now: datetime) -> bool:
-    return await tx.memories.reinforce(
-        change.memory_id,
-        change.citation,
-        now,
-        counts=change.counts,
-        until=change.until,
-        superseded=change.superseded,
-    )
-
-
-async def _supersede(tx: Transaction, change: Supersede | EndEarlier, now: datetime) -> bool:
-    memory_id, by, until = change.memory_id, change.by, change.valid_until
-    if isinstance(change, EndEarlier):
-        return await tx.memories.end_earlier(memory_id, by, until, now, reason=Rule.LATE_REPORT)
-    return await tx.memories.retire(
-        memory_id,
-        Status.SUPERSEDED,
-        now,
-        superseded_by=by,
-        valid_until=until,
-        reason=change.rule,
-    )
-
-
-async def _add(tx: Transaction, change: Add) -> None:
-    await tx.memories.add(change.memory, change.rule)
-    for citation in change.also:
-        await tx.memories.cite(change.memory.id, citation)
-
-
-async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
-    """Store proposed memories as forgotten, which hides their words, or as quarantined if their
-    words are to stay findable.
-    """
-    for memory in change.memories:
-        if change.hides_words:
-            await tx.memories.add(memory)
-            await _apply(tx, Forget(memory.id), now)
-        else:
-            await tx.memories.add(replace(memory, status=Status.QUARANTINED, retired_at=now))
-    await tx.proposals.open(change.proposal)
 
 
 JUDGE = "judge"
@@ -149,8 +198,15 @@ class Judgements:
     runtime: Runtime
     judges: bool
 
+    async def apply(self, tx: Transaction, plan: Plan, now: datetime, entry: AuditEntry) -> None:
+        """Apply a plan, queue a job for each of its disputes, and record its changes."""
+        await apply(tx, plan, now)
+        await self.promise(tx, plan, entry.began_by)
+        entry.ids += plan.ids()
+        for name, number in plan.counts().items():
+            entry.counts[name] = entry.counts.get(name, 0) + number
+
     async def promise(self, tx: Transaction, plan: Plan, accessor: str | None) -> None:
-        """Queue a job for each dispute of the plan."""
         disputes = [one.question_id for one in plan.changes if isinstance(one, Dispute)]
         await self.promise_each(tx, disputes, accessor)
 

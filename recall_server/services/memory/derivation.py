@@ -7,10 +7,10 @@ import hashlib
 import json
 import operator
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from recall_server.domain.ids import Namespace
 from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.memory_event import Histories, MemoryState
 from recall_server.services.memory import indexing
-from recall_server.storage.driver import Row
-from recall_server.storage.index.words import Postings, Statistics, posting_digest, postings
+from recall_server.storage.driver import Row, batches
+from recall_server.storage.index.words import Postings, posting_digest, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.memory_events import (
     Cursor,
@@ -40,7 +40,6 @@ MEMORIES = 500
 TEXTS = 20
 NAMED_MAX = 100
 
-_T = TypeVar("_T")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 Progress = Callable[[int], object]
@@ -240,7 +239,11 @@ async def compare(tx: Transaction, model: str | None) -> tuple[Compared, Differe
     no batch includes, is derived again. With a `model` of vectors, items without one are counted.
     """
     now = await tx.words.statistics()
-    sides = _Sides(tx, Differences(_moment(now), now.erase_epoch), await tx.words.digests())
+    sides = _Sides(
+        tx,
+        Differences(Moment(now.last_event, now.version), now.erase_epoch),
+        await tx.words.digests(),
+    )
     async for batch in _batches(tx):
         await sides.take(batch)
     await sides.end(now.documents, now.words, model)
@@ -273,8 +276,6 @@ async def _batches(tx: Transaction) -> AsyncIterator[Batch]:
 
 @dataclass
 class _Sides:
-    """The comparison so far."""
-
     tx: Transaction
     differences: Differences
     digests: NDArray[np.uint64]
@@ -292,7 +293,6 @@ class _Sides:
     vectors: int = 0
 
     async def take(self, batch: Batch) -> None:
-        """Compare a batch with the rows of its memories and items."""
         self.memories += len(batch.states)
         self.known.update(batch.states)
         live = await self.tx.rebuilt.states(batch.states)
@@ -330,7 +330,8 @@ class _Sides:
                 self.differences.wrong.add(item_id)
         self.items.update(batch.entries)
         self.terms.update(batch.terms)
-        self._own(batch, self.differences.wrong)
+        right = self.differences.wrong.isdisjoint(batch.entries)
+        self.differences.owners.update(() if right else batch.ids)
 
     def _record(self, memory_id: str, row: Row, checked: record.Checked, *, whole: bool) -> None:
         if checked.intact is None and checked.first:
@@ -344,16 +345,12 @@ class _Sides:
             self.differences.keys[memory_id] = row
             self.differences.owners.add(memory_id)
 
-    def _own(self, batch: Batch, wrong: Collection[str]) -> None:
-        if any(one in wrong for one in batch.entries):
-            self.differences.owners.update(batch.ids)
-
     def _digest(self, slot: int) -> int:
         return int(self.digests[slot]) if slot < len(self.digests) else 0
 
     async def _rows(self, ids: Iterable[str]) -> list[Values]:
         rows: list[Values] = []
-        for some in _parts(ids):
+        for some in batches(ids, MEMORIES):
             rows += [[*dict(row).values()] for row in await self.tx.rebuilt.entries(some)]
         return rows
 
@@ -424,7 +421,7 @@ class _Sides:
                 self.relations.append((from_id, to_ids[0], kind))
         by_event = {(memory_id, reason) for memory_id, _, reason in stated}
         others = [one for one in found if (one[0], one[2]) not in by_event]
-        for some in _parts(others):
+        for some in batches(others, MEMORIES):
             added = await self.tx.rebuilt.added_at({end for one in some for end in one[:2]})
             for one in some:
                 if not {None, found[one].made_at} & {added.get(end, _NEVER) for end in one[:2]}:
@@ -508,7 +505,6 @@ async def still(tx: Transaction, differences: Differences) -> bool:
 
 
 async def mend(tx: Transaction, differences: Differences) -> None:
-    """Replace the rows that differ."""
     await tx.memories.mend(differences.states)
     for memory_id, row in differences.keys.items():
         await tx.rebuilt.write_keys(memory_id, row)
@@ -522,19 +518,9 @@ async def mend(tx: Transaction, differences: Differences) -> None:
     if differences.broken:
         await tx.vectors.remove_found(differences.broken)
     await tx.words.hide_entries(differences.extra)
-    for ids in _parts(sorted(differences.wrong)):
+    for ids in batches(sorted(differences.wrong), MEMORIES):
         await indexing.replace(tx, ids)
     await tx.words.correct(differences.terms, differences.documents, differences.words)
-
-
-def _moment(now: Statistics) -> Moment:
-    return Moment(now.last_event, now.version)
-
-
-def _parts(ids: Iterable[_T]) -> Iterator[list[_T]]:
-    left = list(ids)
-    for first in range(0, len(left), MEMORIES):
-        yield left[first : first + MEMORIES]
 
 
 def _checked(kept: Mapping[str, Kept]) -> dict[str, record.Checked]:
@@ -550,15 +536,6 @@ def _values(state: MemoryState) -> Values:
 
 
 def _state(values: Values) -> MemoryState:
-    status, superseded_by, *moments, confidence, reinforcements, citations = values
-    until, retired, expires = (one and datetime.fromisoformat(one) for one in moments)
-    return MemoryState(
-        Status(status),
-        superseded_by,
-        until,
-        retired,
-        expires,
-        confidence,
-        reinforcements,
-        citations,
-    )
+    status, superseded_by, until, retired, expires, *rest = values
+    moments: Values = [one and datetime.fromisoformat(one) for one in (until, retired, expires)]
+    return MemoryState(Status(status), superseded_by, *moments, *rest)

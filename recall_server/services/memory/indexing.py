@@ -4,7 +4,15 @@ item is made from, and the job that stores vectors.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +30,7 @@ from recall_server.domain.search.index_entry import Findable, findable_passages,
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors, word_vectors
-from recall_server.storage.driver import Document
+from recall_server.storage.driver import Document, batches
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.tracing import tracer
@@ -126,12 +134,15 @@ async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
 async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, Findable]:
     """Return the index entries of the passages of these episodes."""
     found: dict[str, Findable] = {}
-    wanted = sorted(set(episode_ids))
-    for first in range(0, len(wanted), TEXTS_AT_ONCE):
-        found |= await _passages_of(
-            await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
-        )
+    async for episodes in some_of(tx, episode_ids):
+        found |= await _passages_of(episodes)
     return found
+
+
+async def some_of(tx: Transaction, episode_ids: Iterable[str]) -> AsyncIterator[list[Episode]]:
+    """Yield these episodes, `TEXTS_AT_ONCE` at a time."""
+    for some in batches(sorted(set(episode_ids)), TEXTS_AT_ONCE):
+        yield await tx.episodes.several(some)
 
 
 async def _passages_of(episodes: Sequence[Episode]) -> dict[str, Findable]:
@@ -182,9 +193,9 @@ class Prepared:
         """Copy the earlier vectors, after the change, as nobody waits for them: items without a
         vector are found by their words.
         """
-        for first in range(0, len(self.memories), VECTORS_AT_ONCE):
+        for some in batches(self.memories, VECTORS_AT_ONCE):
             async with store.transaction(namespace, locked=True) as tx:
-                await tx.vectors.copy(self.memories[first : first + VECTORS_AT_ONCE])
+                await tx.vectors.copy(some)
 
 
 async def prepared(
@@ -198,9 +209,7 @@ async def prepared(
     of what can be read of these texts.
     """
     gone, come = await tx.findables.memories(hidden), await tx.findables.memories(shown)
-    wanted = sorted(episode_ids)
-    for first in range(0, len(wanted), TEXTS_AT_ONCE):
-        episodes = await tx.episodes.several(wanted[first : first + TEXTS_AT_ONCE])
+    async for episodes in some_of(tx, episode_ids):
         before = await _passages_of(episodes)
         after = await _passages_of([change(one) for one in episodes])
         others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
@@ -258,18 +267,14 @@ async def renew(store: Store) -> None:
     """
     for namespace in await store.autocommit(None).words.stale():
         async with store.transaction(namespace, locked=True) as tx:
-            await renew_within(tx)
-
-
-async def renew_within(tx: Transaction) -> None:
-    """Rebuild the word index of a namespace, if it was marked as stale."""
-    if await tx.words.begin_anew():
-        async for memories, episodes in tx.findables.to_index():
-            found = await tx.findables.memories(memories)
-            found |= await of_episodes(tx, episodes)
-            await tx.words.add(await _postings(found))
-            await tx.words.take_places(found)
-            await tx.vectors.move(list(found))
+            if not await tx.words.begin_anew():
+                continue
+            async for memories, episodes in tx.findables.to_index():
+                found = await tx.findables.memories(memories)
+                found |= await of_episodes(tx, episodes)
+                await tx.words.add(await _postings(found))
+                await tx.words.take_places(found)
+                await tx.vectors.move(list(found))
 
 
 EMBED = "embed"
@@ -448,7 +453,7 @@ class Embedding:
         Raises `EmbedderUnavailable`; items without a vector are still found by their words.
         """
         epoch, texts = await self._lacking_of(job.namespace, job.payload["episode_id"])
-        *before, last = self._batches(list(texts))
+        *before, last = [*batches(texts, self.batch)] or [[]]
 
         async def finish(tx: Transaction) -> None:
             await tx.jobs.finish(job, self.runtime.now())
@@ -457,8 +462,9 @@ class Embedding:
             await tx.jobs.advance(job, job.payload, self.runtime.now() + self.runtime.lease)
 
         for batch, also in (*((one, advance) for one in before), (last, finish)):
-            made = {i: texts[i] for i in batch}
-            await self._give(job.namespace, epoch, made, also, _about(entry(EMBED), job))
+            line = entry(EMBED)
+            line.ids.append(job.id)
+            await self._give(job.namespace, epoch, {i: texts[i] for i in batch}, line, also)
 
     async def _lacking_of(
         self, namespace: Namespace, episode_id: str
@@ -505,7 +511,7 @@ class Embedding:
                 page, after = await tx.findables.page(after)
                 lacking = await tx.vectors.lacking(model, page)
             more = bool(page)
-            for batch in self._batches(lacking) if lacking else ():
+            for batch in batches(lacking, self.batch):
                 made += await self._given(namespace, batch, entry)
                 on_progress(made)
         return made
@@ -513,14 +519,11 @@ class Embedding:
     async def _given(
         self, namespace: Namespace, batch: Sequence[str], entry: Callable[[str], AuditEntry]
     ) -> int:
-        async def nothing(_: Transaction) -> None:
-            """No job waits for these vectors."""
-
         async def given() -> int:
             async with self.store.transaction(namespace, write=False) as tx:
                 epoch = (await tx.words.statistics()).erase_epoch
                 texts = await texts_of(tx, batch)
-            return await self._give(namespace, epoch, texts, nothing, entry(REEMBED))
+            return await self._give(namespace, epoch, texts, entry(REEMBED))
 
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(Stale):
@@ -550,11 +553,6 @@ class Embedding:
                 more = gone == self.dropped_at_once
         return dropped
 
-    def _batches(self, ids: Sequence[str]) -> list[Sequence[str]]:
-        """Return at least one batch, which may be empty."""
-        starts = range(0, max(len(ids), 1), self.batch)
-        return [ids[start : start + self.batch] for start in starts]
-
     def _chosen(self) -> ItemEmbedder:
         if self.embedder is None:
             raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
@@ -565,8 +563,8 @@ class Embedding:
         namespace: Namespace,
         epoch: int,
         texts: Mapping[str, Texts],
-        also: Callable[[Transaction], Awaitable[None]],
         line: AuditEntry,
+        also: Callable[[Transaction], Awaitable[None]] | None = None,
     ) -> int:
         """Store vectors for those items that search still finds, and return how many. `texts` were
         read at the `epoch`. `also` runs in the same transaction. Raises `Stale` if something was
@@ -577,7 +575,8 @@ class Embedding:
             rows = await self.embedder.vectors_of(list(texts.values()))
             vectors = dict(zip(texts, rows, strict=True))
         async with self.store.transaction(namespace, entry=line, locked=True) as tx:
-            await also(tx)
+            if also is not None:
+                await also(tx)
             if self.embedder is not None and vectors:
                 # A vector is made from other turns too, and must not bring back an erased one.
                 if (await tx.words.statistics()).erase_epoch != epoch:
@@ -587,8 +586,3 @@ class Embedding:
                 await tx.vectors.put(self.embedder.model, vectors)
             line.counts["embedded"] = len(vectors)
         return len(vectors)
-
-
-def _about(line: AuditEntry, job: Job) -> AuditEntry:
-    line.ids.append(job.id)
-    return line

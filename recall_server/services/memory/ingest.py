@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
 from weakref import WeakValueDictionary
@@ -29,23 +30,16 @@ from recall_server.domain.ids import NONE, PROPOSAL, Namespace, container
 from recall_server.domain.intents import Thresholds
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.memory_event import EventKind
-from recall_server.domain.moments import not_ahead, not_passed, passed
-from recall_server.domain.permissions import ACCESS_SCOPE, AccessScope
-from recall_server.domain.plan import (
-    Plan,
-    Policy,
-    Proposal,
-    ProposalKind,
-    Propose,
-    Settling,
-)
+from recall_server.domain.moments import check_times, passed
+from recall_server.domain.permissions import ACCESS_SCOPE
+from recall_server.domain.plan import Plan, Policy, Proposal, ProposalKind, Propose
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.domain.webhook import WebhookKind
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.services.limits import Budget
-from recall_server.services.memory import ahead, commit, indexing, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import (
     EXPIRE_TEXT,
@@ -71,13 +65,9 @@ from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import refused_row
 
 EXTRACT = "extract"
-
-
 TOPIC_CHARS_MAX = 128
 # How many refused candidates the job of a text tells; the others are counted in the audit log.
 REFUSED_MAX = 50
-# Parsing a longer text would delay other callers.
-INLINE_CHARS_MAX = 4_000
 
 
 @dataclass(frozen=True)
@@ -158,11 +148,7 @@ class Ingest:
         default_factory=WeakValueDictionary, init=False
     )
 
-    async def remember(
-        self,
-        context: Context,
-        submission: Submission,
-    ) -> Accepted:
+    async def remember(self, context: Context, submission: Submission) -> Accepted:
         """Store the text, index its words and enqueue the extraction in one transaction, without a
         model and without vectors.
 
@@ -228,10 +214,12 @@ class Ingest:
             said = await conversation(submission.text, self.runtime.now(), self.runtime.compute)
             submission = replace(submission, text="", utterances=said) if said else submission
         submission = await self._redacted(context, submission)
-        submission = _in_scope(submission, context.scope)
-        context.entry.details |= text_details(
-            submission.topic, submission.container, submission.source
-        )
+        source = submission.source
+        agent = context.scope.writer(submission.topic, source.agent_id)
+        name = context.scope.container_for(submission.container)
+        source = replace(source, agent_id=agent)
+        submission = replace(submission, source=source, container=name)
+        context.entry.details |= text_details(submission.topic, name, source)
         episode, words = await prepared(self._episode(submission), self.runtime.compute)
         refuse_fragments(words, self.text_passages_max)
         return submission, episode, words
@@ -242,10 +230,7 @@ class Ingest:
             raise Invalid("There is a text and messages. Send one of them.")
         now = self.runtime.now()
         said = checked_utterances(said, now)
-        if submission.occurred_at is not None:
-            not_ahead(submission.occurred_at, "occurred_at", now)
-        if submission.expires_at is not None:
-            not_passed(submission.expires_at, "expires_at", now)
+        check_times(now, submission.occurred_at, submission.expires_at)
         if said:
             not_too_long(submission.chars, self.text_chars_max)
         else:
@@ -267,26 +252,21 @@ class Ingest:
         topic, source = await self.redaction.labels(
             submission.topic, submission.container, submission.source, entry
         )
+        key = submission.idempotency_key
+        if key is not None:
+            (masked,) = await self.redaction.lines([key], entry)
+            # A limited token shares its keys only with tokens of the same access scope, and learns
+            # of no others. A key that holds a secret is stored as a digest.
+            if not context.scope.everything or masked != key:
+                key = self.digests.exact(context.namespace, context.scope.canonical(), key)
         return replace(
             submission,
             text=await self.redaction.text(submission.text, entry),
             topic=topic,
             utterances=await self.redaction.utterances(submission.utterances, entry),
             source=source,
-            idempotency_key=await self._stored_key(context, submission.idempotency_key),
+            idempotency_key=key,
         )
-
-    async def _stored_key(self, context: Context, key: str | None) -> str | None:
-        """Return the idempotency key as it is stored. A limited token shares its keys only with
-        tokens of the same access scope, and learns of no others. A key that holds a secret is
-        stored as a digest.
-        """
-        if key is None:
-            return None
-        (masked,) = await self.redaction.lines([key], context.entry)
-        if context.scope.everything and masked == key:
-            return key
-        return self.digests.exact(context.namespace, context.scope.canonical(), key)
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
@@ -310,11 +290,7 @@ class Ingest:
             expires_at=submission.expires_at,
         )
 
-    async def extracted(
-        self,
-        context: Context,
-        job_id: str,
-    ) -> Extracted:
+    async def extracted(self, context: Context, job_id: str) -> Extracted:
         """Return the job of a text and what became of the text. Raises
         `NotFound`, also if the text is outside of the access scope.
         """
@@ -359,13 +335,17 @@ class Ingest:
                 await self._extract(job, episode, left, entry)
             except Exception:
                 if job.attempt == 1:
-                    await self._embed_meanwhile(job)
+                    # The model may be away for long: the text has its vectors before its memories.
+                    async with self.store.transaction(job.namespace, locked=True) as tx:
+                        if await tx.jobs.state(job.id) is not None:  # else it was erased
+                            await self._embed(tx, job)
+                    self.runtime.wake()
                 raise
         self.runtime.wake()
 
     def _left(self, job: Job, episode: Episode) -> list[tuple[int, Passage]]:
         """Return the passages that are left to do, with their numbers."""
-        if self._says_nothing(episode):
+        if episode.kept_as == TEXT_ONLY or passed(episode.expires_at, self.runtime.now()):
             return []
         chars = len(episode.text) if _verbatim(episode) else self.extractor.passage_chars
         numbered = passages(episode, chars, only=job.payload.get("turn"))
@@ -386,7 +366,8 @@ class Ingest:
             if type_:
                 said = verbatim(passage, type_)
             else:
-                said = await self.budget.extract(job.namespace, self.extractor, passage)
+                ask, most = partial(self.extractor.extract, passage), self.extractor.call_tokens_max
+                said = await self.budget.ask(job.namespace, most, ask)
             found = validate_candidates(said, passage).capped(self.thresholds.doubted_max)
             fault = {"fault": found.fault} if found.fault else {}
             unreadable = Refused(Refusal.UNREADABLE)
@@ -395,10 +376,6 @@ class Ingest:
             payload = {**payload, "next": number, **fault, "refused": refused}
             last = number == left[-1][0]
             await self._store_memories(job, episode, found, payload, entry(EXTRACT), last=last)
-
-    def _says_nothing(self, episode: Episode) -> bool:
-        """True if no memories are made from it: it is kept as text only, or has expired."""
-        return episode.kept_as == TEXT_ONLY or passed(episode.expires_at, self.runtime.now())
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Hide an expired text from search and reading, with those of its memories that no longer
@@ -438,7 +415,11 @@ class Ingest:
         async def plan(tx: Transaction) -> tuple[Plan, int, datetime]:
             candidates = await without_forgotten(tx, episode, found.candidates)
             settling, now = await reconcile.settling(tx), await tx.moment()
-            waiting = self._to_accept(candidates, found.extractor, settling)
+            by_model = found.extractor != VERBATIM and not found.extractor.startswith("rules/")
+            # Somebody is asked about what a model doubts, if that is the policy.
+            asks = by_model and settling.policy is Policy.ASK
+            doubted = self.thresholds.doubted_max
+            waiting = [one for one in candidates if asks and one.confidence <= doubted]
             made = await reconcile.plan(
                 tx,
                 episode,
@@ -469,7 +450,7 @@ class Ingest:
 
         # One at a time, or each would change what the others have planned with.
         async with self._writing.setdefault(job.namespace, asyncio.Lock()):
-            await ahead.apply_planned(self.store, Context(entry, access_scope), plan, write)
+            await commit.apply_planned(self.store, Context(entry, access_scope), plan, write)
 
     async def _proposed(
         self,
@@ -482,7 +463,7 @@ class Ingest:
         """Return the plan with a proposal for each candidate that was not proposed before."""
         now = await tx.moment()
         memories = reconcile.proposed(episode, waiting, extractor, now)
-        before = await tx.memories.get([one.id for one in memories])
+        before = await tx.memories.get(list(memories))
         proposals = [
             Propose(
                 Proposal(
@@ -491,7 +472,7 @@ class Ingest:
                 (one,),
                 hides_words=False,
             )
-            for one in memories
+            for one in memories.values()
             if one.id not in before
         ]
         return replace(plan, changes=(*plan.changes, *proposals))
@@ -501,24 +482,7 @@ class Ingest:
         tx.webhooks.tell(WebhookKind.EXTRACTION_COMPLETED, job.id, self.runtime.now())
         await self._embed(tx, job)
 
-    async def _embed_meanwhile(self, job: Job) -> None:
-        """Give the text its vectors before it has memories: the model may be away for long."""
-        async with self.store.transaction(job.namespace, locked=True) as tx:
-            if await tx.jobs.state(job.id) is not None:  # else it was erased
-                await self._embed(tx, job)
-        self.runtime.wake()
-
-    def _to_accept(
-        self, candidates: Sequence[Candidate], extractor: str, settling: Settling
-    ) -> list[Candidate]:
-        """Return the candidates that a model doubts, if the policy is to ask somebody."""
-        asks = settling.policy is Policy.ASK
-        if not asks or extractor == VERBATIM or extractor.startswith("rules/"):
-            return []
-        return [one for one in candidates if one.confidence <= self.thresholds.doubted_max]
-
     async def _embed(self, tx: Transaction, job: Job) -> None:
-        """Add the job that makes the vectors of the text of this job."""
         if self.embeds:
             await promise_vectors(tx, self.runtime, [job.payload["episode_id"]])
 
@@ -528,14 +492,5 @@ def _verbatim(episode: Episode) -> MemoryType | None:
     return MemoryType(episode.kept_as) if episode.kept_as else None
 
 
-def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:
-    """Return the submission with the agent and the container that the access scope sets."""
-    source = submission.source
-    agent = access_scope.writer(submission.topic, source.agent_id)
-    name = access_scope.container_for(submission.container)
-    return replace(submission, source=replace(source, agent_id=agent), container=name)
-
-
 def text_details(topic: str, container: str, source: Source) -> dict[str, str]:
-    """Return the details of a text for its audit record."""
     return {"topic": topic} | ({"container": container} if container else {}) | source.details()

@@ -1,6 +1,6 @@
 """Intents: remember, correct or forget something immediately, by rules, and report the decision."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from recall_server.domain.errors import (
     OutsideAccessScope,
     Stale,
 )
-from recall_server.domain.extraction import Candidate
+from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.ids import PROPOSAL, container, derived_id
 from recall_server.domain.intents import (
     Intent,
@@ -47,7 +47,7 @@ from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.cleaning import clean_text, not_too_long, storable
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import ahead, commit, reconcile
+from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.beliefs import similar_items
 from recall_server.services.memory.episodes import (
     EPOCH,
@@ -122,14 +122,6 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Said:
-    """The statements of a text, and the name of the extractor that found them."""
-
-    candidates: tuple[Candidate, ...]
-    extractor: str
-
-
-@dataclass(frozen=True)
 class Related:
     """A relation that was stated, and the id of the dispute that it opened, if any."""
 
@@ -175,15 +167,15 @@ class Intents:
             intent = Intent.REMEMBER
         if intent is not Intent.REMEMBER and target.memory is None:
             if wish.dry_run:
-                return Report(
-                    intent,
-                    Plan(),
-                    self.ingest.thresholds,
-                    target.considered,
-                    target.unclear,
-                    dry_run=True,
-                )
-            raise _no_match(target.unclear)
+                report = Report(intent, Plan(), self.ingest.thresholds, target.considered)
+                return replace(report, unclear=target.unclear, dry_run=True)
+            if not target.unclear:
+                raise MatchNotFound
+            raise MatchAmbiguous(
+                f"These memories match as well as each other: {', '.join(target.unclear)}. Send "
+                "the memory_id of the one that is meant, or more of its words; dry_run shows "
+                "theirs."
+            )
         if intent is Intent.FORGET:
             return await self._forget(context, wish, target)
         return await self._state(context, replace(wish, intent=intent), target)
@@ -304,8 +296,8 @@ class Intents:
             now = await tx.moment()
             if wish.review and said.candidates and not wish.dry_run:
                 kind = ProposalKind.UPDATE if wish.by_hand else ProposalKind(wish.intent)
-                memories = reconcile.proposed(episode, said.candidates, said.extractor, now)
-                made = self._proposed(context, kind, memories, wrong)
+                new = reconcile.proposed(episode, said.candidates, said.extractor, now)
+                made = self._proposed(context, kind, new.values(), wrong)
             else:
                 made = await reconcile.plan(
                     tx,
@@ -317,7 +309,7 @@ class Intents:
                     new=True,
                     corrected=Corrected(wrong, wish.by_hand) if wrong else None,
                 )
-            if evidence and await stands(tx, evidence):
+            if evidence and await _within(tx, evidence.episode_id, evidence.quote):
                 made = _citing(made, evidence)
             return made, now
 
@@ -335,35 +327,25 @@ class Intents:
                 scope=context.scope,
             )
             await promise_expiry(tx, self.ingest.runtime, episode.id, episode.expires_at)
-            await self._close(context, tx, wish.edits)
-            await commit.apply(tx, made, now)
-            await self.ingest.judgements.promise(tx, made, context.entry.began_by)
+            if wish.edits and not await tx.proposals.edit(wish.edits, context.entry.by, now):
+                raise NotWaiting
+            context.entry.ids.append(episode.id)
+            await self.ingest.judgements.apply(tx, made, now, context.entry)
             await self._embed(tx, {episode.id})
-            context.entry.ids += [episode.id, *made.ids()]
-            context.entry.counts |= made.counts()
             return made
 
+        held = not said.candidates and any(turn.hidden for turn in episode.turns)
+        report = Report(wish.intent, Plan(), self.ingest.thresholds, target.considered, held=held)
+        placed = Context(context.entry, scope)
         if wish.dry_run:
-            async with self.store.transaction(
-                context.namespace, write=False, access_scope=scope
-            ) as tx:
+            async with self.store.view(placed) as tx:
                 done, _ = await plan(tx)
-        else:
-            few = len(said.candidates) <= ahead.PLANNED_INSIDE_MAX
-            placed = Context(context.entry, scope)
-            done = await ahead.apply_planned(self.store, placed, plan, write, inside=few)
-        if not wish.dry_run:
-            self.ingest.runtime.wake()
-        return Report(
-            wish.intent,
-            done,
-            self.ingest.thresholds,
-            target.considered,
-            episode_id=None if wish.dry_run else episode.id,
-            change_id=None if wish.dry_run else context.entry.change,
-            dry_run=wish.dry_run,
-            held=not said.candidates and any(turn.hidden for turn in episode.turns),
-        )
+            return replace(report, plan=done, dry_run=True)
+        few = len(said.candidates) <= commit.PLANNED_INSIDE_MAX
+        done = await commit.apply_planned(self.store, placed, plan, write, inside=few)
+        self.ingest.runtime.wake()
+        change_id = context.entry.change
+        return replace(report, plan=done, episode_id=episode.id, change_id=change_id)
 
     async def _with_evidence(self, context: Context, wish: Wish) -> tuple[Wish, Citation | None]:
         """Return the wish, and the citation of its evidence. Evidence that no text has is kept in
@@ -382,7 +364,7 @@ class Intents:
         return replace(wish, submission=replace(wish.submission, source=source)), None
 
     def _proposed(
-        self, context: Context, kind: ProposalKind, new: Sequence[Memory], target: Memory | None
+        self, context: Context, kind: ProposalKind, new: Collection[Memory], target: Memory | None
     ) -> Plan:
         """Return the plan that lets a change wait until somebody accepts it."""
         proposal = Proposal(
@@ -395,13 +377,7 @@ class Intents:
         )
         return Plan((Propose(proposal, tuple(new)),))
 
-    async def _close(self, context: Context, tx: Transaction, proposal_id: str) -> None:
-        """Close the proposal that this edits, if it edits one. Raises `NotWaiting`."""
-        by = context.entry.by
-        if proposal_id and not await tx.proposals.edit(proposal_id, by, await tx.moment()):
-            raise NotWaiting
-
-    async def _said(self, episode: Episode, wish: Wish) -> Said:
+    async def _said(self, episode: Episode, wish: Wish) -> Extraction:
         """Return what the rules extract from a text. If it is entered by hand, or the rules find
         nothing, return the text itself. Turns in quarantine are not read.
         """
@@ -423,7 +399,7 @@ class Intents:
         if wish.needs_review:
             most = self.ingest.thresholds.doubted_max
             found = [replace(one, needs_review=True).capped(most) for one in found]
-        return Said(tuple(found), extractor)
+        return Extraction(tuple(found), extractor)
 
     async def _embed(self, tx: Transaction, episode_ids: set[str]) -> None:
         if self.embeds:
@@ -534,15 +510,6 @@ def _refuse_types(scope: AccessScope, said: Sequence[Candidate]) -> None:
         raise OutsideAccessScope(f"This token may write these types only: {allowed}. Send type.")
 
 
-def _no_match(unclear: Sequence[str]) -> MatchAmbiguous | MatchNotFound:
-    if not unclear:
-        return MatchNotFound()
-    return MatchAmbiguous(
-        f"These memories match as well as each other: {', '.join(unclear)}. Send the memory_id of "
-        "the one that is meant, or more of its words; dry_run shows theirs."
-    )
-
-
 async def _believed(tx: Transaction, memory: Memory | None, intent: Intent) -> Memory:
     """Return the memory, if it can be corrected or forgotten. Raises `MemoryNotFound`, and
     `MemorySuperseded`, which names the memory that holds now.
@@ -585,11 +552,6 @@ async def located(tx: Transaction, words: str) -> Citation | None:
         if (citation := await _within(tx, episode_id, words)) is not None:
             return citation
     return None
-
-
-async def stands(tx: Transaction, citation: Citation) -> bool:
-    """True if these words can still be cited."""
-    return await _within(tx, citation.episode_id, citation.quote) is not None
 
 
 async def _within(tx: Transaction, episode_id: str, words: str) -> Citation | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from recall_server.domain import record
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode
+from recall_server.domain.episode import Episode, shared_metadata
 from recall_server.domain.erasure import BLOCK
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import Namespace
@@ -30,6 +30,7 @@ from recall_server.services.memory.episodes import (
     without_forgotten,
 )
 from recall_server.services.memory.indexing import promise_lacking, promise_vectors
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.memory_events import Kept
 
@@ -51,132 +52,6 @@ class Again:
 
     found: Mapping[str, Remade]
     why: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Records:
-    """Finds what lost or altered memories were, and writes them."""
-
-    store: Store
-    rules: Extractor
-
-    async def find(self, namespace: Namespace, ids: Collection[str]) -> dict[str, Made]:
-        """Return what texts give for each of these memories: first the texts that it cites or that
-        its changes brought, then all others, until nothing lacks.
-        """
-        made = {one: Made() for one in ids}
-        if not made:
-            return made
-        async with self.store.transaction(namespace, write=False) as tx:
-            kept = await tx.rebuilt.kept(ids)
-            events = [(i, event) for i, one in kept.items() for event in one.events]
-            brought = await tx.rebuilt.texts_of({event.change_id for _, event in events})
-            lacking = dict((await remade(tx, made)).why)
-        # By change, the memories whose citations in it only a text can tell.
-        seeking: dict[str, set[str]] = {}
-        for memory_id, event in events:
-            if event.lacks_places:
-                seeking.setdefault(event.change_id, set()).add(memory_id)
-        near = {*brought, *(text for one in kept.values() for text, *_ in one.citations.values())}
-        async for episodes in self._texts(namespace, near):
-            far = near.isdisjoint(one.id for one in episodes)
-            if not lacking or (far and NOT_KEPT not in lacking.values()):
-                break
-            touched: set[str] = set()
-            for episode in episodes:
-                candidates = await self._readings(episode)
-                memories = reconcile.memories_of(episode, candidates)
-                for one in lacking.keys() & memories.keys():
-                    made[one].memory = memories[one]
-                    touched.add(one)
-                spans = {(one.span.start, one.span.end) for one in candidates}
-                for change_id in brought.get(episode.id, ()):
-                    for one in seeking.get(change_id, set()) & lacking.keys():
-                        made[one].places.append([(episode.id, *span) for span in sorted(spans)])
-                        touched.add(one)
-            async with self.store.transaction(namespace, write=False) as tx:
-                still = (await remade(tx, {one: made[one] for one in touched})).why
-            left = {one: why for one, why in lacking.items() if one not in touched}
-            lacking = {**left, **still}
-        return made
-
-    async def _texts(
-        self, namespace: Namespace, first: Collection[str]
-    ) -> AsyncIterator[list[Episode]]:
-        """Yield all texts some at a time, these first."""
-        after, left = "", sorted(first)
-        while True:
-            async with self.store.transaction(namespace, write=False) as tx:
-                ids, left = left[:TEXTS_AT_ONCE], left[TEXTS_AT_ONCE:]
-                if not ids:
-                    ids = await tx.rebuilt.texts(after, TEXTS_AT_ONCE)
-                    if not ids:
-                        return
-                    after = ids[-1]
-                    ids = [one for one in ids if one not in first]
-                episodes = await tx.episodes.several(ids)
-            yield episodes
-
-    async def _readings(self, episode: Episode) -> list[Candidate]:
-        """Return what the rules make of a text, as it can be read now, and as it could be before
-        words of it were forgotten or held back, as a whole and turn by turn.
-        """
-        shown = tuple(replace(turn, hidden=False) for turn in episode.turns)
-        whole = replace(episode, turns=shown, forgotten=())
-        found = [*(await extracted(self.rules, episode))[0]]
-        if whole != episode:
-            found += (await extracted(self.rules, whole))[0]
-        if len(shown) > 1:
-            for turn in shown:
-                found += (await extracted(self.rules, whole, only=turn.index))[0]
-        return found
-
-    async def write(self, tx: Transaction, made: Mapping[str, Made]) -> Again:
-        """Write these memories as they were recorded. Needs an erasing transaction, with the lock
-        of the namespace.
-        """
-        again = await remade(tx, made)
-        kept = await tx.rebuilt.kept(again.found)
-        states = await tx.rebuilt.last_states(again.found)
-        for memory_id, one in again.found.items():
-            if kept[memory_id].row:
-                await tx.rebuilt.write(memory_id, one.fields, one.citations)
-            else:
-                texts = await tx.episodes.several(_texts(one))
-                row = self._row(kept[memory_id], one, made[memory_id], states[memory_id], texts)
-                await tx.rebuilt.add(memory_id, row, one.citations)
-        return again
-
-    def _row(
-        self, kept: Kept, one: Remade, made: Made, state: MemoryState, texts: Sequence[Episode]
-    ) -> dict[str, Any]:
-        """Return the row of a lost memory. Nobody has counted who has read it since."""
-        event = next(event for event in kept.events if event.adds)
-        recorded_at, text = event.rest.get("recorded_at"), one.fields["text"]
-        by_rules = made.memory.importance if made.memory else importance(text)
-        extractor = event.rest.get("extractor", self.rules.name)
-        first = next(each for each in texts if each.id == one.citations[min(one.citations)][0])
-        merged = texts if "merge" in extractor.split("/") else [first]
-        tags = {tag for each in merged for tag in each.source.tags}
-        return {
-            **{name: value for name, value in vars(state).items() if name != "citations"},
-            **one.fields,
-            "recorded_at": datetime.fromisoformat(recorded_at) if recorded_at else event.at,
-            "importance": event.rest.get(
-                "importance", importance(text) if event.said else by_rules
-            ),
-            "extractor": extractor,
-            "access_count": 0,
-            "last_accessed_at": None,
-            "session_id": first.source.session_id,
-            "agent_id": first.source.agent_id,
-            "tags": sorted(tags) if len(merged) > 1 else list(first.source.tags),
-            "metadata": {
-                name: value
-                for name, value in first.source.metadata.items()
-                if all(each.source.metadata.get(name) == value for each in merged)
-            },
-        }
 
 
 async def remade(tx: Transaction, made: Mapping[str, Made]) -> Again:
@@ -263,7 +138,7 @@ class Rebuild:
     async def compare(self, context: Context, on_progress: Progress = lambda _: None) -> Compared:
         """Compare all of a namespace, as of one moment, with what it is derived to."""
         compared, differences = await self._derived(context.namespace, on_progress)
-        made = await self._records.find(context.namespace, differences.altered)
+        made = await self._made(context.namespace, differences.altered)
         async with self.store.transaction(context.namespace) as tx:
             unmade = (await remade(tx, made)).why if made else {}
             await tx.rebuilt.discard()
@@ -315,9 +190,8 @@ class Rebuild:
 
     async def _replaced(self, namespace: Namespace, wrong: Sequence[str]) -> None:
         """Make entries anew, some at a time: of most of an index one transaction takes long."""
-        for first in range(0, len(wrong), ENTRIES_AT_ONCE):
+        for ids in batches(wrong, ENTRIES_AT_ONCE):
             async with self.store.transaction(namespace, locked=True) as tx:
-                ids = wrong[first : first + ENTRIES_AT_ONCE]
                 found = await tx.memories.get(ids)
                 # Some may have been forgotten since they were compared.
                 gone = {i for i, one in found.items() if one.status not in FINDABLE}
@@ -329,21 +203,130 @@ class Rebuild:
         """Write those of these memories again that are kept or that the rules make of their texts,
         exactly as they were recorded. Return their ids, and why the others are not.
         """
-        made = await self._records.find(namespace, altered)
+        made = await self._made(namespace, altered)
         repaired: list[str] = []
         unmade: dict[str, str] = {}
-        for first in range(0, len(altered), ENTRIES_AT_ONCE):
-            some = {one: made[one] for one in altered[first : first + ENTRIES_AT_ONCE]}
+        for ids in batches(altered, ENTRIES_AT_ONCE):
             async with self.store.transaction(namespace, erasing=True, locked=True) as tx:
-                again = await self._records.write(tx, some)
+                again = await self._write(tx, {one: made[one] for one in ids})
                 await tx.rebuilt.discard()
             repaired += [one for one in again.found if one not in again.why]
             unmade |= again.why
         return repaired, unmade
 
-    @property
-    def _records(self) -> Records:
-        return Records(self.store, self.rules)
+    async def _made(self, namespace: Namespace, ids: Collection[str]) -> dict[str, Made]:
+        """Return what texts give for each of these memories: first the texts that it cites or that
+        its changes brought, then all others, until nothing lacks.
+        """
+        made = {one: Made() for one in ids}
+        if not made:
+            return made
+        async with self.store.transaction(namespace, write=False) as tx:
+            kept = await tx.rebuilt.kept(ids)
+            events = [(i, event) for i, one in kept.items() for event in one.events]
+            brought = await tx.rebuilt.texts_of({event.change_id for _, event in events})
+            lacking = dict((await remade(tx, made)).why)
+        # By change, the memories whose citations in it only a text can tell.
+        seeking: dict[str, set[str]] = {}
+        for memory_id, event in events:
+            if event.lacks_places:
+                seeking.setdefault(event.change_id, set()).add(memory_id)
+        near = {*brought, *(text for one in kept.values() for text, *_ in one.citations.values())}
+        async for episodes in self._near_first(namespace, near):
+            far = near.isdisjoint(one.id for one in episodes)
+            if not lacking or (far and NOT_KEPT not in lacking.values()):
+                break
+            touched: set[str] = set()
+            for episode in episodes:
+                candidates = await self._readings(episode)
+                memories = reconcile.proposed(episode, candidates, "", episode.recorded_at)
+                for one in lacking.keys() & memories.keys():
+                    made[one].memory = memories[one]
+                    touched.add(one)
+                spans = {(one.span.start, one.span.end) for one in candidates}
+                for change_id in brought.get(episode.id, ()):
+                    for one in seeking.get(change_id, set()) & lacking.keys():
+                        made[one].places.append([(episode.id, *span) for span in sorted(spans)])
+                        touched.add(one)
+            async with self.store.transaction(namespace, write=False) as tx:
+                still = (await remade(tx, {one: made[one] for one in touched})).why
+            left = {one: why for one, why in lacking.items() if one not in touched}
+            lacking = {**left, **still}
+        return made
+
+    async def _near_first(
+        self, namespace: Namespace, first: Collection[str]
+    ) -> AsyncIterator[list[Episode]]:
+        """Yield all texts some at a time, these first."""
+        after, left = "", sorted(first)
+        while True:
+            async with self.store.transaction(namespace, write=False) as tx:
+                ids, left = left[:TEXTS_AT_ONCE], left[TEXTS_AT_ONCE:]
+                if not ids:
+                    ids = await tx.rebuilt.texts(after, TEXTS_AT_ONCE)
+                    if not ids:
+                        return
+                    after = ids[-1]
+                    ids = [one for one in ids if one not in first]
+                episodes = await tx.episodes.several(ids)
+            yield episodes
+
+    async def _readings(self, episode: Episode) -> list[Candidate]:
+        """Return what the rules make of a text, as it can be read now, and as it could be before
+        words of it were forgotten or held back, as a whole and turn by turn.
+        """
+        shown = tuple(replace(turn, hidden=False) for turn in episode.turns)
+        whole = replace(episode, turns=shown, forgotten=())
+        found = [*(await extracted(self.rules, episode))[0]]
+        if whole != episode:
+            found += (await extracted(self.rules, whole))[0]
+        if len(shown) > 1:
+            for turn in shown:
+                found += (await extracted(self.rules, whole, only=turn.index))[0]
+        return found
+
+    async def _write(self, tx: Transaction, made: Mapping[str, Made]) -> Again:
+        """Write these memories as they were recorded. Needs an erasing transaction, with the lock
+        of the namespace.
+        """
+        again = await remade(tx, made)
+        kept = await tx.rebuilt.kept(again.found)
+        states = await tx.rebuilt.last_states(again.found)
+        for memory_id, one in again.found.items():
+            if kept[memory_id].row:
+                await tx.rebuilt.write(memory_id, one.fields, one.citations)
+            else:
+                texts = await tx.episodes.several(_texts(one))
+                row = self._row(kept[memory_id], one, made[memory_id], states[memory_id], texts)
+                await tx.rebuilt.add(memory_id, row, one.citations)
+        return again
+
+    def _row(
+        self, kept: Kept, one: Remade, made: Made, state: MemoryState, texts: Sequence[Episode]
+    ) -> dict[str, Any]:
+        """Return the row of a lost memory. Nobody has counted who has read it since."""
+        event = next(event for event in kept.events if event.adds)
+        recorded_at, text = event.rest.get("recorded_at"), one.fields["text"]
+        by_rules = made.memory.importance if made.memory else importance(text)
+        extractor = event.rest.get("extractor", self.rules.name)
+        first = next(each for each in texts if each.id == one.citations[min(one.citations)][0])
+        merged = texts if "merge" in extractor.split("/") else [first]
+        tags = {tag for each in merged for tag in each.source.tags}
+        return {
+            **{name: value for name, value in vars(state).items() if name != "citations"},
+            **one.fields,
+            "recorded_at": datetime.fromisoformat(recorded_at) if recorded_at else event.at,
+            "importance": event.rest.get(
+                "importance", importance(text) if event.said else by_rules
+            ),
+            "extractor": extractor,
+            "access_count": 0,
+            "last_accessed_at": None,
+            "session_id": first.source.session_id,
+            "agent_id": first.source.agent_id,
+            "tags": sorted(tags) if len(merged) > 1 else list(first.source.tags),
+            "metadata": shared_metadata([first.source, *(each.source for each in merged)]),
+        }
 
     async def reextract(
         self, namespace: Namespace, begin: Callable[[], Context], on_progress: Progress
@@ -389,7 +372,7 @@ class Rebuild:
             left = _without_replaced(
                 await without_forgotten(tx, episode, candidates), every.values(), known
             )
-            made = reconcile.memories_of(episode, left)
+            made = reconcile.proposed(episode, left, extractor, now)
             old = [
                 one for one in known if one.extractor.startswith("rules/") and one.id not in made
             ]

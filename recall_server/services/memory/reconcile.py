@@ -10,6 +10,7 @@ contradiction is recorded.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeGuard
 
 from recall_server.domain.attributes import canonical
 from recall_server.domain.episode import Citation, Episode, Span
@@ -27,7 +28,6 @@ from recall_server.domain.plan import (
     Plan,
     Policy,
     Question,
-    Reason,
     Relation,
     RelationKind,
     Resolution,
@@ -41,7 +41,7 @@ from recall_server.domain.plan import (
 from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.similarity import Verdict, compare
 from recall_server.domain.text.transcript import turn_at, turns_at
-from recall_server.services.memory.beliefs import Beliefs, end_of, outdated, place
+from recall_server.services.memory.beliefs import Beliefs, end_of, outdated, place, stated
 from recall_server.storage.store import Transaction
 
 
@@ -93,10 +93,17 @@ async def plan(
         draft.beliefs.drop(one.id)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
-            draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
+            draft.beliefs.set_witnesses(memory, [_witness(episode, candidate.span)])
             draft.changes += await _settle(candidate, memory, draft, corrected)
             corrected = None
-    return draft.plan(draft.changes, await _with_stored_text(tx, draft.questions))
+    ids = {other.id for question in draft.questions for other in question.existing}
+    stored = await tx.memories.get(sorted(ids)) if ids else {}
+    # With the exact text of the stored memories.
+    questions = [
+        replace(one, existing=tuple(stored.get(other.id, other) for other in one.existing))
+        for one in draft.questions
+    ]
+    return draft.plan(draft.changes, questions)
 
 
 async def settling(tx: Transaction) -> Settling:
@@ -118,8 +125,10 @@ async def restored(
     """
     memory = replace(forgotten, status=Status.ACTIVE, retired_at=None, superseded_by=None)
     draft = _Draft(Beliefs(tx), settling or Settling(), now, stored=True)
-    candidate = _stated(memory)
-    same = await _said_before(candidate, memory, draft.beliefs)
+    candidate = stated(memory)
+    related = await draft.beliefs.related(candidate)
+    same: Sequence[Memory] = [one for one in related if compare(candidate, one) is Verdict.SAME]
+    same = same or await draft.beliefs.similar_statement(memory)
     if same and corrected is None:
         return Plan((Restore(replace(outdated(memory, same[0]), retired_at=now)),))
     await draft.beliefs.load_witnesses([memory])
@@ -150,40 +159,34 @@ async def arrived(
     draft = _Draft(Beliefs(tx), settling or Settling(), now, stored=True)
     for one in (memory.id, *beside):
         draft.beliefs.drop(one)
-    candidate = _stated(memory)
+    candidate = stated(memory)
     verdicts = {compare(candidate, one) for one in await draft.beliefs.related(candidate)}
     if Verdict.SAME in verdicts or Verdict.CLASHES not in verdicts:
         return Plan()
     await draft.beliefs.load_witnesses([memory])
-    changes = await _settle(candidate, memory, draft)
-    made = [one for one in changes if not _adds(one, memory)]
-    (added,) = [one for one in changes if isinstance(one, Add) and one not in made]
-    if added.memory.superseded_by and added.memory.valid_until:
-        by, until = added.memory.superseded_by, added.memory.valid_until
-        made.append(Supersede(memory.id, by, until, added.rule))
-    return draft.plan(made)
+    return draft.plan(_of_stored(memory, await _settle(candidate, memory, draft)))
 
 
-def _adds(change: Change, memory: Memory) -> bool:
+def _of_stored(memory: Memory, changes: Sequence[Change]) -> list[Change]:
+    """Return the changes if a memory is stored already: what would add it as superseded supersedes
+    it.
+    """
+    made: list[Change] = []
+    for change in changes:
+        if not _adds(change, memory):
+            made.append(change)
+        elif change.memory.superseded_by and change.memory.valid_until:
+            by, until = change.memory.superseded_by, change.memory.valid_until
+            made.append(Supersede(memory.id, by, until, change.rule))
+    return made
+
+
+def _adds(change: Change, memory: Memory) -> TypeGuard[Add]:
     return isinstance(change, Add) and change.memory.id == memory.id
 
 
-def _stated(memory: Memory) -> Candidate:
-    """Return the candidate that states a memory."""
-    return Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
-
-
-async def _said_before(candidate: Candidate, memory: Memory, beliefs: Beliefs) -> Sequence[Memory]:
-    related = await beliefs.related(candidate)
-    same = [other for other in related if compare(candidate, other) is Verdict.SAME]
-    return same or await beliefs.similar_statement(memory)
-
-
 async def answered(
-    tx: Transaction,
-    question: Question,
-    resolution: Resolution,
-    now: datetime,
+    tx: Transaction, question: Question, resolution: Resolution, now: datetime
 ) -> Plan:
     """Return the changes that settle a dispute as the answer says."""
     draft, new = _Draft(Beliefs(tx), Settling(), now), question.new
@@ -192,19 +195,12 @@ async def answered(
     changes, also = _chosen(resolution, new, existing, draft.beliefs)
     touched = (new.id, *(other.id for other in existing), *also)
     draft.decisions.append(Decision(resolution, touched))
-    made: list[Change] = []
-    for change in changes:
-        if isinstance(change, Add) and change.memory.id == new.id:
-            # The newer side of a dispute is stored already.
-            given_way = change.memory
-            if given_way.superseded_by and given_way.valid_until:
-                until, by = given_way.valid_until, given_way.superseded_by
-                made.append(Supersede(new.id, by, until, change.rule))
-        elif isinstance(change, Add):
-            memory = replace(change.memory, status=Status.ACTIVE, recorded_at=now)
-            made.append(Add(memory, change.also, change.rule))
-        else:
-            made.append(change)
+    made = [
+        replace(one, memory=replace(one.memory, status=Status.ACTIVE, recorded_at=now))
+        if isinstance(one, Add)
+        else one
+        for one in _of_stored(new, changes)
+    ]
     return draft.plan([Settle(question.id), *made])
 
 
@@ -224,14 +220,9 @@ async def question_of(
 
 def proposed(
     episode: Episode, candidates: Sequence[Candidate], extractor: str, now: datetime
-) -> list[Memory]:
-    """Return the memories that candidates would become if somebody accepted them."""
-    return [memory for _, memory in _proposals(episode, candidates, extractor, now).values()]
-
-
-def memories_of(episode: Episode, candidates: Sequence[Candidate]) -> dict[str, Memory]:
+) -> dict[str, Memory]:
     """Return the memories that candidates of an episode become, by id."""
-    proposals = _proposals(episode, candidates, "", episode.recorded_at)
+    proposals = _proposals(episode, candidates, extractor, now)
     return {memory_id: memory for memory_id, (_, memory) in proposals.items()}
 
 
@@ -253,7 +244,7 @@ async def rivals(tx: Transaction, memory: Memory, beliefs: Beliefs | None = None
     """
     if memory.fact is None:
         return []
-    candidate = Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
+    candidate = stated(memory)
     related = await (beliefs or Beliefs(tx)).related(candidate)
     return [
         one for one in related if one.id != memory.id and compare(candidate, one) is Verdict.CLASHES
@@ -262,8 +253,6 @@ async def rivals(tx: Transaction, memory: Memory, beliefs: Beliefs | None = None
 
 @dataclass
 class _Draft:
-    """The plan so far."""
-
     beliefs: Beliefs
     settling: Settling
     now: datetime
@@ -304,17 +293,7 @@ class _Draft:
         return [one for one in clashing if one.id in near]
 
     def relate(self, memory: Memory, kind: RelationKind, others: Sequence[Memory]) -> None:
-        self.relations += [
-            Relation(
-                memory.id,
-                one.id,
-                kind,
-                Reason.RULE,
-                self.now,
-                min(memory.confidence, one.confidence),
-            )
-            for one in others
-        ]
+        self.relations += [Relation.by_rule(memory, kind, one, self.now) for one in others]
 
 
 async def _settle(
@@ -504,12 +483,7 @@ def _chosen(
 
 
 def _replace(
-    old: list[Memory],
-    new: Memory,
-    beliefs: Beliefs,
-    rule: str,
-    *,
-    also: tuple[Citation, ...] = (),
+    old: list[Memory], new: Memory, beliefs: Beliefs, rule: str, *, also: tuple[Citation, ...] = ()
 ) -> list[Change]:
     beliefs.add(new)
     return [Add(new, also, rule if old else ""), *_supersede(old, new, new, beliefs, rule)]
@@ -545,18 +519,6 @@ def _recommendation(memory: Memory, clashing: Sequence[Memory], above: int) -> t
     later = all(memory.said_at >= other.said_at for other in clashing)
     surer = all(memory.confidence >= other.confidence - SURE for other in clashing)
     return reason, Choice.KEEP_NEW if later and surer else Choice.KEEP_EXISTING
-
-
-async def _with_stored_text(tx: Transaction, questions: Sequence[Question]) -> tuple[Question, ...]:
-    """Return the questions with the exact text of the stored memories."""
-    ids = {other.id for question in questions for other in question.existing}
-    stored = await tx.memories.get(sorted(ids)) if ids else {}
-    return tuple(
-        replace(
-            question, existing=tuple(stored.get(other.id, other) for other in question.existing)
-        )
-        for question in questions
-    )
 
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:

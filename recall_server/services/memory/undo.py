@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Citation, Episode, Span, Turn, episode_of, turn_id
@@ -28,11 +27,11 @@ from recall_server.domain.memory_event import (
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.plan import Resolution
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.memory import ahead, commit, indexing, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.beliefs import Beliefs, FactKey, fact_keys
 from recall_server.services.memory.episodes import promise_expiry
 from recall_server.services.memory.indexing import promise_vectors
-from recall_server.storage.driver import span
+from recall_server.storage.driver import batches, span
 from recall_server.storage.store import Store, Transaction
 
 # How many items are held in memory at a time.
@@ -51,8 +50,6 @@ _FINAL = {
     "or with a later one.",
     EventKind.RELABELLED: "This change gave a text other labels. Change them again.",
 }
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -84,34 +81,9 @@ class Page:
     answers: Mapping[str, Sequence[Resolution]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Words:
-    """The words and index entries that an undo changes, made before it holds the lock.
-
-    `hidden`: the words that items hide then; `shown`: items that hide none any more; `decided`: by
-    turn, what was decided about it in quarantine; `relabelled`: memories that expire otherwise.
-    """
-
-    hidden: Mapping[str, Sequence[Citation]]
-    shown: Sequence[str]
-    decided: Mapping[str, MemoryEvent | None]
-    relabelled: Collection[str]
-    index: indexing.Prepared
-
-    async def write(self, tx: Transaction, now: datetime) -> None:
-        # An item that two changes have hidden may hide other words afterwards.
-        await tx.episodes.show_words([*self.shown, *self.hidden])
-        await tx.episodes.hide_words(self.hidden, now)
-        await tx.quarantine.undo(self.decided)
-        # Filters that searches hold in memory go by the expiry.
-        if self.relabelled:
-            await tx.words.relabelled(self.relabelled)
-        await self.index.write(tx)
-
-
 @dataclass
 class _Planned:
-    """The plan of an undo, as far as it is made.
+    """The plan of an undo, as far as it is made before the undo holds the lock.
 
     `events`: how many events, of at most `events_max`.
     `last_seq`: the number of the last of them.
@@ -119,12 +91,16 @@ class _Planned:
     `reversals`: what becomes of each memory, change by change.
     `differ`: the items whose words are then hidden (True) or shown (False).
     `places`: the words of those of them that are no memories.
+    `decided`: by turn, what was decided about it in quarantine.
     `expire_otherwise`: memories that expired, or will, at another time.
     `expired`: the texts whose expiry is taken back.
     `counts`: by type and topic, how many more memories are active then.
     `disputed`: True if a dispute may be open then.
     `screens`: True if it changes what an administrator decided about a turn or a memory in
     quarantine.
+    `related`: memories of which only relations are taken back.
+    `hidden`: the words that items hide then; `shown`: items that hide none any more.
+    `relabelled`: findable memories that expire otherwise.
     """
 
     events_max: int
@@ -142,12 +118,12 @@ class _Planned:
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     disputed: bool = False
     screens: bool = False
-    memories: dict[str, None] = field(default_factory=dict)
-    forgotten: dict[str, None] = field(default_factory=dict)
-    texts: dict[str, None] = field(default_factory=dict)
-    # Memories of which only relations are taken back.
     related: dict[str, None] = field(default_factory=dict)
-    words: _Words | None = None
+    texts: Sequence[str] = ()
+    hidden: Mapping[str, Sequence[Citation]] = field(default_factory=dict)
+    shown: Sequence[str] = ()
+    relabelled: Collection[str] = ()
+    index: indexing.Prepared | None = None
 
     def count(self, counts: Mapping[EventKind, int]) -> None:
         """Count the events of one more change. Raises `NotUndoable` if there are too many."""
@@ -158,10 +134,31 @@ class _Planned:
                 "most that is taken back at once. An operator can raise RECALL_UNDO_EVENTS_MAX."
             )
 
+    async def write(self, tx: Transaction, now: datetime) -> None:
+        for step in self.steps:
+            await step.write(tx, now)
+            # The step only queues statements, so it never gave way to others.
+            await asyncio.sleep(0)
+        # An item that two changes have hidden may hide other words afterwards.
+        await tx.episodes.show_words([*self.shown, *self.hidden])
+        await tx.episodes.hide_words(self.hidden, now)
+        await tx.quarantine.undo(self.decided)
+        # Filters that searches hold in memory go by the expiry.
+        if self.relabelled:
+            await tx.words.relabelled(self.relabelled)
+        assert self.index is not None
+        await self.index.write(tx)
+        await tx.events.correct_counts(self.counts, self.states)
+
     def report(self, change_id: str | None) -> Undone:
-        changed = self.memories | self.related
-        memories = tuple(one for one in changed if one not in self.forgotten)
-        parts = (tuple(self.changes), memories, tuple(self.forgotten), tuple(self.texts))
+        gone = {
+            one: None
+            for one, state in self.states.items()
+            if state is None or state.status is Status.FORGOTTEN
+        }
+        changed = dict.fromkeys((*self.states, *self.related))
+        memories = tuple(one for one in changed if one not in gone)
+        parts = (tuple(self.changes), memories, tuple(gone), tuple(self.texts))
         return Undone(*parts, change_id)
 
 
@@ -192,22 +189,15 @@ class Changes:
                 if one.kind is EventKind.SETTLED
             }
             answers = await tx.decisions.answers({dispute for dispute, _ in ending})
-        found: dict[str, Change] = {}
+        counts: dict[str, Counter[EventKind]] = {}
         for one in events:
-            if not one.change_id:
-                continue
-            known = found.get(one.change_id)
-            counts = dict(known.counts) if known else {}
-            counts[one.kind] = counts.get(one.kind, 0) + 1
-            # The oldest event comes last and says how the change began.
-            found[one.change_id] = Change(
-                one.change_id,
-                one.at,
-                one.operation,
-                one.accessor,
-                counts,
-                undone=one.change_id in gone,
-            )
+            counts.setdefault(one.change_id, Counter())[one.kind] += 1
+        # The oldest event comes last and says how the change began.
+        oldest = {one.change_id: one for one in events if one.change_id}
+        found = [
+            Change(i, one.at, one.operation, one.accessor, counts[i], undone=i in gone)
+            for i, one in oldest.items()
+        ]
         context.entry.counts["changes"] = len(found)
         more = len(events) == PAGE_EVENTS
         given: dict[str, list[Resolution]] = {}
@@ -215,7 +205,7 @@ class Changes:
             # A dispute that was settled again has the last of its answers.
             if ended_by := ending.get((dispute, answer.decided_at)):
                 given.setdefault(ended_by, []).append(answer)
-        return Page(tuple(found.values()), events[-1].seq if more else None, given)
+        return Page(tuple(found), events[-1].seq if more else None, given)
 
     async def undo(
         self,
@@ -234,15 +224,15 @@ class Changes:
         """
         storable(change_id)
         plan = partial(self._plan, rights, change_id, with_dependents=with_dependents)
-        made = await ahead.planned(self.store, context.namespace, plan)
+        made = await commit.planned(self.store, context.namespace, plan)
         if dry_run:
             return made.plan.report(None)
         if context.entry.bearer is not None:
             await self._pass(context.namespace, made.plan.events)
         write = partial(self._write, context)
-        planned = await ahead.written(self.store, context, made, plan, write)
-        assert planned.words is not None
-        await planned.words.index.copy_vectors(self.store, context.namespace)
+        planned = await commit.written(self.store, context, made, plan, write)
+        assert planned.index is not None
+        await planned.index.copy_vectors(self.store, context.namespace)
         self.runtime.wake()
         return planned.report(context.entry.change)
 
@@ -251,20 +241,18 @@ class Changes:
             # Only a large one is dated before its turn, since its statements take long to make.
             await tx.lock()
         now = await tx.moment()
-        for step in planned.steps:
-            await step.write(tx, now)
-            # The step only queues statements, so it never gave way to others.
-            await asyncio.sleep(0)
-        assert planned.words is not None
-        await planned.words.write(tx, now)
-        await tx.events.correct_counts(planned.counts, planned.states)
+        await planned.write(tx, now)
         if planned.disputed:
             await commit.settle_ended(tx, now)
-        await self._promise_expiries(tx, planned)
+        for episode_id in sorted(planned.expired):
+            episode = await tx.episodes.get(episode_id)
+            if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
+                # The undo makes the text findable again; it still has to expire.
+                await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
         if self.embeds:
             await promise_vectors(tx, self.runtime, planned.texts)
         context.entry.ids = list(planned.changes)
-        changed = len(planned.memories | planned.related) + len(planned.texts)
+        changed = len(planned.states.keys() | planned.related) + len(planned.texts)
         context.entry.counts["undone"] = changed
         return planned
 
@@ -292,19 +280,12 @@ class Changes:
             # Else the token that forgets could release what an administrator holds back.
             rights.require(Scope.ADMIN, whole_namespace=True)
         await _refuse_second_values(tx, planned)
-        planned.words = await _words(tx, planned)
+        await _words(tx, planned)
         believed = [i for i, one in planned.states.items() if one and one.retired_at is None]
         planned.counts = await tx.events.counts_then(planned.states, believed)
         reopened = any(False in step.disputes.values() for step in planned.steps)
         planned.disputed = reopened or bool(await tx.disputes.page(limit=1, offset=0))
         return planned
-
-    async def _promise_expiries(self, tx: Transaction, planned: _Planned) -> None:
-        for episode_id in sorted(planned.expired):
-            episode = await tx.episodes.get(episode_id)
-            if episode is not None and Span(0, len(episode.text)) not in episode.forgotten:
-                # The undo makes the text findable again; it still has to expire.
-                await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
 
 
 async def _take_back(
@@ -320,7 +301,7 @@ async def _take_back(
         if later is None:
             del under_way[one]
             planned.changes[one] = None
-            for batch in _batches(items):
+            for batch in batches(items, BATCH):
                 histories = Histories(await tx.events.of_items(batch))
                 planned.steps.append(await _step(tx, one, batch, histories, planned))
         elif later in under_way:
@@ -353,22 +334,19 @@ async def _rests(
     return items, iter(resting)
 
 
-def _batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
-
-
 async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> list[str]:
     """Return the changes that still stand and rest on a change, newest first: those that changed
     one of its items later, and those whose memories cite words that its undo hides.
     """
     found: dict[str, int] = {}
     own = set(items)
-    for batch in _batches(await tx.events.changed_later(change_id)):
+    for batch in batches(await tx.events.changed_later(change_id), BATCH):
         histories = Histories(await tx.events.of_items(batch))
         found |= {one.change_id: one.seq for i in batch for one in histories.later(i, change_id)}
-    for brought in _batches(await tx.events.brought(change_id)):
-        hides = await _spans(tx, {one.item_id: one for one in brought})
+    for brought in batches(await tx.events.brought(change_id), BATCH):
+        hides: dict[str, list[Span]] = {}
+        for one in (await _places(tx, {one.item_id: one for one in brought})).values():
+            hides.setdefault(one.episode_id, []).append(one.span)
         cited = {
             (row["memory_id"], row["position"])
             for row in await tx.erasures.citations_in(hides)
@@ -381,14 +359,6 @@ async def _resting(tx: Transaction, change_id: str, items: Sequence[str]) -> lis
             if event is not None and event.change_id != change_id:
                 found[event.change_id] = event.seq
     return sorted(filter(None, found), key=found.__getitem__, reverse=True)
-
-
-async def _spans(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, list[Span]]:
-    """Return the spans of texts, turns and passages, by the id of their text."""
-    found: dict[str, list[Span]] = {}
-    for one in (await _places(tx, items)).values():
-        found.setdefault(one.episode_id, []).append(one.span)
-    return found
 
 
 async def _places(tx: Transaction, items: Mapping[str, MemoryEvent]) -> dict[str, Citation]:
@@ -448,11 +418,7 @@ class _Step:
 
 
 async def _step(
-    tx: Transaction,
-    change_id: str,
-    items: Sequence[str],
-    histories: Histories,
-    planned: _Planned,
+    tx: Transaction, change_id: str, items: Sequence[str], histories: Histories, planned: _Planned
 ) -> _Step:
     """Plan what becomes of some items of a change."""
     of_change = {one: histories.of_change(one, change_id) for one in items}
@@ -476,9 +442,6 @@ async def _step(
         after = memories[memory_id][-1].state
         planned.states[memory_id] = state
         planned.screens |= _screens(state, after)
-        planned.memories[memory_id] = None
-        if state is None or state.status is Status.FORGOTTEN:
-            planned.forgotten[memory_id] = None
         if state and after and state.expires_at != after.expires_at:
             planned.expire_otherwise.add(memory_id)
     planned.differ |= differ
@@ -505,21 +468,21 @@ async def _step(
     )
 
 
-async def _words(tx: Transaction, planned: _Planned) -> _Words:
+async def _words(tx: Transaction, planned: _Planned) -> None:
     """Plan which words are hidden and shown, and what becomes of the index."""
     words = await _cited(tx, planned)
     words |= {one: [place] for one, place in planned.places.items()}
-    hidden = {one: words.get(one, ()) for one, hide in planned.differ.items() if hide}
-    shown = [one for one in planned.differ if one not in hidden]
+    planned.hidden = {one: words.get(one, ()) for one, hide in planned.differ.items() if hide}
+    planned.shown = [one for one in planned.differ if one not in planned.hidden]
     hid: dict[str, Counter[Span]] = {}
     for row in await tx.erasures.hidden_by(planned.differ):
         hid.setdefault(row["episode_id"], Counter())[span(row)] += 1
     hides: dict[str, list[Span]] = {}
-    for one in chain.from_iterable(hidden.values()):
+    for one in chain.from_iterable(planned.hidden.values()):
         hides.setdefault(one.episode_id, []).append(one.span)
     of_words = {one.episode_id for some in words.values() for one in some}
     touched = of_words | hid.keys() | set(map(episode_of, planned.decided))
-    planned.texts = dict.fromkeys(sorted(touched))
+    planned.texts = sorted(touched)
 
     def then(episode: Episode) -> Episode:
         left = Counter(episode.forgotten) - hid.get(episode.id, Counter())
@@ -529,9 +492,10 @@ async def _words(tx: Transaction, planned: _Planned) -> _Words:
 
     findable = {i for i, state in planned.states.items() if state and state.status in FINDABLE}
     found = await tx.findables.found(planned.states)
-    index = await indexing.prepared(tx, found - findable, findable - found, planned.texts, then)
-    relabelled = planned.expire_otherwise & findable & found
-    return _Words(hidden, shown, planned.decided, relabelled, index)
+    planned.index = await indexing.prepared(
+        tx, found - findable, findable - found, planned.texts, then
+    )
+    planned.relabelled = planned.expire_otherwise & findable & found
 
 
 def _decided(episode_id: str, turn: Turn, decided: Mapping[str, MemoryEvent | None]) -> Turn:
@@ -571,18 +535,18 @@ async def _refuse_second_values(tx: Transaction, planned: _Planned) -> None:
     """
     changed = await tx.events.changed_after(planned.last_seq)
     keys: set[FactKey] = set()
-    for batch in _batches([one for one in changed if one not in planned.memories]):
+    for batch in batches((one for one in changed if one not in planned.states), BATCH):
         keys.update(key for one in await tx.memories.active(batch) for key in fact_keys(one.fact))
     beliefs = Beliefs(tx)
     active = [one for one, state in planned.states.items() if state and state.retired_at is None]
-    for batch in _batches(active):
+    for batch in batches(active, BATCH):
         for memory in (await tx.memories.get(batch)).values() if keys else ():
             if keys.isdisjoint(fact_keys(memory.fact)):
                 continue
             rivals = {one.id: one for one in await reconcile.rivals(tx, memory, beliefs)}
-            # Not `rivals.keys() - planned.memories.keys()`: that walks all memories of the undo
+            # Not `rivals.keys() - planned.states.keys()`: that walks all memories of the undo
             # each time.
-            others = {one for one in rivals if one not in planned.memories}
+            others = {one for one in rivals if one not in planned.states}
             histories = Histories(await tx.events.of_items(others) if others else ())
             for rival in sorted(others):
                 event = histories.changed_after(rival, planned.last_seq)

@@ -18,7 +18,6 @@ from recall_server.domain.errors import (
     OnHold,
     ReviewNotFound,
     TaskEnded,
-    TaskNotFound,
 )
 from recall_server.domain.ids import Namespace
 from recall_server.domain.plan import EXPIRY, Choice, Policy, Question, Resolution
@@ -36,13 +35,14 @@ from recall_server.domain.task import (
     says_nothing,
 )
 from recall_server.domain.text.cleaning import storable
+from recall_server.integrations.keys import Cursors, Listing
 from recall_server.services.auth import CALLS, OpenAnswers, require_standing
-from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.tasks.transitions import (
     EXPIRE,
     TaskTransitions,
     ended_with_token,
+    existing,
     locked,
     revoked,
 )
@@ -64,16 +64,12 @@ class TaskPage:
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """An unanswered question and its task."""
-
     task: Task
     question: Question
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """Operations on existing tasks."""
-
     store: Store
     runtime: Runtime
     transitions: TaskTransitions
@@ -86,10 +82,7 @@ class Tasks:
     async def get(self, context: Context, task_id: str) -> Task:
         """Return a task. Raises `TaskNotFound`, also if it is outside of the access scope."""
         tables = self.store.autocommit(context.namespace, access_scope=context.scope)
-        task = await tables.tasks.get(task_id)
-        if task is None:
-            raise TaskNotFound
-        return task
+        return await existing(tables, task_id)
 
     async def page(self, context: Context, wanted: Filter, *, cursor: str, limit: int) -> TaskPage:
         """Return the matching tasks on the page at `cursor`. Raises `InvalidCursor`."""

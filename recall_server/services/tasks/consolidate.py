@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -29,7 +30,7 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.ids import Namespace, container
 from recall_server.domain.memory import Memory, searchable
-from recall_server.domain.moments import not_ahead, not_passed
+from recall_server.domain.moments import check_times
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.task import (
@@ -49,7 +50,7 @@ from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_
 from recall_server.domain.text.passages import visible_passages
 from recall_server.domain.text.transcript import transcript
 from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.services.memory import ahead, commit, reconcile
+from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.episodes import (
     Redaction,
     checked_utterances,
@@ -64,16 +65,13 @@ from recall_server.services.memory.episodes import (
     validate_candidates,
 )
 from recall_server.services.memory.indexing import (
+    INLINE_CHARS_MAX,
     Texts,
     of_memories,
     of_passages,
     promise_vectors,
 )
-from recall_server.services.memory.ingest import (
-    INLINE_CHARS_MAX,
-    TOPIC_CHARS_MAX,
-    text_details,
-)
+from recall_server.services.memory.ingest import TOPIC_CHARS_MAX, text_details
 from recall_server.services.tasks import merge, recheck
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
@@ -86,6 +84,7 @@ from recall_server.services.tasks.transitions import (
     task_text,
     working,
 )
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
 
@@ -175,7 +174,8 @@ class Consolidate:
         return task
 
     def _checked(self, request: Request) -> Request:
-        said = checked_utterances(request.utterances, self.runtime.now())
+        now = self.runtime.now()
+        said = checked_utterances(request.utterances, now)
         if said:
             text, _ = transcript(said)
             not_too_long(len(text), self.text_chars_max)
@@ -184,11 +184,7 @@ class Consolidate:
         if request.mode is not Mode.APPLY:
             topic = clean_label(request.topic, "topic", chars_max=TOPIC_CHARS_MAX)
             request = replace(request, topic=topic, container=container(request.container))
-        now = self.runtime.now()
-        if request.occurred_at is not None:
-            not_ahead(request.occurred_at, "occurred_at", now)
-        if request.text_expires_at is not None:
-            not_passed(request.text_expires_at, "expires_at", now)
+        check_times(now, request.occurred_at, request.text_expires_at)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in_s must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, utterances=said, source=request.source.checked())
@@ -261,15 +257,21 @@ class Consolidate:
         saved_at = self.runtime.now()
         async for work in steps:
             task = replace(task, work=work)
-            if self.runtime.now() - saved_at >= SAVE_EVERY:
-                task, saved_at = await self._save(task, job), self.runtime.now()
+            now = self.runtime.now()
+            if now - saved_at >= SAVE_EVERY:
+                async with self.store.transaction(job.namespace, locked=True) as tx:
+                    task = await self.transitions.change(tx, task, working(task, now))
+                    await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
+                self.transitions.publish(job.namespace, task)
+                saved_at = self.runtime.now()
         return task
 
     async def _passages(self, ns: Namespace, episode: Episode, work: Work) -> AsyncIterator[Work]:
         for number, passage in passages(episode, self.extractor.passage_chars):
             if passage is None or number <= work.next:
                 continue
-            said = await self.merging.budget.extract(ns, self.extractor, passage)
+            ask, most = partial(self.extractor.extract, passage), self.extractor.call_tokens_max
+            said = await self.merging.budget.ask(ns, most, ask)
             found = validate_candidates(said, passage).capped(self.doubted_max)
             work = replace(
                 work,
@@ -280,14 +282,6 @@ class Consolidate:
                 usage=work.usage + found.usage,
             )
             yield work
-
-    async def _save(self, task: Task, job: Job) -> Task:
-        now = self.runtime.now()
-        async with self.store.transaction(job.namespace, locked=True) as tx:
-            saved = await self.transitions.change(tx, task, working(task, now))
-            await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
-        self.transitions.publish(job.namespace, saved)
-        return saved
 
     async def _embed(self, task: Task, text: "Text") -> "Text":
         """Add the vectors of the memories and passages of a short text, so that all are stored
@@ -318,7 +312,7 @@ class Consolidate:
 
     async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
         """Plan, and apply the plan in a transaction, so that it cannot be outdated: see
-        `ahead.apply_planned`.
+        `commit.apply_planned`.
         """
         record.usage, work = task.work.usage, task.work
 
@@ -327,60 +321,45 @@ class Consolidate:
             return now, *await self._plans(tx, task, text, now)
 
         async def write(tx: Transaction, made: tuple[datetime, Plan, Plan]) -> Task:
-            return await self._carry_out(tx, task, text, job=job, record=record, made=made)
-
-        few = (
-            len(work.candidates) + len(work.proposals) + len(work.drafts)
-            <= ahead.PLANNED_INSIDE_MAX
-        )
-        context = Context(record, task.request.effective_scope)
-        return await ahead.apply_planned(self.store, context, plan, write, inside=few)
-
-    async def _carry_out(
-        self,
-        tx: Transaction,
-        task: Task,
-        text: "Text | None",
-        *,
-        job: Job,
-        record: AuditEntry,
-        made: tuple[datetime, Plan, Plan],
-    ) -> Task:
-        """Commit, show or ask what was planned. Return the task."""
-        now = await tx.moment()
-        if await ended_with_token(tx, task):
-            cancelled = await self.transitions.change(tx, task, revoked(task, now))
+            """Commit, show or ask what was planned. Return the task."""
+            now = await tx.moment()
+            if await ended_with_token(tx, task):
+                cancelled = await self.transitions.change(tx, task, revoked(task, now))
+                await tx.jobs.finish(job, now)
+                record.ids.append(task.id)
+                return cancelled
+            sound = await self._without_erased(tx, task)
+            if sound is not task:
+                made = now, *await self._plans(tx, sound, text, now)
+            planned_at, agreed, planned = made
+            expected = work.expected if not work.resolutions else ""
+            if expected and planned.digest() != expected:
+                raise PlanOutdated
+            if task.request.dry_run:
+                after = _ended(sound, agreed, now)
+            elif agreed.questions:
+                after = await self._ask(tx, sound, agreed, now)
+            else:
+                agreed = agreed.dated(planned_at, now)
+                sound = await self._commit(tx, sound, text, agreed, now)
+                after = _ended(sound, agreed, now)
+            saved = await self.transitions.change(tx, sound, after)
             await tx.jobs.finish(job, now)
-            record.ids.append(task.id)
-            return cancelled
-        sound = await self._without_erased(tx, task)
-        if sound is not task:
-            task, made = sound, (now, *await self._plans(tx, sound, text, now))
-        planned_at, plan, planned = made
-        expected = task.work.expected if not task.work.resolutions else ""
-        if expected and planned.digest() != expected:
-            raise PlanOutdated
-        if task.request.dry_run:
-            after = _ended(task, plan, now)
-        elif plan.questions:
-            after = await self._ask(tx, task, plan, now)
-        else:
-            plan = plan.dated(planned_at, now)
-            task = await self._commit(tx, task, text, plan, now)
-            after = _ended(task, plan, now)
-        saved = await self.transitions.change(tx, task, after)
-        await tx.jobs.finish(job, now)
-        record.ids += [task.id, *plan.ids()]
-        record.counts |= plan.counts() | {"questions": len(plan.questions)}
-        return saved
+            record.ids += [task.id, *agreed.ids()]
+            record.counts |= agreed.counts() | {"questions": len(agreed.questions)}
+            return saved
+
+        few = len(work.candidates) + len(work.proposals) + len(work.drafts)
+        inside = few <= commit.PLANNED_INSIDE_MAX
+        context = Context(record, task.request.effective_scope)
+        return await commit.apply_planned(self.store, context, plan, write, inside=inside)
 
     async def _without_erased(self, tx: Transaction, task: Task) -> Task:
         """Return the task without merged texts that would bring back erased words, as a whole or in
         a sentence: a model may have written them before the erasure.
         """
         scope, kept = task.request.effective_scope, list[Proposal]()
-        for start in range(0, len(task.work.proposals), PROPOSALS_AT_ONCE):
-            some = task.work.proposals[start : start + PROPOSALS_AT_ONCE]
+        for some in batches(task.work.proposals, PROPOSALS_AT_ONCE):
             texts = [(one.text, _parts(one.text)) for one in some]
             gone = await find_erased(tx, texts, digests=self.digests, scope=scope)
             kept += [one for index, one in enumerate(some) if index not in gone]
@@ -394,8 +373,21 @@ class Consolidate:
         self, tx: Transaction, task: Task, text: "Text | None", now: datetime
     ) -> tuple[Plan, Plan]:
         """Return the plan, and the plan that a dry run would show for it."""
-        plan = await _plan(tx, task, text, now, self.questions_max)
-        drafts = task.work.drafts
+        work, drafts = task.work, task.work.drafts
+        if text is None:
+            plan = await merge.plan(tx, work.proposals, now)
+        else:
+            resolutions = {one.question_id: one for one in work.resolutions}
+            policy = task.request.policy or Policy.ASK
+            plan = await reconcile.plan(
+                tx,
+                text.episode,
+                work.candidates,
+                extractor=work.extractor,
+                now=now,
+                new=True,
+                settling=Settling(policy, resolutions, self.questions_max),
+            )
         return plan, await merge.plan(tx, drafts, now) if drafts else plan
 
     async def _ask(self, tx: Transaction, task: Task, plan: Plan, now: datetime) -> Task:
@@ -470,29 +462,8 @@ def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
 
 
 def _parts(text: str) -> list[Turn]:
-    """Return the sentences of a text as turns."""
     found = enumerate(_SENTENCE.finditer(text))
     return [Turn(index, Span(*one.span())) for index, one in found]
-
-
-async def _plan(
-    tx: Transaction, task: Task, text: Text | None, now: datetime, questions_max: int
-) -> Plan:
-    if text is None:
-        return await merge.plan(tx, task.work.proposals, now)
-    return await reconcile.plan(
-        tx,
-        text.episode,
-        task.work.candidates,
-        extractor=task.work.extractor,
-        now=now,
-        new=True,
-        settling=Settling(
-            task.request.policy or Policy.ASK,
-            {one.question_id: one for one in task.work.resolutions},
-            questions_max,
-        ),
-    )
 
 
 async def _from_plan(tx: Transaction, task: Task, access_scope: AccessScope) -> Task:

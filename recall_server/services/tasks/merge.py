@@ -7,12 +7,14 @@ import pickle
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from recall_server.domain.attributes import SubjectAliases, is_single_valued
 from recall_server.domain.context import Compute
+from recall_server.domain.episode import shared_metadata
 from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import Namespace, derived_id
 from recall_server.domain.memory import Fact, Layer, Memory, MemoryType, Status
@@ -24,6 +26,7 @@ from recall_server.domain.task import Proposal, Request, Work
 from recall_server.integrations.extraction.extractor import Merged, Merger
 from recall_server.services.limits import Budget
 from recall_server.services.memory.indexing import ItemEmbedder
+from recall_server.storage.driver import batches
 from recall_server.storage.store import Store, Transaction
 
 # Clustering is quadratic: in a larger topic, only the oldest memories are merged.
@@ -91,12 +94,8 @@ class Merging:
         return [found[i] for i in ids if i in found]
 
     async def _merged(self, namespace: Namespace, sources: Sequence[Memory]) -> Merged | None:
-        async with self.budget.call(namespace, self.merger) as settle:
-            merged = await self.merger.merge(sources)
-            # A refused text of unknown usage is not settled: it was paid for, at an unknown price.
-            if merged is not None and (merged.usage.input_tokens or not merged.refused):
-                settle(merged.usage)
-        return merged
+        merge, most = partial(self.merger.merge, sources), self.merger.call_tokens_max
+        return await self.budget.ask(namespace, most, merge)
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
         threshold = request.similarity_threshold
@@ -106,8 +105,7 @@ class Merging:
             ids = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
         pages: list[bytes] = []
         # Short reads, so that others go first in between.
-        for start in range(0, len(ids), PAGE):
-            some = ids[start : start + PAGE]
+        for some in batches(ids, PAGE):
             async with self.store.transaction(
                 namespace, write=False, access_scope=request.effective_scope
             ) as tx:
@@ -222,6 +220,7 @@ def _canonical(
 ) -> Memory:
     newest = max(sources, key=lambda memory: (memory.said_at, memory.id))
     tags = frozenset[str]().union(*(source.source.tags for source in sources))
+    shared = shared_metadata(source.source for source in sources)
     return replace(
         newest,
         id=derived_id("mem", "merge", *proposal.source_ids, proposal.text),
@@ -233,7 +232,7 @@ def _canonical(
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
         reinforcements=corroborated,
-        source=replace(newest.source, tags=tuple(sorted(tags)), metadata=_shared(sources)),
+        source=replace(newest.source, tags=tuple(sorted(tags)), metadata=shared),
         extractor=proposal.by,
     )
 
@@ -244,16 +243,6 @@ def _layer(sources: Sequence[Memory]) -> Layer:
     if Layer.SCHEMA in layers or layers.count(Layer.SEMANTIC) >= PATTERN_MIN:
         return Layer.SCHEMA
     return layers[0] if len(set(layers)) == 1 else Layer.SEMANTIC
-
-
-def _shared(sources: Sequence[Memory]) -> dict[str, Any]:
-    """Return the metadata that all of these memories have in common."""
-    first, *others = (source.source.metadata for source in sources)
-    return {
-        name: value
-        for name, value in first.items()
-        if all(name in other and other[name] == value for other in others)
-    }
 
 
 def _leading_fact(sources: Sequence[Memory]) -> Fact | None:

@@ -23,16 +23,14 @@ from recall_server.domain.errors import (
     PushWaits,
     SecretKeyMissing,
     SecretUnreadable,
-    TaskNotFound,
 )
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job, Task
-from recall_server.integrations.keys import Sealer
+from recall_server.integrations.keys import Cursors, Listing, Sealer
 from recall_server.integrations.webhook import Webhook, pause
 from recall_server.services.auth import stands
-from recall_server.services.cursors import Cursors, Listing
-from recall_server.services.tasks.transitions import locked
+from recall_server.services.tasks.transitions import existing, locked
 from recall_server.services.webhooks import NotDue, ReceiverGone, send
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import PUSH
@@ -91,8 +89,6 @@ Events = Callable[[Transaction, str, int], Awaitable[Sequence[PushEvent]]]
 
 @dataclass(frozen=True)
 class Push:
-    """Configures receivers and delivers events."""
-
     store: Store
     runtime: Runtime
     webhook: Webhook
@@ -118,13 +114,7 @@ class Push:
         await self.webhook.check_url(wanted.url, tenant=namespace)
 
     async def add(
-        self,
-        tx: Transaction,
-        context: Context,
-        task_id: str,
-        wanted: PushRequest,
-        *,
-        after: int,
+        self, tx: Transaction, context: Context, task_id: str, wanted: PushRequest, *, after: int
     ) -> PushConfig:
         """Store a checked config for a task that is new or locked in `tx`. It receives the events
         after the event `after`, as long as the caller's token is good. Raises `LimitReached`.
@@ -158,7 +148,7 @@ class Push:
         may show more than the token may access.
         """
         async with self.store.view(context) as tx:
-            if not (await _existing(tx, task_id)).request.effective_scope.within(context.scope):
+            if not (await existing(tx, task_id)).request.effective_scope.within(context.scope):
                 raise OutsideAccessScope(
                     "This task may show more than this token may access. Use a token with wider "
                     "access."
@@ -190,7 +180,7 @@ class Push:
     async def get(self, context: Context, task_id: str, config_id: str) -> PushConfig:
         """Return a config. Raises `TaskNotFound` and `PushConfigNotFound`."""
         async with self.store.view(context) as tx:
-            await _existing(tx, task_id)
+            await existing(tx, task_id)
             config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
         if config is None:
             raise PushConfigNotFound
@@ -206,7 +196,7 @@ class Push:
         listing = Listing("pushes", context, {"run_id": task_id})
         [after] = self.cursors.place(listing, cursor) or [""]
         async with self.store.view(context) as tx:
-            await _existing(tx, task_id)
+            await existing(tx, task_id)
             found = await tx.pushes.page(task_id, after=after, limit=limit + 1)
         context.entry.ids.append(task_id)
         context.entry.counts["configs"] = len(found[:limit])
@@ -216,7 +206,7 @@ class Push:
     async def remove(self, context: Context, task_id: str, config_id: str) -> bool:
         """Remove a config; False if there is none. Raises `TaskNotFound`."""
         async with self.store.change(context) as tx:
-            await _existing(tx, task_id)
+            await existing(tx, task_id)
             context.entry.ids.append(task_id)
             if not _ID.fullmatch(config_id):
                 return False
@@ -247,7 +237,13 @@ class Push:
                 events = await self._delivered(job, config, events, entry(PUSH))
                 config = replace(config, failures=0)
         except ReceiverGone:
-            await self._remove_gone(job, config, entry(PUSH))
+            record = entry(PUSH)
+            async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
+                if not await tx.pushes.remove_held(config, _holder(job)):
+                    raise PushWaits from None  # the config was replaced meanwhile
+                await tx.jobs.finish(job, self.runtime.now())
+                record.ids += [job.id, config.task_id, config.id]
+                record.counts["removed"] = 1
         except NotDue:
             async with self.store.transaction(job.namespace) as tx:
                 await self._finish(tx, job, config)
@@ -320,15 +316,6 @@ class Push:
         await tx.pushes.release(config, _holder(job), rest_until=None, failed=False)
         await tx.jobs.finish(job, self.runtime.now())
 
-    async def _remove_gone(self, job: Job, config: PushConfig, record: AuditEntry) -> None:
-        """Remove the config of a receiver that is gone for good."""
-        async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:
-            if not await tx.pushes.remove_held(config, _holder(job)):
-                raise PushWaits  # the config was replaced meanwhile
-            await tx.jobs.finish(job, self.runtime.now())
-            record.ids += [job.id, config.task_id, config.id]
-            record.counts["removed"] = 1
-
     async def _release(self, job: Job, config: PushConfig, error: Exception | None) -> None:
         """Release the config for other jobs, after a pause if it failed."""
         rest = self.runtime.now() + pause(PAUSES, config.failures, error) if error else None
@@ -359,10 +346,3 @@ def _place(namespace: Namespace, config: PushConfig) -> tuple[str, ...]:
 
 def _holder(job: Job) -> str:
     return f"{job.id}/{job.attempt}"
-
-
-async def _existing(tx: Transaction, task_id: str) -> Task:
-    task = await tx.tasks.get(task_id)
-    if task is None:
-        raise TaskNotFound
-    return task

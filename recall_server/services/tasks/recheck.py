@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
@@ -21,7 +22,6 @@ from recall_server.domain.plan import (
     Dispute,
     Plan,
     Question,
-    Reason,
     Relation,
     RelationKind,
     Resolution,
@@ -43,8 +43,6 @@ PAGE_MEMORIES = 50
 
 @dataclass(frozen=True)
 class Recheck:
-    """Begins a recheck, and does one page of it."""
-
     store: Store
     runtime: Runtime
     judgements: Judgements
@@ -117,16 +115,11 @@ async def _compared(tx: Transaction, page: Sequence[Memory], now: datetime) -> P
             ids = tuple(one.id for one in clashing)
             question_id = derived_id("q", memory.id, *ids, now.isoformat())
             disputes.append(Dispute(question_id, memory.id, ids))
+        mine = (memory.recorded_at, memory.id)
+        older = [one for one in similar if (one.recorded_at, one.id) < mine]
         relations += [
-            Relation(
-                memory.id,
-                one.id,
-                RelationKind.DUPLICATES,
-                Reason.RULE,
-                now,
-                min(memory.confidence, one.confidence),
-            )
-            for one in await _repeated(memory, similar)
+            Relation.by_rule(memory, RelationKind.DUPLICATES, one, now)
+            for one in await _those(near_duplicates, memory, older)
         ]
     return Plan(tuple(disputes), relations=tuple(relations))
 
@@ -167,13 +160,6 @@ async def _undecided(tx: Transaction, memory: Memory, similar: Sequence[Memory])
     ]
 
 
-async def _repeated(memory: Memory, similar: Sequence[Memory]) -> list[Memory]:
-    """Return the older ones of the similar memories that a memory nearly repeats."""
-    older = (memory.recorded_at, memory.id)
-    others = [one for one in similar if (one.recorded_at, one.id) < older]
-    return await _those(near_duplicates, memory, others)
-
-
 async def _those(
     holds: Callable[[str, str], bool], memory: Memory, others: Sequence[Memory]
 ) -> list[Memory]:
@@ -204,7 +190,7 @@ class Judging:
         return Judgements(self.runtime, judges)
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Judge one dispute. Raises what `Budget.judge` raises, and `Fenced` if another worker
+        """Judge one dispute. Raises what `Budget.ask` raises, and `Fenced` if another worker
         holds the job.
         """
         record = entry(JUDGE)
@@ -212,7 +198,9 @@ class Judging:
             question = await _open(tx, job)
         judgement, reason = None, ""
         if question is not None and self.judge is not None and self.judgements.judges:
-            judgement = await self.budget.judge(job.namespace, self.judge, question)
+            judgement = await self.budget.ask(
+                job.namespace, self.judge.call_tokens_max, partial(self.judge.judge, question)
+            )
             reason = await self.redaction.text(judgement.reason, record)
             record.usage = judgement.usage
         async with self.store.transaction(job.namespace, entry=record, locked=True) as tx:

@@ -1,14 +1,17 @@
 """Reviews: everything that waits for somebody's decision, in one list; each is answered once. An
-accepted proposal is reconciled like any other statement.
+accepted proposal is reconciled like any other statement; a turn that was held back on arrival is
+released or rejected.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.errors import Invalid, NotWaiting, ReviewNotFound
+from recall_server.domain.errors import Invalid, NotWaiting, ReviewNotFound, Stale
 from recall_server.domain.ids import is_proposal
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import BELIEVED, FINDABLE, Memory, Status
@@ -23,23 +26,98 @@ from recall_server.domain.plan import (
     ProposalKind,
     Question,
 )
-from recall_server.domain.security.screening import Held, Suspect
+from recall_server.domain.security.screening import Held, Place, Suspect
 from recall_server.domain.task import AnswerUnclear, Task, resolutions
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.commit import question_of
 from recall_server.services.memory.episodes import Redaction
 from recall_server.services.memory.indexing import promise_vectors
-from recall_server.services.memory.ingest import Submission
+from recall_server.services.memory.ingest import EXTRACT, Submission
 from recall_server.services.memory.intents import Intents, Wish
-from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.memory.reconcile import SIDES_MAX
 from recall_server.services.tasks import Tasks
 from recall_server.storage.store import Store, Transaction
 
 # How many proposals or disputes are read at once; some of them may be outside of the access scope.
 PAGE = 100
+SUSPECTS_MAX = 100
+"""Suspects on one page."""
 _WAITING = frozenset({Status.FORGOTTEN, Status.QUARANTINED})
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """One page of turns in this state, and the number of all of them."""
+
+    found: tuple[Suspect, ...]
+    total: int
+    next_offset: int | None
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Turns that were held back on arrival, until a person releases or rejects them."""
+
+    store: Store
+    runtime: Runtime
+
+    async def list(self, context: Context, *, state: Held, limit: int, offset: int) -> Suspects:
+        """Return the turns in this state with their words and the reasons, newest first."""
+        async with self.store.transaction(context.namespace, write=False) as tx:
+            found = await tx.quarantine.page(state, limit=limit, offset=offset)
+            total = await tx.quarantine.count(state)
+        context.entry.counts["suspects"] = len(found)
+        reached = offset + len(found)
+        return Suspects(tuple(found), total, reached if found and reached < total else None)
+
+    async def release(self, context: Context, item_id: str) -> None:
+        """Index the turn and enqueue its extraction. Idempotent. Raises `ReviewNotFound`; `Stale`
+        if it was rejected.
+        """
+        job_id = self.runtime.new_id("job")
+        # Releasing the turn and extracting its memories are one change.
+        context.entry.part_of = job_id
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, locked=True
+        ) as tx:
+            now = await tx.moment()
+            place = await self._decide(tx, item_id, Held.RELEASED, now, context.entry)
+            if place is not None:
+                show = partial(tx.episodes.show, item_id, now)
+                await indexing.reread(tx, [place.episode_id], show)
+                payload = {"episode_id": place.episode_id, "turn": place.position}
+                await tx.jobs.add(job_id, EXTRACT, payload, now, context.entry.began_by)
+        self.runtime.wake()
+
+    async def reject(self, context: Context, item_id: str) -> None:
+        """Keep the turn hidden. Idempotent. Raises `ReviewNotFound`; `Stale` if it was
+        released: undo the release instead.
+        """
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, locked=True
+        ) as tx:
+            await self._decide(tx, item_id, Held.REJECTED, await tx.moment(), context.entry)
+
+    async def _decide(
+        self, tx: Transaction, item_id: str, state: Held, now: datetime, entry: AuditEntry
+    ) -> Place | None:
+        """Store the decision and return the place of the turn; None if it was made before."""
+        storable(item_id)
+        by = entry.by
+        decided = await tx.quarantine.decide(item_id, state, by, now)
+        place = await tx.quarantine.place(item_id)
+        if place is None:
+            raise ReviewNotFound
+        before = place.decided
+        if before.state is not state:
+            raise Stale(
+                f"{before.by} has {before.state} it at {before.at:%Y-%m-%dT%H:%M:%SZ}; it is "
+                "decided about once. List what is still held."
+            )
+        entry.ids += [item_id, place.episode_id]
+        entry.counts[str(state)] = int(decided)
+        return place if decided else None
 
 
 @dataclass(frozen=True)
@@ -49,102 +127,6 @@ class Proposed:
     proposal: Proposal
     new: tuple[Memory, ...]
     targets: tuple[Memory, ...]
-
-
-@dataclass(frozen=True)
-class Proposals:
-    """Lists proposals, and answers each once."""
-
-    store: Store
-    runtime: Runtime
-    intents: Intents
-    embeds: bool
-
-    async def waiting(self, context: Context, *, limit: int) -> list[Proposed]:
-        """Return the open proposals that are wholly in the access scope, oldest first."""
-        found: list[Proposed] = []
-        offset = 0
-        async with self.store.view(context) as tx:
-            while page := await tx.proposals.page(limit=PAGE, offset=offset):
-                offset += PAGE
-                ids = {one for proposal in page for one in (*proposal.new, *proposal.targets)}
-                known = await tx.memories.get(sorted(ids))
-                for proposal in page:
-                    proposed = _proposed(proposal, known)
-                    if proposed is not None and _is_open(proposed):
-                        found.append(proposed)
-                    if len(found) == limit:
-                        return found
-        return found
-
-    async def accept(self, context: Context, rights: Rights, proposal_id: str) -> None:
-        """Make the change that is proposed. Raises `ReviewNotFound` if this caller can see no
-        proposal with this id, `NotWaiting` if it was answered before or its target is gone, and
-        `InsufficientScope`.
-        """
-        async with self.store.change(context) as tx:
-            now = await tx.moment()
-            proposed = await self._close(context, tx, rights, proposal_id, "accept", now)
-            for plan in await _plans(tx, proposed, now):
-                await commit.apply(tx, plan, now)
-                await self.intents.ingest.judgements.promise(tx, plan, context.entry.began_by)
-                context.entry.ids += plan.ids()
-                for name, number in plan.counts().items():
-                    context.entry.counts[name] = context.entry.counts.get(name, 0) + number
-            if self.embeds:
-                ids = [one.id for one in (*proposed.new, *proposed.targets)]
-                words = await tx.memories.citations(ids)
-                await promise_vectors(tx, self.runtime, {one.episode_id for one in words})
-        self.runtime.wake()
-
-    async def reject(self, context: Context, rights: Rights, proposal_id: str) -> None:
-        """Close a proposal without its change: the memories it would have added stay hidden. Raises
-        what `accept` raises.
-        """
-        async with self.store.change(context) as tx:
-            await self._close(context, tx, rights, proposal_id, "reject", await tx.moment())
-            context.entry.counts["rejected"] = 1
-
-    async def edit(self, context: Context, rights: Rights, proposal_id: str, text: str) -> None:
-        """Make the change with other words than those proposed; they count as the caller's own.
-        Raises what `accept` raises, and `Invalid` if the text is empty or the proposal adds
-        nothing.
-        """
-        async with self.store.view(context) as tx:
-            proposed = await _read(tx, proposal_id)
-        _require(proposed, rights)
-        if not proposed.new:
-            raise Invalid("Only what is to be remembered can be edited. Accept or reject this one.")
-        if not text.strip():
-            raise Invalid("edit needs text: the words that take the place of those proposed.")
-        memory = proposed.new[0]
-        target = proposed.targets[0].id if proposed.targets else ""
-        await self.intents.submit(
-            context,
-            Wish(
-                Intent.CORRECT if target else Intent.REMEMBER,
-                Submission(text, memory.topic, container=memory.container),
-                target,
-                memory.type,
-                by_hand=bool(target),
-                edits=proposal_id,
-            ),
-        )
-
-    async def _close(  # noqa: PLR0917  # the answer, and to what
-        self,
-        context: Context,
-        tx: Transaction,
-        rights: Rights,
-        proposal_id: str,
-        choice: str,
-        now: datetime,
-    ) -> Proposed:
-        proposed = await _read(tx, proposal_id)
-        _require(proposed, rights)
-        await tx.proposals.close(proposal_id, choice, context.entry.by, now)
-        context.entry.ids.append(proposal_id)
-        return proposed
 
 
 async def _plans(tx: Transaction, proposed: Proposed, now: datetime) -> Sequence[Plan]:
@@ -269,7 +251,7 @@ class Reviews:
     runtime: Runtime
     tasks: Tasks
     quarantine: Quarantine
-    proposals: Proposals
+    intents: Intents
     redaction: Redaction
     embeds: bool
 
@@ -292,7 +274,7 @@ class Reviews:
         if ReviewKind.PROPOSAL in kinds:
             found += [
                 Review(one.proposal.id, ReviewKind.PROPOSAL, one.proposal.opened_at, proposed=one)
-                for one in await self.proposals.waiting(context, limit=limit)
+                for one in await self._proposals(context, limit)
             ]
         if ReviewKind.QUARANTINE in kinds:
             held = await self.quarantine.list(context, state=Held.HELD, limit=limit, offset=0)
@@ -338,7 +320,17 @@ class Reviews:
         """
         storable(review_id)
         if is_proposal(review_id):
-            return await self._decide(context, review_id, choice, text, rights)
+            if text is not None and choice is not Verdict.EDIT:
+                raise AnswerUnclear("text goes with edit. Leave it out, or choose that.")
+            if choice is Verdict.EDIT:
+                await self._edit(context, rights, review_id, text or "")
+            elif choice in (Verdict.ACCEPT, Verdict.REJECT):
+                accepted = choice is Verdict.ACCEPT
+                await self._close(context, rights, review_id, accepted=accepted)
+            else:
+                raise AnswerUnclear("A proposal is answered with accept, edit or reject.")
+            change = None if choice is Verdict.REJECT else context.entry.change
+            return Answered(review_id, ReviewKind.PROPOSAL, change_id=change)
         if choice in (Verdict.ACCEPT, Verdict.EDIT):
             raise ReviewNotFound
         if isinstance(choice, Verdict):
@@ -356,27 +348,72 @@ class Reviews:
         task = await self.tasks.resolve(context, review_id, choice, text)
         return Answered(review_id, ReviewKind.QUESTION, task)
 
-    async def _decide(
-        self,
-        context: Context,
-        proposal_id: str,
-        choice: Choice | Verdict,
-        text: str | None,
-        rights: Rights,
-    ) -> Answered:
-        if text is not None and choice is not Verdict.EDIT:
-            raise AnswerUnclear("text goes with edit. Leave it out, or choose that.")
-        match choice:
-            case Verdict.ACCEPT:
-                await self.proposals.accept(context, rights, proposal_id)
-            case Verdict.EDIT:
-                await self.proposals.edit(context, rights, proposal_id, text or "")
-            case Verdict.REJECT:
-                await self.proposals.reject(context, rights, proposal_id)
-            case _:
-                raise AnswerUnclear("A proposal is answered with accept, edit or reject.")
-        change = None if choice is Verdict.REJECT else context.entry.change
-        return Answered(proposal_id, ReviewKind.PROPOSAL, change_id=change)
+    async def _proposals(self, context: Context, limit: int) -> list[Proposed]:
+        """Return the open proposals that are wholly in the access scope, oldest first."""
+        found: list[Proposed] = []
+        offset = 0
+        async with self.store.view(context) as tx:
+            while page := await tx.proposals.page(limit=PAGE, offset=offset):
+                offset += PAGE
+                ids = {one for proposal in page for one in (*proposal.new, *proposal.targets)}
+                known = await tx.memories.get(sorted(ids))
+                read = [_proposed(proposal, known) for proposal in page]
+                found += [one for one in read if one is not None and _is_open(one)]
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
+    async def _close(
+        self, context: Context, rights: Rights, proposal_id: str, *, accepted: bool
+    ) -> None:
+        """Make the change that is proposed, or close the proposal without it: the memories it would
+        have added stay hidden. Raises `ReviewNotFound` if this caller can see no proposal with this
+        id, `NotWaiting` if it was answered before or its target is gone, and `InsufficientScope`.
+        """
+        entry = context.entry
+        async with self.store.change(context) as tx:
+            now = await tx.moment()
+            proposed = await _read(tx, proposal_id)
+            _require(proposed, rights)
+            choice = Verdict.ACCEPT if accepted else Verdict.REJECT
+            await tx.proposals.close(proposal_id, choice, entry.by, now)
+            entry.ids.append(proposal_id)
+            if not accepted:
+                entry.counts["rejected"] = 1
+                return
+            for plan in await _plans(tx, proposed, now):
+                await self.intents.ingest.judgements.apply(tx, plan, now, entry)
+            if self.embeds:
+                ids = [one.id for one in (*proposed.new, *proposed.targets)]
+                words = await tx.memories.citations(ids)
+                await promise_vectors(tx, self.runtime, {one.episode_id for one in words})
+        self.runtime.wake()
+
+    async def _edit(self, context: Context, rights: Rights, proposal_id: str, text: str) -> None:
+        """Make the change with other words than those proposed; they count as the caller's own.
+        Raises what `_close` raises, and `Invalid` if the text is empty or the proposal adds
+        nothing.
+        """
+        async with self.store.view(context) as tx:
+            proposed = await _read(tx, proposal_id)
+        _require(proposed, rights)
+        if not proposed.new:
+            raise Invalid("Only what is to be remembered can be edited. Accept or reject this one.")
+        if not text.strip():
+            raise Invalid("edit needs text: the words that take the place of those proposed.")
+        memory = proposed.new[0]
+        target = proposed.targets[0].id if proposed.targets else ""
+        await self.intents.submit(
+            context,
+            Wish(
+                Intent.CORRECT if target else Intent.REMEMBER,
+                Submission(text, memory.topic, container=memory.container),
+                target,
+                memory.type,
+                by_hand=bool(target),
+                edits=proposal_id,
+            ),
+        )
 
     async def _settle(
         self, context: Context, dispute_id: str, choice: Choice, text: str | None

@@ -218,6 +218,14 @@ class TaskTransitions:
         self.runtime.wake_pushes()
 
 
+async def existing(tx: Transaction, task_id: str) -> Task:
+    """Return a task. Raises `TaskNotFound`, also if it is outside of the access scope."""
+    task = await tx.tasks.get(task_id)
+    if task is None:
+        raise TaskNotFound
+    return task
+
+
 async def locked(tx: Transaction, task_id: str) -> Task:
     """Return a task, locked: no other transaction changes it until this one has ended. Raises
     `TaskNotFound`.
@@ -270,7 +278,6 @@ class Ending:
     async def end(
         self, tx: Transaction, entry: AuditEntry, ended: Callable[[str], bool]
     ) -> Callable[[], None]:
-        """Implements `End`."""
         tokens = [name for name in await tx.access.at_work() if ended(name)]
         entry.counts |= dict.fromkeys(COUNTED, 0) | self.answers.count(entry.namespace, ended)
         if not tokens:

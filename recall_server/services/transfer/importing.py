@@ -31,8 +31,7 @@ from recall_server.services.memory import commit, indexing, reconcile, subject_a
 from recall_server.services.memory.commit import Judgements
 from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.memory.indexing import promise_lacking
-from recall_server.services.transfer import intake
-from recall_server.services.transfer.export import Account
+from recall_server.services.transfer import Account, intake
 from recall_server.storage.store import Store, Transaction
 
 OPERATION = "import_namespace"
@@ -210,7 +209,7 @@ class Import:
                 raise _damaged(number, "it is not in its place, or stands twice")
             last = place
             if isinstance(line, End):
-                if not account.closed_by(line.counts, line.sha256):
+                if line.model_dump() != account.end():
                     raise _damaged(number, "the lines before it are not those that were written")
                 continue
             account.add(line.kind, raw)
@@ -287,18 +286,17 @@ class Import:
                 *await self._episodes(tx, episodes, report, taken_ids),
                 *await self._memories(tx, memories, report, taken_ids),
             ]
-            await self._hold(tx, [one for one in left if one.line.id in set(added)], report)
-            new = [one.line for one in left if one.line.id in set(added)]
-            await self._index(tx, new, schema=schema)
+            ids = set(added)
+            new = [one for one in left if one.line.id in ids]
+            for one in new:
+                await tx.quarantine.hold(one.line.id, one.held, await tx.moment())
+                report.held += len(one.held)
+            await self._index(tx, [one.line for one in new], schema=schema)
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
     async def _reconcile(
-        self,
-        namespace: Namespace,
-        batch: Sequence[Numbered],
-        believed: set[str],
-        line: AuditEntry,
+        self, namespace: Namespace, batch: Sequence[Numbered], believed: set[str], line: AuditEntry
     ) -> None:
         """Settle imported memories that contradict what was known here before. `believed`: the
         memories of the file so far that may contradict others; among each other they stay as they
@@ -317,10 +315,7 @@ class Import:
             for memory in await tx.memories.active(ids):
                 if memory.status is Status.ACTIVE:
                     plan = await reconcile.arrived(tx, memory, believed, now, settling)
-                    await commit.apply(tx, plan, now)
-                    await self.judgements.promise(tx, plan, line.began_by)
-                    line.ids += plan.ids()
-                    line.counts |= plan.counts()
+                    await self.judgements.apply(tx, plan, now, line)
 
     async def _prepared(
         self, batch: Sequence[Numbered], report: Report, entry: AuditEntry
@@ -337,16 +332,9 @@ class Import:
                 taken.append(replace(one, line=ready.line, held=ready.held))
         return taken
 
-    async def _hold(self, tx: Transaction, added: Sequence[Numbered], report: Report) -> None:
-        """Put turns into quarantine."""
-        for one in added:
-            await tx.quarantine.hold(one.line.id, one.held, await tx.moment())
-            report.held += len(one.held)
-
     async def _index(
         self, tx: Transaction, lines: Sequence[Episode | MemoryLine], *, schema: int
     ) -> None:
-        """Let search find what was added."""
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
         forgotten = [line for line in memories if line.status is Status.FORGOTTEN]

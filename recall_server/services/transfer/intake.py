@@ -6,7 +6,9 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from recall_server.domain import export_format
 from recall_server.domain.audit import AuditEntry
@@ -33,6 +35,7 @@ _JUDGE = re.compile(r"[\w.:@+-]+(?:/[\w.:@+-]+)*/judge/\d+", re.ASCII)
 UNFIT = "no protocol takes its labels, or so much"
 ORDERS = "it reads as an order to a model"
 Line = export_format.Episode | export_format.Memory
+P = TypeVar("P", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -95,49 +98,32 @@ def prepared(line: Line) -> Prepared:
         said = "\n".join(filter(None, (*words, *beside)))
         bad = orders(line.text) or suspicions(said)
         made: dict[str, Any] = {
-            "decisions": [
-                one.model_copy(
-                    update={
-                        "decided_by": _decider(one),
-                        "judge_reason": _reason(one.judge_reason),
-                    }
-                )
-                for one in line.decisions
-            ],
-            "relations": [
-                one.model_copy(update={"made_by": one.made_by and _name(one.made_by)})
-                for one in line.relations
-            ],
-            "proposals": [
-                one.model_copy(
-                    update={
-                        "made_by": one.made_by and _name(one.made_by),
-                        "decided_by": one.decided_by and _name(one.decided_by),
-                    }
-                )
-                for one in line.proposals
-            ],
+            "decisions": [_decided(one) for one in line.decisions],
+            "relations": [_by(one, "made_by") for one in line.relations],
+            "proposals": [_by(one, "made_by", "decided_by") for one in line.proposals],
         }
         return Prepared(line.model_copy(update=made), {}, ORDERS if bad else "")
     return _screened(_known(line))
 
 
-def _name(by: str) -> str:
-    """Return the decider on another server, or `ELSEWHERE` if the name may be any words."""
-    return by if is_ours(by) else ELSEWHERE
+def _by(part: P, *names: str) -> P:
+    """Return a part of a line with `ELSEWHERE` for deciders whose name may be any words."""
+    given = {name: getattr(part, name) for name in names}
+    return part.model_copy(
+        update={name: ELSEWHERE for name, by in given.items() if by and not is_ours(by)}
+    )
 
 
-def _decider(one: export_format.Decided) -> str:
-    """Return who decided on another server: also a language model, by a name as judges have."""
+def _decided(one: export_format.Decided) -> export_format.Decided:
+    """Return a decision on another server: of a language model, with a name as judges have, and a
+    reason that a judge here would give.
+    """
     is_model = one.judge_confidence is not None and _JUDGE.fullmatch(one.decided_by) is not None
     read = re.sub(r"[\W_]+", " ", one.decided_by)
-    return one.decided_by if is_model and not orders(read) else _name(one.decided_by)
-
-
-def _reason(words: str | None) -> str | None:
-    """Return the reason of a judge on another server, unless no judge here would give it."""
-    words = " ".join((words or "").split())
-    return words if 0 < len(words) <= REASON_CHARS_MAX and not orders(words) else None
+    words = " ".join((one.judge_reason or "").split())
+    given = 0 < len(words) <= REASON_CHARS_MAX and not orders(words)
+    one = one.model_copy(update={"judge_reason": words if given else None})
+    return one if is_model and not orders(read) else _by(one, "decided_by")
 
 
 def _screened(line: export_format.Episode) -> Prepared:

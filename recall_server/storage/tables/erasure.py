@@ -15,13 +15,7 @@ from recall_server.domain.erasure import BLOCK, EVERYWHERE, ErasedPlaces, Erased
 from recall_server.domain.ids import Namespace
 from recall_server.domain.memory_event import EventKind
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import (
-    Document,
-    Failure,
-    Row,
-    document,
-    reader,
-)
+from recall_server.storage.driver import Document, Failure, Row, batches, document, reader
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import EVENT_BYTES, bytes_of, return_quota, take_quota
 from recall_server.storage.tables.memory_events import MemoryEvents
@@ -409,10 +403,8 @@ class ErasureScan(BoundTable):
 
     async def rows(self, table: Paged, ids: Collection[str]) -> AsyncIterator[Sequence[Row]]:
         """Yield the rows with these ids, page by page."""
-        wanted = sorted(ids)
-        for first in range(0, len(wanted), PAGE):
-            query = f"{table}_to_erase_by_id"
-            yield await self._bound.fetch(query, ids=wanted[first : first + PAGE])
+        for some in batches(sorted(ids), PAGE):
+            yield await self._bound.fetch(f"{table}_to_erase_by_id", ids=some)
 
     async def task_versions(self) -> dict[str, int]:
         """Return all tasks with their versions."""

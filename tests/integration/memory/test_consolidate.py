@@ -24,7 +24,7 @@ from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
 from recall_server.integrations.extraction.extractor import Merged
-from recall_server.services.memory.ahead import PLANNED_INSIDE_MAX
+from recall_server.services.memory.commit import PLANNED_INSIDE_MAX
 from recall_server.worker import FAILURES_MAX
 from tests.support.application import Open, settings_for
 from tests.support.conversation import context, drained, enter, memories, remember

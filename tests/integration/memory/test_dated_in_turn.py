@@ -17,7 +17,7 @@ from recall_server.domain.permissions import OPERATOR
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
-from recall_server.services.memory import ahead
+from recall_server.services.memory import commit
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.storage.driver import moment
@@ -90,7 +90,7 @@ async def extract(application: Application) -> None:
 
 async def hand_over(application: Application) -> None:
     """A task with so many statements that they are planned ahead."""
-    likes = " ".join(f"I like fig{number}." for number in range(ahead.PLANNED_INSIDE_MAX + 1))
+    likes = " ".join(f"I like fig{number}." for number in range(commit.PLANNED_INSIDE_MAX + 1))
     request = Request(Mode.INGEST, "life", f"User: {likes}")
     await application.services.consolidate.start(context(application), request)
     await drained(application)

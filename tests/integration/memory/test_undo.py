@@ -22,7 +22,7 @@ from recall_server.domain.plan import RelationKind
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.purge_source import BadSource
-from recall_server.services.memory import ahead
+from recall_server.services.memory import commit
 from recall_server.services.memory import undo as undo_module
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
@@ -98,6 +98,24 @@ async def test_a_text_is_undone_with_its_memories_and_what_they_replaced_holds_a
         again = (await changes(application))[0]
         await undo(application, again)
         assert await present(application) == before
+
+
+async def test_the_undo_of_a_forgetting_and_a_restoring_names_no_forgotten_memory(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: I live in Porto.")
+        await drained(application)
+        (memory,) = await memories(application)
+        forget, restore = context(application), context(application)
+        await application.services.recall.forget(forget, memory.id)
+        clock.pass_(HOUR)
+        await application.services.recall.restore(restore, memory.id)
+
+        done = await undo(application, forget.entry.id, with_dependents=True)
+        assert (done.memories, done.forgotten) == ((memory.id,), ())
+        assert [one.id for one in await memories(application)] == [memory.id]
 
 
 async def test_a_forgotten_memory_comes_back_as_it_was(open_app: Open, clock: Clock) -> None:
@@ -695,7 +713,7 @@ async def test_what_changes_after_an_undo_was_planned_is_planned_with(
             refused if who == "Zoe" else nullcontext(),
         ):
             await act(rights=OPERATOR, dry_run=False, with_dependents=False)
-        assert len(moved) == (1 if who == "Zoe" else ahead.PLANS_MAX + 1)
+        assert len(moved) == (1 if who == "Zoe" else commit.PLANS_MAX + 1)
         assert [one.text for one in await memories(application)] == [moved[-1]]
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -349,8 +350,9 @@ async def test_a_judgement_counts_in_the_budget_of_its_namespace(
     ):
         budget, judge = application.services.consolidate.merging.budget, application.judge
         assert judge is not None
-        found = await budget.judge(ALICE, judge, QUESTION)
+        ask, most = partial(judge.judge, QUESTION), judge.call_tokens_max
+        found = await budget.ask(ALICE, most, ask)
         with pytest.raises(BudgetSpent):
-            await budget.judge(ALICE, judge, QUESTION)
+            await budget.ask(ALICE, most, ask)
 
     assert found.choice is Choice.KEEP_NEW

@@ -23,10 +23,9 @@ from recall_server.domain.errors import (
 from recall_server.domain.ids import Namespace
 from recall_server.domain.permissions import Bearer, TokenInfo
 from recall_server.domain.task import Job, JobState, Mode, Request, Status, Task, TaskState, Work
-from recall_server.integrations.keys import Sealer
+from recall_server.integrations.keys import Cursors, Sealer
 from recall_server.integrations.webhook import Webhook
 from recall_server.services.audit import Audit, ReadLog
-from recall_server.services.cursors import Cursors
 from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
