@@ -107,15 +107,15 @@ async def test_a_message_in_json_that_gives_orders_is_held_and_no_other(
     assert [one["state"] for one in episode["turns"]] == ["open", "hidden"]
 
 
-async def test_a_conversation_in_json_that_is_kept_as_it_is_stays_one_text(
-    running: Running, http: httpx2.AsyncClient
+@pytest.mark.parametrize("given", [{}, {"type": "fact"}])
+async def test_a_conversation_in_json_of_which_nothing_is_inferred_stays_one_text(
+    http: httpx2.AsyncClient, given: Json
 ) -> None:
     text = json.dumps([{"role": "user", "content": "I prefer green tea."}])
-    await stored(http, text=text, infer=False, type="fact")
-    await running.extract()
+    await stored(http, text=text, infer=False, **given)
 
-    (memory,) = await listed(http)
-    assert memory["text"] == text
+    (episode,) = await episodes(http)
+    assert episode["text"] == text
 
 
 async def test_another_agent_hands_in_a_conversation_in_json(running: Running) -> None:

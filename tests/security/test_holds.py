@@ -225,7 +225,7 @@ UNASKED = {
     "drop_others": "vectors of other models, made anew of the words",
     "run": "it goes on with what was begun before the hold",
     "mend": "it makes rows of disputes and vectors as the events say that they were",
-    "_written": "purge_source asks as it writes; what an undo takes away stands in its event",
+    "written": "purge_source asks as it writes; what an undo takes away stands in its event",
     "_remade": "it writes memories again as they were recorded",
 }
 

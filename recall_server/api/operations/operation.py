@@ -117,15 +117,7 @@ class Arguments(BaseModel):
         """
         try:
             if isinstance(given, dict):
-                given = {
-                    name: int(value)
-                    if isinstance(value, float) and name in cls._integers and value.is_integer()
-                    else value
-                    for name, value in given.items()
-                    if not (value is None and name in cls._left_out_if_null)
-                    and not (value == "" and name in cls._left_out_if_empty)
-                    and name not in cls.ignored
-                }
+                given = cls._given(given)
             return cls.model_validate(given, strict=False if as_text else None)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
@@ -134,6 +126,22 @@ class Arguments(BaseModel):
                 for each in found[:FAULTS_NAMED]
             ]
             raise Invalid(" ".join(dict.fromkeys(faults))) from None
+
+    @classmethod
+    def _given(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return what is given, with integers for whole floats. There may be very many names."""
+        kept = {**given}
+        for name in (one for one in cls.model_fields if one in given):
+            value = given[name]
+            if (value is None and name in cls._left_out_if_null) or (
+                value == "" and name in cls._left_out_if_empty
+            ):
+                del kept[name]
+            elif isinstance(value, float) and name in cls._integers and value.is_integer():
+                kept[name] = int(value)
+        for name in cls.ignored:
+            kept.pop(name, None)
+        return kept
 
     @classmethod
     def _fault(cls, kind: str, place: tuple[int | str, ...], why: str, operation: str) -> str:

@@ -210,7 +210,7 @@ class Ingest:
         # Redact before anything is stored and before the digest is made: a digest of the original
         # would confirm a guessed secret.
         submission = self._checked(submission)
-        if submission.kept_as in (None, TEXT_ONLY):
+        if submission.kept_as is None:
             said = await conversation(submission.text, self.runtime.now(), self.runtime.compute)
             submission = replace(submission, text="", utterances=said) if said else submission
         submission = await self._redacted(context, submission)
