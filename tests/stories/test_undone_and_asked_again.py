@@ -72,7 +72,7 @@ class Asking:
         await until(done, 30, "all texts are read and have vectors")
         page = await self.get("/v1/memories", limit="50")
         self.ids |= {one["id"] for one in page["memories"]}
-        at = datetime.now(UTC).isoformat()
+        at = datetime.now(UTC).isoformat(timespec="microseconds")
         now = await self.known()
         self.then[at] = await self.known(known_at=at)
         assert self.then[at] == now
