@@ -174,6 +174,7 @@ async def _apply(  # noqa: C901, PLR0912  # a case for each change
         case Settle(question_id):
             done = await tx.disputes.close(question_id, now)
         case Propose(proposal, memories, hides_words):
+            # Forgotten, which hides their words, or in quarantine if these are to stay findable.
             for memory in memories:
                 if hides_words:
                     await tx.memories.add(memory)
