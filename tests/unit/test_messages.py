@@ -35,6 +35,7 @@ def roles_and_words(text: str) -> list[tuple[str, str]]:
         lines({"messages": [USER]}, {"messages": [ANSWER]}),
         lines({"type": "user", "message": USER}, CODEX),
         lines({"sender": "user", "text": "I live in Porto."}, ANSWER),
+        lines({**USER, "message": None}, {**ANSWER, "payload": ""}),
         lines({"speaker": "user", "text": "I live in Porto.", "ts": "1.5"}, ANSWER),
     ],
 )

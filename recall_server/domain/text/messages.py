@@ -37,9 +37,8 @@ def message_of(record: Any) -> Message | None:
     """
     if not isinstance(record, Mapping):
         return None
-    said = record.get("message") or record.get("payload") or record
-    if not isinstance(said, Mapping):
-        return None
+    within = (record.get(one) for one in ("message", "payload"))
+    said = next((one for one in within if isinstance(one, Mapping)), record)
     role = next((said[one] for one in _SPEAKERS if said.get(one)), record.get("role"))
     key = next((one for one in _WORDS if one in said), "")
     content = said.get(key)
