@@ -36,7 +36,7 @@ Attributes = dict[str, str | int]
 Span = AbstractContextManager[Attributes]
 """A `with` block that is a span; it yields the attributes, to which more may be added."""
 
-# What is added to its attributes is read by nobody.
+# Nobody reads the attributes that are added to it.
 NOT_RECORDED: Span = nullcontext({})
 
 

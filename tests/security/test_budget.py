@@ -31,7 +31,7 @@ DAY = int(NOON.timestamp() // 86_400)
 CALL = 120
 
 
-# What one call may cost.
+# The tokens that one call may cost.
 MOST = 100
 OF_NO_USE = Judgement(None, "m", refused="It is no answer.")
 

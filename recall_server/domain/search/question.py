@@ -71,7 +71,11 @@ class Question:
         others = other_forms(text, language)
         forms = {term: some for term, some in others.items() if term in asked}
         return Question(
-            *(text, language, written_names, asked, tuple(names)[:NAMES_MAX]),
+            text,
+            language,
+            written_names,
+            asked,
+            tuple(names)[:NAMES_MAX],
             broad=wanted,
             values=asked_values(read),
             forms=forms,

@@ -12,7 +12,7 @@ _TEXTS = frozenset({"text", "input_text", "output_text"})
 _SPEAKERS = ("role", "sender", "speaker", "user")
 _WORDS = ("content", "text")
 _TIMES = ("at", "timestamp", "created_at", "date", "ts")
-# What a record says of itself, not of the conversation.
+# These describe the record itself, not the conversation.
 _OWN = frozenset(
     {*_SPEAKERS, *_WORDS, *_TIMES, "name", "id", "uuid", "type", "index", "tool_calls"}
 )
@@ -67,7 +67,8 @@ def messages_in(text: str) -> list[Message]:
     """Return the messages of a text that is a conversation in JSON: an array of messages, an object
     with `messages`, or one of these a line; none for any other text.
 
-    Nothing is left out: what is not text becomes a message of a tool, as it is written.
+    What is not text becomes a message of a tool, as it is written. Only `_OWN` names, empty values
+    and the envelope of a message are left out.
     """
     if not text.lstrip().startswith(("{", "[")):
         return []

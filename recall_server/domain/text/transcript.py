@@ -98,7 +98,7 @@ _ANGLED = re.compile(
     r"\s{0,8}(?:\[?(?P<stamp>(?:[^\[\]<\n]{0,20}[ T])?\d\d?:\d\d(?::\d\d)?)\]?\s{1,3}|(?=<v[ .]))"
     rf"<(?P<voice>v(?:\.[\w.-]+)?[ ])?[@+%~&]?(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}})>\s?"
 )
-# What stands above the words of captions (WebVTT, SubRip): a number, and from when to when.
+# The lines above the words of captions (WebVTT, SubRip): their number, and their times.
 _CAPTION_TIMES = r"(?:\d\d?:)?\d\d?:\d\d[.,]\d{3} --> (?:\d\d?:)?\d\d?:\d\d[.,]\d{3}[^\n]*"
 _CAPTION = re.compile(
     rf"[ \t\ufeff]*(?:{_CAPTION_TIMES}|\d{{1,6}}[ \t\r]*(?=\n{_CAPTION_TIMES})"

@@ -133,32 +133,17 @@ async def settle_ended(tx: Transaction, now: datetime) -> None:
         await _apply(tx, Settle(question_id), now)
 
 
-async def _apply(  # noqa: C901, PLR0912  # a case for each change
-    tx: Transaction, change: Change, now: datetime
-) -> None:
+async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
     done = True
     match change:
-        case Add(memory, also, rule):
-            await tx.memories.add(memory, rule)
-            for citation in also:
-                await tx.memories.cite(memory.id, citation)
+        case Add():
+            await _add(tx, change)
         case Reinforce(memory_id, citation, counts, until, superseded):
             done = await tx.memories.reinforce(
                 memory_id, citation, now, counts=counts, until=until, superseded=superseded
             )
-        case Supersede(memory_id, by, valid_until, rule):
-            done = await tx.memories.retire(
-                memory_id,
-                Status.SUPERSEDED,
-                now,
-                superseded_by=by,
-                valid_until=valid_until,
-                reason=rule,
-            )
-        case EndEarlier(memory_id, by, valid_until):
-            done = await tx.memories.end_earlier(
-                memory_id, by, valid_until, now, reason=Rule.LATE_REPORT
-            )
+        case Supersede() | EndEarlier():
+            done = await _supersede(tx, change, now)
         case Forget(memory_id):
             words = await tx.memories.citations([memory_id])
             await indexing.hide(tx, [memory_id])
@@ -173,18 +158,43 @@ async def _apply(  # noqa: C901, PLR0912  # a case for each change
             done = await tx.disputes.open(question_id, memory_id, existing, now)
         case Settle(question_id):
             done = await tx.disputes.close(question_id, now)
-        case Propose(proposal, memories, hides_words):
-            # Forgotten, which hides their words, or in quarantine if these are to stay findable.
-            for memory in memories:
-                if hides_words:
-                    await tx.memories.add(memory)
-                    await _apply(tx, Forget(memory.id), now)
-                else:
-                    hidden = replace(memory, status=Status.QUARANTINED, retired_at=now)
-                    await tx.memories.add(hidden)
-            await tx.proposals.open(proposal)
+        case Propose():
+            await _propose(tx, change, now)
     if not done:
         raise Stale
+
+
+async def _supersede(tx: Transaction, change: Supersede | EndEarlier, now: datetime) -> bool:
+    memory_id, by, until = change.memory_id, change.by, change.valid_until
+    if isinstance(change, EndEarlier):
+        return await tx.memories.end_earlier(memory_id, by, until, now, reason=Rule.LATE_REPORT)
+    return await tx.memories.retire(
+        memory_id,
+        Status.SUPERSEDED,
+        now,
+        superseded_by=by,
+        valid_until=until,
+        reason=change.rule,
+    )
+
+
+async def _add(tx: Transaction, change: Add) -> None:
+    await tx.memories.add(change.memory, change.rule)
+    for citation in change.also:
+        await tx.memories.cite(change.memory.id, citation)
+
+
+async def _propose(tx: Transaction, change: Propose, now: datetime) -> None:
+    """Store proposed memories as forgotten, which hides their words, or in quarantine if their
+    words are to stay findable.
+    """
+    for memory in change.memories:
+        if change.hides_words:
+            await tx.memories.add(memory)
+            await _apply(tx, Forget(memory.id), now)
+        else:
+            await tx.memories.add(replace(memory, status=Status.QUARANTINED, retired_at=now))
+    await tx.proposals.open(change.proposal)
 
 
 JUDGE = "judge"

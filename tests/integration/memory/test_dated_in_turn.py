@@ -114,7 +114,7 @@ async def purge(application: Application) -> None:
 
 
 async def seen(application: Application, at: Past = PRESENT) -> tuple[list[str], list[str]]:
-    """What a search finds, and what is listed, best and newest first."""
+    """Return what a search finds, best first, and what is listed, newest first."""
     recall = application.services.recall
     found = await recall.search(context(application), Query("Where do I live?", past=at))
     page = await recall.inspect(

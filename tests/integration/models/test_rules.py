@@ -57,7 +57,7 @@ Coach: And running?\\nDana: Twice a week, Tuesday and Saturday. My knee doesn't 
 An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large\\nones. A file is written under its name when it is complete. While an export of SQLite is read, the log\\n`recall.db-wal` grows to at most 1 GB.
   fact | An export of a namespace shows one moment, whatever is written meanwhile, and needs no more memory for large ones.
   fact | While an export of SQLite is read, the log `recall.db-wal` grows to at most 1 GB.
-# What somebody cannot eat; pages without their tags.
+# Statements that somebody cannot eat something; pages without their tags.
 Priya: I'll do the rice. Remember Ananya can't have cashews, last time was scary\\nMum: ok\\nPriya: We can't have that.
   fact | Ananya can't have cashews, last time was scary.
 Emma darf keine Nüsse essen. Pablo no puede tomar leche.
