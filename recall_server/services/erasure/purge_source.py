@@ -211,7 +211,8 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
     bad = set(purged.episodes)
     if bad:
         cited = await tx.erasures.citations_in(bad)
-        touched = await tx.memories.get(sorted({row["memory_id"] for row in cited}))
+        ids = sorted({row["memory_id"] for row in cited})
+        touched = await tx.memories.get(ids, quoted=False)
         for memory in touched.values():
             if memory.status is Status.QUARANTINED:
                 continue
@@ -264,7 +265,8 @@ async def _trace(tx: Transaction, purged: Purged) -> None:
     """Find the memories that a removed one superseded: they are active again, or superseded by the
     next memory of the chain.
     """
-    given_way = await tx.memories.get(await tx.sources.given_way(list(purged.removed)))
+    ids = await tx.sources.given_way(list(purged.removed))
+    given_way = await tx.memories.get(ids, quoted=False)
     for memory in given_way.values():
         if memory.id in purged.removed:
             continue

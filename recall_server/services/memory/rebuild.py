@@ -192,7 +192,7 @@ class Rebuild:
         """Make entries anew, some at a time: of most of an index one transaction takes long."""
         for ids in batches(wrong, ENTRIES_AT_ONCE):
             async with self.store.transaction(namespace, locked=True) as tx:
-                found = await tx.memories.get(ids)
+                found = await tx.memories.get(ids, quoted=False)
                 # Some may have been forgotten since they were compared.
                 gone = {i for i, one in found.items() if one.status not in FINDABLE}
                 await indexing.replace(tx, [one for one in ids if one not in gone])
@@ -364,7 +364,8 @@ class Rebuild:
         async with self.store.change(context) as tx:
             if await tx.jobs.state(episode.job_id) in (JobState.QUEUED, JobState.PROCESSING):
                 return  # its first extraction is still to come
-            every = await tx.memories.get(await tx.findables.memories_of_episodes([episode.id]))
+            ids = await tx.findables.memories_of_episodes([episode.id])
+            every = await tx.memories.get(ids, quoted=False)
             if any(one.extractor == VERBATIM for one in every.values()):
                 return  # somebody chose these words
             now = await tx.moment()

@@ -87,7 +87,7 @@ async def plan(
     `corrected`: the memory that the first candidate replaces.
     """
     proposals = _proposals(episode, candidates, extractor, now)
-    before = {} if new else await tx.memories.get(list(proposals))
+    before = {} if new else await tx.memories.get(list(proposals), quoted=False)
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
     for one in without:
         draft.beliefs.drop(one.id)

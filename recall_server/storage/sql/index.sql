@@ -306,11 +306,12 @@ SELECT w.key AS term, concat((
 FROM jsonb_each_text(:slots) w
 
 -- query: items_at
--- A limited token gets only the memories in its access scope.
+-- A limited token gets only the memories in its access scope. Not EXISTS: Postgres might read all
+-- memories of the namespace for it.
 SELECT d.slot, d.item_id FROM documents d
 WHERE d.namespace = :namespace AND d.slot IN (:slots...) AND d.findable
-  AND ({{no_limit}} OR EXISTS (
-    SELECT 1 FROM memories m
+  AND ({{no_limit}} OR (
+    SELECT TRUE FROM memories m
     WHERE m.namespace = :namespace AND m.id = d.item_id AND {{scope:m}}))
 
 -- query: next_index_version

@@ -182,6 +182,12 @@ FROM memories m
 WHERE m.namespace = :namespace AND m.id IN (:ids...)
   AND {{scope:m}}
 
+-- query: memories_by_id_unquoted
+-- For many memories of one text: a quote is read from its beginning on, for each memory again.
+{{cited}}
+WHERE m.namespace = :namespace AND m.id IN (:ids...)
+  AND {{scope:m}}
+
 -- query: memory_items
 -- The columns that a hit needs, with the words of the first citation, and their turn unless it is
 -- hidden.

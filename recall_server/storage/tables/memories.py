@@ -307,9 +307,12 @@ class Memories(BoundTable):
         """Return the ids of the oldest active memories of a topic."""
         return await self._column("id", "memories_of_topic", topic=topic, limit=limit)
 
-    async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
-        """Return memories in any state, as of the requested moment, with what they cite first."""
-        rows = await self._bound.fetch("memories_by_id", ids=list(ids))
+    async def get(self, ids: Sequence[str], *, quoted: bool = True) -> dict[str, Memory]:
+        """Return memories in any state, as of the requested moment; `quoted`: with the words and
+        the speaker of what they cite first.
+        """
+        query = "memories_by_id" if quoted else "memories_by_id_unquoted"
+        rows = await self._bound.fetch(query, ids=list(ids))
         return await self._as_then({one.id: one for one in await _made(rows)})
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
@@ -321,8 +324,9 @@ class Memories(BoundTable):
         return await self._all(_memory, "believed_memories", after=after, limit=limit)
 
     async def found(self, ids: Sequence[str]) -> list[Memory]:
-        """Return the memories among `ids` that search can find (`FINDABLE`)."""
-        return [one for one in (await self.get(ids)).values() if one.status in FINDABLE]
+        """Return the memories among `ids` that search can find (`FINDABLE`), without quotes."""
+        found = await self.get(ids, quoted=False)
+        return [one for one in found.values() if one.status in FINDABLE]
 
     async def texts(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the texts of the active memories among `ids`."""

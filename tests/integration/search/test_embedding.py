@@ -9,9 +9,12 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.episode import Episode, Span, Turn
 from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.query import Query
 from recall_server.domain.text.passages import VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import HttpEmbedder, Vectors
+from recall_server.services.memory import indexing
 from recall_server.services.memory.indexing import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
@@ -19,8 +22,11 @@ from recall_server.services.memory.indexing import (
     of_memories,
     of_passages,
 )
+from recall_server.services.memory.reconcile import proposed
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
+from tests.support.engines import on_sqlite
+from tests.support.extractors import Scripted
 from tests.support.models import HashEmbedder, Reply, ScriptedModel, json_reply
 from tests.support.runtime import Clock
 
@@ -265,3 +271,31 @@ async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
     assert [hit.item.text for hit in words.hits] == [text]
     assert both.degraded is None
     assert both.hits[0].scores.signals["cosine"] is not None
+
+
+@on_sqlite
+async def test_thousands_of_memories_of_one_long_text_get_their_vectors(open_app: Open) -> None:
+    """Reading the quote of each took over three seconds: the engine reads the whole text for it.
+    PostgreSQL, whose statement is the same, takes long to be filled.
+    """
+    sentence = "Ann counts quokkas. "
+    async with open_app(extractor=Scripted()) as application:
+        await enter(application)
+        accepted = await remember(application, sentence * 9_000)
+        async with application.store.transaction(ALICE) as tx:
+            kept = await tx.episodes.get(accepted.episode_id)
+            assert kept is not None
+            candidates = [
+                Candidate(f"Ann has {n} quokkas.", MemoryType.FACT, Span(20 * n, 20 * n + 19))
+                for n in range(9_000)
+            ]
+            made = proposed(kept, candidates, "scripted/1", application.runtime.now())
+            for one in made.values():
+                await tx.memories.add(one)
+            await indexing.show(tx, list(made))
+        await drained(application)
+        async with application.store.transaction(ALICE, write=False) as tx:
+            lacking = await tx.vectors.lacking(f"hash/64+{RECIPE}", list(made))
+
+    assert len(made) == 9_000
+    assert lacking == []
