@@ -24,7 +24,7 @@ class Post:
 @dataclass(frozen=True)
 class Input:
     """A request, sent `times` times, and the last answer; `before` are sent first, with their jobs,
-    in a database that has `LONG_TEXTS` if it `has_long_texts`. With `works`, the jobs that it
+    in a database that has `LONG_TEXTS` if it `is_beside_long_texts`. With `works`, the jobs that it
     causes are measured too.
     """
 
@@ -34,7 +34,7 @@ class Input:
     times: int = 1
     works: bool = False
     has_token: bool = True
-    has_long_texts: bool = False
+    is_beside_long_texts: bool = False
 
 
 def tool(name: str, **arguments: object) -> bytes:
@@ -121,7 +121,7 @@ INPUTS: dict[str, Input] = {
     "an erasure of what stands everywhere": Input(
         Post("/v1/erasure", _json(subject="a", dry_run=True)),
         (200,),
-        has_long_texts=True,
+        is_beside_long_texts=True,
     ),
     "an erasure of what stands thousands of times beside many turns": Input(
         Post("/v1/erasure", _json(subject="a")), (200,), before=(_stored(MANY_TURNS),), works=True
@@ -170,13 +170,13 @@ INPUTS: dict[str, Input] = {
         Post("/v1/memories/{id}", method="DELETE"),
         (200,),
         before=(LISTED,),
-        has_long_texts=True,
+        is_beside_long_texts=True,
     ),
     "correcting a memory of a long text": Input(
         Post("/v1/memories/{id}", _json(text="The user likes plums."), method="PATCH"),
         (200,),
         before=(LISTED,),
-        has_long_texts=True,
+        is_beside_long_texts=True,
     ),
     "a text of many turns": Input(_stored(MANY_TURNS), (202,)),
     "one attribute of many values": Input(
