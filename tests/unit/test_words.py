@@ -57,6 +57,8 @@ SPICY = st.text(
         ("10:30", "at 10:30 sharp"),
         ("When did he fall?", "FELL in the bathroom"),
         ("the child", "three children"),
+        ("Where does she live?", "Ana lives in Lisbon"),
+        ("our neighbour", "all the neighbours"),
         ("Which licence?", "License: Apache-2.0"),
         ("February", "Thu 12 Feb"),
     ],

@@ -109,119 +109,32 @@ _TYPOGRAPHY = (("\u2018", "'"), ("\u2019", "'"), ("\u02bc", "'"), ("\u2010", "-"
 
 # Forms that the stemmer does not join, each line of a list with its first: of verbs and nouns that
 # are no other common word or name, spellings, and the short names of months and days.
-_REGULAR = {
+_FORMS = """
+    become became, begin began begun, bite bit bitten, blow blew blown, break broke broken,
+    bring brought, build built, burn burnt, buy bought, catch caught, choose chose chosen,
+    come came, draw drawn, dream dreamt, drink drank drunk, drive drove driven, eat ate eaten,
+    fall fell fallen, feel felt, fight fought, find found, fly flew flown, forget forgot forgotten,
+    freeze froze frozen, get got gotten, give gave given, go went gone, grow grew grown, hang hung,
+    hear heard, hide hid hidden, hold held, keep kept, know knew known, learn learnt, lend lent,
+    lose lost, make made, mean meant, meet met, pay paid, ride rode ridden, ring rang rung, run ran,
+    say said, see saw seen, sell sold, send sent, shake shook shaken, sing sang sung, sink sank
+    sunk, sit sat, sleep slept, speak spoke spoken, spend spent, stand stood, steal stole stolen,
+    stick stuck, strike struck, swear swore sworn, sweep swept, swim swam swum, take took taken,
+    teach taught, tear tore torn, tell told, throw threw thrown, understand understood, wake woke
+    woken, wear wore worn, win won, write wrote written, child children, foot feet, knife knives,
+    man men, mouse mice, shelf shelves, tooth teeth, wife wives, woman women, center centre,
+    color colour, favorite favourite, gray grey, jewelry jewellery, license licence,
+    neighbor neighbour, program programme, theater theatre, january jan, february feb, april apr,
+    august aug, september sep sept, october oct, november nov, december dec, tuesday tue tues,
+    thursday thu thur thurs, friday fri
+"""
+_ENGLISH = Stemmer.Stemmer("english", 0)
+# The stem of the first of each line, by the stems of the other forms.
+_FIRST = {
     form: first
-    for first, *forms in map(
-        str.split,
-        [
-            "\n        become became",
-            " begin began begun",
-            " bite bit bitten",
-            " blow blew blown",
-            " break broke broken",
-            "\n        bring brought",
-            " build built",
-            " burn burnt",
-            " buy bought",
-            " catch caught",
-            " choose chose chosen",
-            "\n        come came",
-            " draw drawn",
-            " dream dreamt",
-            " drink drank drunk",
-            " drive drove driven",
-            " eat ate eaten",
-            "\n        fall fell fallen",
-            " feel felt",
-            " fight fought",
-            " find found",
-            " fly flew flown",
-            " forget forgot\n        forgotten",
-            " freeze froze frozen",
-            " get got gotten",
-            " give gave given",
-            " go went gone",
-            " grow grew\n        grown",
-            " hang hung",
-            " hear heard",
-            " hide hid hidden",
-            " hold held",
-            " keep kept",
-            " know knew known",
-            " learn\n        learnt",
-            " lend lent",
-            " lose lost",
-            " make made",
-            " mean meant",
-            " meet met",
-            " pay paid",
-            " ride rode ridden",
-            "\n        ring rang rung",
-            " run ran",
-            " say said",
-            " see saw seen",
-            " sell sold",
-            " send sent",
-            " shake shook shaken",
-            "\n        sing sang sung",
-            " sink sank sunk",
-            " sit sat",
-            " sleep slept",
-            " speak spoke spoken",
-            " spend spent",
-            " stand\n        stood",
-            " steal stole stolen",
-            " stick stuck",
-            " strike struck",
-            " swear swore sworn",
-            " sweep swept",
-            " swim\n        swam swum",
-            " take took taken",
-            " teach taught",
-            " tear tore torn",
-            " tell told",
-            " throw threw thrown",
-            "\n        understand understood",
-            " wake woke woken",
-            " wear wore worn",
-            " win won",
-            " write wrote written",
-            "\n        child children",
-            " foot feet",
-            " knife knives",
-            " life lives",
-            " man men",
-            " mouse mice",
-            " shelf shelves",
-            "\n        tooth teeth",
-            " wife wives",
-            " woman women",
-            "\n        center centre",
-            " color colour",
-            " favorite favourite",
-            " gray grey",
-            " jewelry jewellery",
-            " license\n        licence",
-            " neighbor neighbour",
-            " program programme",
-            " theater theatre",
-            "\n        january jan",
-            " february feb",
-            " april apr",
-            " august aug",
-            " september sep sept",
-            " october oct",
-            " november\n        nov",
-            " december dec",
-            " tuesday tue tues",
-            " thursday thu thur thurs",
-            " friday fri\n        ",
-        ],
-    )
+    for first, *forms in (_ENGLISH.stemWords(line.split()) for line in _FORMS.split(","))
     for form in forms
 }
-
-_ENGLISH = Stemmer.Stemmer("english", 0)
 _ENGLISH_LOCK = Lock()  # one Stemmer must not be in two threads at once
 
 
@@ -335,12 +248,13 @@ _expand_cached = lru_cache(maxsize=32_768)(_expand)
 
 
 def _stem(word: str) -> str:
-    word = _REGULAR.get(word, word[:TERM_CHARS_MAX])
+    word = word[:TERM_CHARS_MAX]
     if not (word.isascii() and word.isalpha()):
         return word
     with _ENGLISH_LOCK:
-        stem: str = _ENGLISH.stemWord(word)
-    return stem
+        stem = _ENGLISH.stemWord(word)
+    first: str = _FIRST.get(stem, stem)
+    return first
 
 
 VALUE = "="
