@@ -18,6 +18,7 @@ from recall_server.domain.search.calibration import (
     calibration,
     coverage,
     evidence,
+    lead_of,
 )
 from recall_server.domain.search.index_entry import Words
 
@@ -86,22 +87,43 @@ def test_nothing_found_or_nothing_asked_covers_nothing() -> None:
     assert share([], item("one", "bake")) == 0.0
     assert of_one(0.0, 0.0, "wordllama/256") < WEAK_BELOW
     assert of_one(0.0, None, None) < WEAK_BELOW
-    assert evidence([], KEYWORD.evidence) == 0.0
+    assert evidence([], KEYWORD) == 0.0
 
 
 def of_one(covers: float, cosine: float | None, model: str | None) -> float:
     """Return the evidence of one hit with these figures."""
-    return evidence([Scores(0.5, 0.5, covers, cosine=cosine)], calibration(model).evidence)
+    return evidence([Scores(0.5, 0.5, covers, cosine=cosine)], calibration(model))
 
 
 def test_evidence_goes_by_the_best_of_the_hits_that_are_shown() -> None:
-    weights = calibration("wordllama/256").evidence
+    weights = calibration("wordllama/256")
     near = Scores(0.5, 0.5, coverage=0.1, cosine=0.8)
     saying = Scores(0.5, 0.5, coverage=0.9, cosine=0.2)
     both = Scores(0.5, 0.5, coverage=0.9, cosine=0.8)
 
     assert evidence([near, saying], weights) == evidence([both], weights)
     assert evidence([near], weights) < evidence([near, saying], weights)
+
+
+def test_a_hit_that_others_are_like_is_weaker_evidence_than_one_ahead_of_them() -> None:
+    shown = [Scores(0.5, 0.5, coverage=0.6, cosine=0.4)]
+    covers, near = np.full(12, 0.6), np.full(12, 0.4)
+    ahead = covers.copy(), near.copy()
+    for values in ahead:
+        values[1:] = 0.0
+    weights = calibration("wordllama/256")
+
+    assert lead_of(covers, near) == pytest.approx((0.0, 0.0))
+    assert lead_of(*ahead) == pytest.approx((0.6, 0.4))
+    among = evidence(shown, weights, lead_of(covers, near))
+    assert among < WEAK_BELOW < evidence(shown, weights, lead_of(*ahead))
+    # It was measured for one model only.
+    assert evidence(shown, KEYWORD, lead_of(*ahead)) == evidence(shown, KEYWORD)
+
+
+def test_the_lead_of_few_candidates_counts_those_that_are_missing() -> None:
+    assert lead_of(np.zeros(0), np.zeros(0)) == (0.0, 0.0)
+    assert lead_of(np.array([1.0]), np.array([np.nan])) == (1.0, 0.0)
 
 
 def test_a_model_that_was_not_measured_leaves_it_to_the_words() -> None:

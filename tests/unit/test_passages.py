@@ -182,6 +182,16 @@ def test_a_line_without_a_mark_is_a_heading_of_a_part_a_list_or_a_paragraph() ->
         ]
 
 
+def test_a_remark_between_a_name_and_its_list_is_no_heading() -> None:
+    text = "One.\n\nNan's broth\nServes 6, takes two hours\n- 1 ham hock\n- 2 leeks"
+
+    assert cut(text)[1:] == [
+        ((), "Nan's broth\nServes 6, takes two hours"),
+        (("Nan's broth",), "- 1 ham hock"),
+        (("Nan's broth",), "- 2 leeks"),
+    ]
+
+
 def test_a_line_by_itself_is_a_heading_of_the_next_paragraph() -> None:
     text = "Costs\n\nRent: 140 a year\nWater: 22 a year\n\nNobody pays in May."
 

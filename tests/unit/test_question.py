@@ -269,3 +269,16 @@ def test_of_a_long_query_the_first_characters_are_read_for_names_and_values() ->
     assert not far.values
     assert "ana" in near.asked
     assert "ana" in far.asked
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("Qual é o número do pedido do Thiago?", {"numero", "pedido", "thiago"}),
+        ("Quanto costa l'albergo di Marta?", {"costa", "albergo", "marta"}),
+    ],
+)
+def test_function_words_of_portuguese_and_italian_ask_for_nothing(
+    question: str, asked: set[str]
+) -> None:
+    assert set(Question.parse(question).asked) == asked

@@ -316,6 +316,15 @@ def test_a_heading_with_a_day_that_names_a_version_is_content() -> None:
     assert text[turn.span.start : turn.span.end] == text.strip()
 
 
+def test_a_date_among_other_keys_is_content() -> None:
+    text = "Date: 12 September 2026\nVenue: Hollowell Barn"
+
+    turn = only(text)
+
+    assert turn.said_at == datetime(2026, 9, 12, tzinfo=UTC)
+    assert text[turn.span.start : turn.span.end] == text
+
+
 WEBVTT = """WEBVTT - Weekly
 
 00:02.000 --> 00:06.500 align:start

@@ -24,13 +24,18 @@ from recall_server.domain.text.terms import VALUE, asked_values, speaker_terms, 
         ("What time does it start?", "clock"),
         ("Um wie viel Uhr geht es los?", "clock"),
         ("会議は何時？", "clock"),
+        ("What number do I call when my child is ill?", "phone"),
+        ("When is the wedding?", "day"),
+        ("So when do we meet?", "day"),
+        ("Wann ist die Feier?", "day"),
+        ("Quando é a festa?", "day"),
     ],
 )
 def test_a_question_asks_for_a_kind_of_value(question: str, kind: str) -> None:
     assert asked_values(question) == {VALUE + kind}
 
 
-@pytest.mark.parametrize("question", ["Who is the doctor?", "When did he call?"])
+@pytest.mark.parametrize("question", ["Who is the doctor?", "What did he say when he called?"])
 def test_most_questions_ask_for_none(question: str) -> None:
     assert asked_values(question) == frozenset()
 
@@ -46,7 +51,12 @@ def test_most_questions_ask_for_none(question: str) -> None:
         ("We meet at 7 pm.", ["clock"]),
         ("ab 11:30 Uhr", ["clock"]),
         ("明日の3時に会う", ["clock"]),
-        ("On 2026-10-13 we paid 4,140 of 12 000 000, INC-2291, 1.23.4.", []),
+        ("We paid 4,140 of 12 000 000 to 6 markets, INC-2291, 1.23.4, it may 300.", []),
+        ("On 2026-10-13 it rained.", ["day"]),
+        ("Date: Saturday 12 September 2026", ["day"]),
+        ("wegen Papas 70. am 9. Mai", ["day"]),
+        ("Feb 3rd or 10/12/2024", ["day"]),
+        ("3月2日", ["day"]),
     ],
 )
 def test_a_text_has_kinds_of_values(text: str, kinds: list[str]) -> None:

@@ -55,6 +55,12 @@ SPICY = st.text(
         ("हिन्दी", "वह हिन्दी बोलता है"),
         ("snake", "the snake_case name"),
         ("10:30", "at 10:30 sharp"),
+        ("When did he fall?", "FELL in the bathroom"),
+        ("the child", "three children"),
+        ("Where does she live?", "Ana lives in Lisbon"),
+        ("our neighbour", "all the neighbours"),
+        ("Which licence?", "License: Apache-2.0"),
+        ("February", "Thu 12 Feb"),
     ],
 )
 def test_a_question_finds_the_text_that_says_it(question: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 Logistic regressions on LoCoMo, tuned on one half of it: on the ten best hits of each question that
 has an answer there, and of the same questions asked of another conversation, where they have none.
+`LED` was tuned on fourteen texts with 215 questions too, of which 42 have no answer there.
 """
 
 import math
@@ -51,15 +52,35 @@ class Weights(NamedTuple):
         return 1.0 / (1.0 + math.exp(-score - self.final * final))
 
 
+class Lead(NamedTuple):
+    """How far the best candidate is ahead of the mean of the `FOLLOWING` next ones."""
+
+    coverage: float
+    cosine: float
+
+
+# With the lead, .76 instead of .67 of the pairs of a question of LoCoMo whose evidence is shown and
+# one whose evidence is not are told apart, and .90 instead of .88 of those of fourteen texts, each
+# half by weights tuned on the other. Of the four next ones it is .75. The kind of value that is
+# asked for, in the hits or not, told none apart, nor did the rarest word of the question.
+FOLLOWING = 9
+LED, OF_LEAD = Weights(-4.64, 2.42, 4.04), Lead(3.81, 7.79)
+"""The weights for all hits shown, where the lead counts, and those of the lead. They do not depend
+on how many documents there are: of right answers 12 % have weak evidence in stores of 20, and 10 %
+in one of 3,400."""
+
+
 class Calibration(NamedTuple):
     """The weights for one hit, and for all hits shown together. `tells_noise`: it was measured that
-    the scores of noise are low, below `noise_below` as a share of the best score.
+    the scores of noise are low, below `noise_below` as a share of the best score. `by_lead`: the
+    lead of the best hit counts.
     """
 
     hit: Weights
     evidence: Weights
     tells_noise: bool = True
     noise_below: float = NOISE_BELOW
+    by_lead: bool = False
 
 
 KEYWORD = Calibration(Weights(-8.49, 3.36, final=5.67), Weights(-3.32, 6.05))
@@ -69,7 +90,9 @@ OTHER_VECTORS = Calibration(
 )
 # The meaning of a cosine differs by model; the keys are parts of model names.
 WITH_VECTORS: Mapping[str, Calibration] = {
-    "wordllama": Calibration(Weights(-9.42, 2.13, 3.33, 6.43), Weights(-5.36, 4.83, 6.57)),
+    "wordllama": Calibration(
+        Weights(-9.42, 2.13, 3.33, 6.43), Weights(-5.36, 4.83, 6.57), by_lead=True
+    ),
     "minilm-l6": Calibration(OTHER_VECTORS.hit, Weights(-5.23, 4.67, 6.24), tells_noise=False),
 }
 
@@ -94,18 +117,32 @@ def calibration(
     )
 
 
-def evidence(shown: Sequence[Scores], weights: Weights) -> float:
+def evidence(shown: Sequence[Scores], weights: Calibration, lead: Lead | None = None) -> float:
     """Return about the share of searches with such hits that showed the answer, if as many
-    questions have an answer as have none; 0 without a hit.
+    questions have an answer as have none; 0 without a hit. `lead`: that of the best candidate; None
+    if their order says little of an answer.
     """
     if not shown:
         return 0.0
+    covers = max(one.coverage or 0.0 for one in shown)
+    near = max(nearness(one.coverage, one.cosine) for one in shown)
     if all(one.cosine is None for one in shown):
-        weights = KEYWORD.evidence
-    return weights.probability(
-        max(one.coverage or 0.0 for one in shown),
-        max(nearness(one.coverage, one.cosine) for one in shown),
-    )
+        return KEYWORD.evidence.probability(covers, near)
+    if lead is None or not weights.by_lead:
+        return weights.evidence.probability(covers, near)
+    ahead = OF_LEAD.coverage * lead.coverage + OF_LEAD.cosine * lead.cosine
+    return LED._replace(constant=LED.constant + ahead).probability(covers, near)
+
+
+def lead_of(coverage: NDArray[np.float64], cosines: NDArray[np.float64]) -> Lead:
+    """Return the lead of the first candidate, given the values of all in their order. One without a
+    vector, or that is missing, has the cosine 0.
+    """
+    ahead = [
+        float(values[:1].sum() - values[1 : 1 + FOLLOWING].sum() / FOLLOWING)
+        for values in (coverage, np.nan_to_num(cosines))
+    ]
+    return Lead(*ahead)
 
 
 def nearness(coverage: float | None, cosine: float | None) -> float:

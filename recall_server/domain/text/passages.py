@@ -30,6 +30,8 @@ _LIST = re.compile(r"[ \t]*(?:[-*•+–·▪●・→]|->|\[[ xX]\]|1[.)])[ \t]
 _PAIR = re.compile(r"[ \t]*[^\W_][^\n:：*?!.;,|\"“„]{0,38}(?::[ \t]+|：)\S")
 # A sentence of more words than a caption, or a long line.
 _SAID = re.compile(r"(?:\S+[ ]+){4}[^\n]*?\.(?=\s|$)|[^\n]{60}")
+# A line with a comma between a name and the list that it names.
+_REMARK = re.compile(r"[^\n,]{1,60}, [^\n]{1,60}\n" + _LIST.pattern)
 _PROSE = re.compile(r"[.!?。！？,;，、]$|(?:[^\W\d_]{5}\.|[!?])[ \t]+[^\W\d]|[。！？\n]")
 # "e.V." at the end of a title is no end of a sentence.
 _SHORT_FORM = re.compile(r"(?<!\w)(?:\w{1,2}\.){2,}$")
@@ -66,9 +68,10 @@ def is_heading(line: str, below: str, *, first: bool, above: str = "") -> bool:
     if number:
         return words <= _CAPTION_WORDS_MAX and not _NUMBER.match(below)
     if _LIST.match(below):
-        return True
+        # Below the name of a recipe: "Serves 6, takes two hours".
+        return first or not ("," in line and may_name(above.strip()))
     names = first and words <= _CAPTION_WORDS_MAX
-    return names and bool(_PAIR.match(below) or _SAID.match(below))
+    return names and bool(_PAIR.match(below) or _SAID.match(below) or _REMARK.match(below))
 
 
 # Sentences of a paragraph are joined up to this many characters; a shorter turn stays whole. With

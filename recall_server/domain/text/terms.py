@@ -107,7 +107,34 @@ _INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-
 _PILE_POSSIBLE = re.compile("[^\x00-\u02ff]{31}")  # ten times as fast to rule a pile out
 _TYPOGRAPHY = (("\u2018", "'"), ("\u2019", "'"), ("\u02bc", "'"), ("\u2010", "-"))
 
+# Forms that the stemmer does not join, each line of a list with its first: of verbs and nouns that
+# are no other common word or name, spellings, and the short names of months and days.
+_FORMS = """
+    become became, begin began begun, bite bit bitten, blow blew blown, break broke broken,
+    bring brought, build built, burn burnt, buy bought, catch caught, choose chose chosen,
+    come came, draw drawn, dream dreamt, drink drank drunk, drive drove driven, eat ate eaten,
+    fall fell fallen, feel felt, fight fought, find found, fly flew flown, forget forgot forgotten,
+    freeze froze frozen, get got gotten, give gave given, go went gone, grow grew grown, hang hung,
+    hear heard, hide hid hidden, hold held, keep kept, know knew known, learn learnt, lend lent,
+    lose lost, make made, mean meant, meet met, pay paid, ride rode ridden, ring rang rung, run ran,
+    say said, see saw seen, sell sold, send sent, shake shook shaken, sing sang sung, sink sank
+    sunk, sit sat, sleep slept, speak spoke spoken, spend spent, stand stood, steal stole stolen,
+    stick stuck, strike struck, swear swore sworn, sweep swept, swim swam swum, take took taken,
+    teach taught, tear tore torn, tell told, throw threw thrown, understand understood, wake woke
+    woken, wear wore worn, win won, write wrote written, child children, foot feet, knife knives,
+    man men, mouse mice, shelf shelves, tooth teeth, wife wives, woman women, center centre,
+    color colour, favorite favourite, gray grey, jewelry jewellery, license licence,
+    neighbor neighbour, program programme, theater theatre, january jan, february feb, april apr,
+    august aug, september sep sept, october oct, november nov, december dec, tuesday tue tues,
+    thursday thu thur thurs, friday fri
+"""
 _ENGLISH = Stemmer.Stemmer("english", 0)
+# The stem of the first of each line, by the stems of the other forms.
+_FIRST = {
+    form: first
+    for first, *forms in (_ENGLISH.stemWords(line.split()) for line in _FORMS.split(","))
+    for form in forms
+}
 _ENGLISH_LOCK = Lock()  # one Stemmer must not be in two threads at once
 
 
@@ -225,8 +252,9 @@ def _stem(word: str) -> str:
     if not (word.isascii() and word.isalpha()):
         return word
     with _ENGLISH_LOCK:
-        stem: str = _ENGLISH.stemWord(word)
-    return stem
+        stem = _ENGLISH.stemWord(word)
+    first: str = _FIRST.get(stem, stem)
+    return first
 
 
 VALUE = "="
@@ -244,11 +272,21 @@ def _kind(asked: str, written: str) -> _Kind:
     return _Kind(re.compile(asked, re.IGNORECASE), re.compile(written, re.IGNORECASE))
 
 
+_MONTH = (
+    r"(?:jan(?:uary|uar|vier|eiro)?|jän(?:ner)?|ene(?:ro)?|gennaio|feb(?:ruary|ruar|rero|braio)?"
+    r"|f[eé]v(?:rier|ereiro)?|mar(?:ch|s|zo|ço)?|märz|apr(?:il|ile)?|avr(?:il)?|abr(?:il)?|may|mayo"
+    r"|mai|maio|maggio|june?|juni|junio|juin|junho|giugno|july?|juli|julio|juil(?:let)?|julho|luglio"
+    r"|aug(?:ust)?|ago(?:sto)?|ao[ûu]t|sept?(?:ember|iembre|embre)?|set(?:embro|tembre)?"
+    r"|o[ck]t(?:ober|ubre|obre)?|out(?:ubro)|ott(?:obre)|nov(?:ember|iembre|embre|embro)?"
+    r"|de[cz](?:ember|embro)?|dic(?:iembre|embre)?|d[ée]c(?:embre)?)\b"
+)
 _KINDS = {
     "phone": _kind(
-        r"\b(?:tele)?phone\b|\b(?:mobile|cell) number\b|\btelefon|handynummer|rufnummer"
+        r"\b(?:tele)?phone\b|\b(?:mobile|cell) number\b|\bnumber\b[^.?]{0,30}\b(?:call|dial|ring)\b"
+        r"|\b(?:call|dial|ring)\b[^.?]{0,30}\bnumber\b|\btelefon|handynummer|rufnummer"
         r"|\bnummer v[oe][mn]\b|\btel[ée]fono\b|\bm[óo]vil\b|t[ée]l[ée]phone|電話|电话|手机号",
-        r"(?<![\w.,:/-])(?!\d{4}-\d\d-\d\d|\d{4}-\d{4}(?!\d)|\d{1,3}(?:[ ]\d{3})+(?![ ]?\d))"
+        r"(?<![\w.,:/-])(?!\d{4}-\d\d-\d\d|\d{4}-\d{4}(?!\d)|\d\d?/\d\d?/\d{2,4}(?!\d)"
+        r"|\d{1,3}(?:[ ]\d{3})+(?![ ]?\d))"
         r"\+?\(?\d(?:[ ()/-]{0,2}\d){6,14}(?![\w.,]*\d)",
     ),
     "mail": _kind(
@@ -264,6 +302,16 @@ _KINDS = {
         r"|いくら|価格|値段|料金|予算|多少钱|价格|房租|预算",
         r"[€$£¥]\s?\d|\d\s?(?:[€$£¥円元块]|(?:euros?|eur|usd|dollars?|pounds?|gbp|chf|francs?|franken"
         r"|pesos?|yen)\b)",
+    ),
+    "day": _kind(
+        # "When" within a sentence rarely asks.
+        r"^\W*(?:\w+[ ,]+)?(?:when|cu[áa]ndo|quand|quando)\b|\bwann\b|\bwelche[mnr]? tag\b"
+        r"|\b(?:what|which) (?:date|day)\b|\bqu[ée] d[íi]a\b|\bquel jour\b|\bche giorno\b"
+        r"|何日|哪天",
+        # What is ahead is looked at first: trying all months at each word takes four times as long.
+        rf"(?=\d)(?:\b\d{{1,2}}(?:\.|st|nd|rd|th|er)?\s{{1,3}}(?:(?:of|de|di)\s{{1,3}})?{_MONTH}"
+        r"|\b\d{4}-\d\d-\d\d\b|\b\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/)(?:\d\d){0,2}(?![\d.])|\d[日号])"
+        rf"|\b(?=[^\W\d_]{{3,10}}\.?\s{{1,3}}\d\d?\b){_MONTH}",
     ),
     "clock": _kind(
         r"\bwhat time\b|\bwie viel uhr\b|\bwieviel uhr\b|\b[àa] quelle heure\b|\ba qu[ée] hora\b"
@@ -313,6 +361,23 @@ _FUNCTION_WORDS = {
         qu quand que quel quelle quelles quels qui quoi s sa se ses si son sont sur t ta te tes
         toi ton tu un une va vers vos votre vous y
     """,
+    "it": """
+        a ai al alla alle allo anche c che chi ci com come con cosa cos d da dai dal dalla
+        dalle de degli dei del dell della delle dello di dove e è era erano essere fa fatto fra gli
+        ha hai hanno ho i il in io l la le lei lo loro lui ma mi mia mie miei mio ne negli nei nel
+        nell nella nelle nello noi non nostra nostre nostri nostro o per perché però più puoi può
+        quale quali qualche quando quanta quante quanti quanto quel quella quelle quelli quello
+        questa queste questi questo s se sei si siamo sono sta stato su sua sue sugli sui sul sulla
+        sulle suo suoi te ti tra tu tua tuo un una uno v vi voi
+    """,
+    "pt": """
+        a ao aos as à às até com como cadê da das de dela dele deles do dos e é ela elas ele eles em
+        era eram essa esse esta está estão estas este estes eu foi foram ha há isso isto já la lhe
+        mais mas me meu meus minha minhas muito na nas não nem no nos nós nossa nosso num numa o
+        onde os ou para pela pelas pelo pelos por porque pra qual quais quando quanta quantas quanto
+        quantos que quê quem se sem ser será seu seus só sua suas são também te tem têm tenho ter
+        tinha tu tua um uma umas uns vai vão você vocês vou
+    """,
 }
 # Endings of words, without those that make another word: "Feier" is also asked for as "feiern". The
 # index has stems of English words only.
@@ -320,6 +385,8 @@ _ENDINGS = {
     "de": "e en em er es n s st t te ten et ung ungen",
     "es": "a o as os e es s ar er ir ando ado ada ados adas",
     "fr": "e s es er ez ent ee ees ie ique iques ion ions ant ons",
+    "it": "a e i o are ere ire ato ata ati ate ando endo",
+    "pt": "a o as os e es s ar er ir ou ado ada ados adas ando",
 }
 _ENDED_MIN = 4
 # Pairs of characters that ask, in Chinese and Japanese; and characters of which a pair says little:
@@ -328,15 +395,18 @@ _ASKING = frozenset(
     "多少 怎么 几点 谁那 时候 何曜 何時 何台 何人".split()  # noqa: SIM905
 )
 _PARTICLES = re.compile(r"[的了吗呢是么什哪のはをがにでとも]|[ぁ-ゖー]{2}")
-# In French, "l'eau" is asked for as "eau": the text may have "d'eau".
-_ELIDED = re.compile(r"\b(?:[cdjlmnst]|qu)['’](?=\w)", re.IGNORECASE)
+# In French and Italian: "l'eau" is asked for as "eau": the text may have "d'eau".
+_ELIDED = re.compile(
+    r"\b(?:[cdjlmnstv]|qu|un|(?:a|da|de|ne|su|que)l?l|quest)['’](?=\w)", re.IGNORECASE
+)
+_ELIDING = ("fr", "it")
 
 
 def asked_terms(text: str, language: str) -> list[str]:
     """Return the distinct terms of a question in a language of `language_of`, in their order,
     without function words. If it has nothing else, all are returned.
     """
-    if language == "fr":
+    if language in _ELIDING:
         text = _ELIDED.sub("", text)
     asked = list(dict.fromkeys(terms(text)))
     dropped = _ASKING | _function_terms(language)

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from recall_server.domain.episode import Span, Turn, Utterance
@@ -397,6 +397,14 @@ def _is_title(heading: str) -> bool:
     return heading.lstrip().startswith("#") and bool(names) and not _OCCASIONS & {*words}
 
 
+def _is_key(heading: str, below: _Line | None) -> bool:
+    """Return whether a date heading is one of several keys with values: "Date: 2 May 2026" above
+    "Place: Ludlow" may be the day of what the text is about.
+    """
+    goes_on = below is not None and not (below.blank or below.heading or below.name)
+    return goes_on and _DATE_LINE.fullmatch(heading) is not None
+
+
 def _stands_above(label: re.Match[str]) -> bool:
     """Return whether a line is a name and a moment, and nothing else."""
     rest = _TIME.sub(" ", _DATE.sub(" ", label["stamp"]))
@@ -499,7 +507,7 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
     said_at: datetime | None = None
     speaker: str | None = None
     start = end = -1
-    for line in lines:
+    for line, below in zip_longest(lines, lines[1:]):
         began = days.get(line.start)
         closes = line.heading or line.name or began or (line.blank and speaker is None)
         if closes and start >= 0:
@@ -510,7 +518,7 @@ def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterato
             day = read_moment(heading, day or occurred_at) if _DATE.search(heading) else day
             session = _session_of(heading) or session
             speaker, said_at = None, day
-            if _is_title(heading):
+            if _is_title(heading) or _is_key(heading, below):
                 start, end = line.start, line.end
         elif line.name:
             speaker = line.name

@@ -307,7 +307,7 @@ async def promise_lacking(
 REEMBED = "reembed"
 # Goes up with every change of the texts that a vector is made from: vectors of different recipes
 # are never compared.
-RECIPE = 6
+RECIPE = 7
 # How many characters from the end of the previous turn precede a passage. On LoCoMo, 200 found 0.6
 # points more of the evidence (R@10) than the whole turn.
 PREVIOUS_CHARS_MAX = 200

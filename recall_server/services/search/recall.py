@@ -15,6 +15,7 @@ from recall_server.domain.memory_event import EventKind, Histories, MemoryEvent
 from recall_server.domain.moments import PRESENT, Past, passed
 from recall_server.domain.plan import Forget, Plan, Reason, Relation, RelationKind, Resolution
 from recall_server.domain.query import (
+    DEFAULT_ORDER,
     Hit,
     ItemKind,
     Query,
@@ -445,10 +446,21 @@ async def _finalized(
     hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
         candidates.count_accesses(hits)
-    evidence = calibration.evidence([hit.scores for hit in hits], candidates.weights.evidence)
+    scores = [hit.scores for hit in hits]
+    evidence = calibration.evidence(scores, candidates.weights, _lead(candidates, query))
     hits = await beside.with_turns(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
+
+
+def _lead(candidates: search.Candidates, query: Query) -> calibration.Lead | None:
+    """Return the lead of the best candidate, if relevance alone orders them."""
+    prepared, order = candidates.prepared, candidates.fused.order[: 1 + calibration.FOLLOWING]
+    if query.mode not in DEFAULT_ORDER or prepared.question.broad is not None:
+        return None
+    evidence = candidates.fused.evidence
+    covers = calibration.coverage(prepared.asked, evidence.words, prepared.named)
+    return calibration.lead_of(covers[order], evidence.cosines[order])
 
 
 def _disputed_ids(memories: Sequence[Memory]) -> list[str]:

@@ -540,7 +540,7 @@ def _without_repeats(
     found: Candidates, best: Sequence[Candidate], query: Query
 ) -> Sequence[Candidate]:
     """Return the candidates without the loaded ones that only repeat a better one. A memory takes
-    the place and the scores of the passage that it repeats. With `neighbours` all stay.
+    the place and the scores of a passage that says no more. With `neighbours` all stay.
     """
     if query.neighbours or query.mode not in DEFAULT_ORDER or not _is_diverse(query):
         return best
@@ -549,7 +549,7 @@ def _without_repeats(
     for place, first in repeats([found.items_of(best[at]) for at in loaded]).items():
         one, better = kept.pop(loaded[place]), kept[loaded[first]]
         slots = (*better.repeats, one.slot)
-        if has_memory(found.items_of(one)):
+        if has_memory(found.items_of(one)) and not better.others:
             slots = (*better.repeats, better.slot)
             better = better._replace(slot=one.slot, others=one.others)
         kept[loaded[first]] = better._replace(repeats=slots)

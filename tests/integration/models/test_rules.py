@@ -224,6 +224,10 @@ Wir wohnen jetzt in der Hauptstr. 5 in Bonn.
 # A relative date counts from the day of a mail.
 From: Ruth <ruth@lets.example>\\nDate: Tue, 13 Oct 2020 09:14\\nSubject: Bins\\n\\nRecycling moves to Thursdays tomorrow.
   fact | Bins: Recycling moves to Thursdays tomorrow (14 October 2020).
+# Not one of a line that names a day itself.
+Dad's diary\\n\\n22 Oct: Metformin gives him the runs.\\n27 Oct: metformin SR 1000 mg with dinner from tomorrow.
+  fact | Dad's diary: 22 Oct: Metformin gives him the runs.
+  fact | Dad's diary: 27 Oct: metformin SR 1000 mg with dinner from tomorrow.
 # Who a label names, and who it does not; lines that are notes of their own.
 Parents' evening\\n\\nElected: me as parents' rep, deputy is Leila Rahimi.\\nHanna: I'll bring the cake on Friday.
   fact | Elected: the user as parents' rep, deputy is Leila Rahimi.

@@ -352,9 +352,11 @@ class _Reader:
         first = language.has("words.first", said)
         past = language.has("keep.event", said) and not language.has("keep.plan", said)
         when = wording.dated(said, base, language, past=past)
-        names_day = language.patterns["date"].search(self.headings.text)
+        key = said.partition(":")[0] if ":" in said else ""
+        names_day = language.patterns["date"].search(f"{self.headings.text}\n{key}")
         if turn.said_at is None and (names_day or (self.dated and self.document)):
-            # "Today" is the day that the text names above; what is relative to it cannot be told.
+            # "Today" is the day that the text names above or before a colon; what is relative to it
+            # cannot be told.
             if when and first:
                 return
             when = None
