@@ -153,10 +153,10 @@ class Recall:
             # Only these can be shown: the scores of the others are on another scale.
             found = await search.compare(tx, found)
             best = found.best[: max(RERANKED_MIN, query.limit)]
-            found = await search.load_items(tx, replace(found, best=best), best)
+            found = await search.load_items(tx, found._replace(best=best), best)
             passages = await reranking.passages(tx, found)
             best, failed = await reranking.rank(prepared, found.best, passages)
-            found = replace(found, best=best)
+            found = found._replace(best=best)
             degraded = degraded or failed
         answer = await _finalized(tx, found, prepared.query, cite=cite)
         if limited:
