@@ -523,7 +523,8 @@ def _above(
             for other in places
             if when[other] > when[one]
             and trust[other] >= trust[one]
-            and len(said[one] & said[other]) >= ALIKE_MIN * len(said[one] | said[other])
+            and (both := len(said[one] & said[other]))
+            >= ALIKE_MIN * (len(said[one]) + len(said[other]) - both)
         ]
         for one in places
     }

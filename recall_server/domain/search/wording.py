@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.text.terms import STOP, folded, terms, written
+from recall_server.domain.text.terms import STOP, folded, terms, tokens_of
 
 # How much of a text is compared.
 WORDS_MAX = 200
@@ -20,7 +20,7 @@ WORDS_MAX = 200
 # text; of 762 questions of LoCoMo with an answer, 80 instead of 74.
 SAID_MIN = 0.3
 
-WordVectors = Callable[[Sequence[str]], NDArray[np.float32] | None]
+WordVectors = Callable[[Sequence[str]], NDArray[np.float32]]
 Row = NDArray[np.float64]
 
 
@@ -41,21 +41,19 @@ def alike(
     vectors: WordVectors,
 ) -> Alike | None:
     """Return how near the nearest word of each text is to each word of the question: the mean,
-    weighted by `weights` of their terms. `names`: the terms of names. None without vectors.
+    weighted by `weights` of their terms. `names`: the terms of names. None if it has no words.
     """
     first = {word: of[0] for word in words(question) if (of := terms(word))}
     asked = {word: weights[term] for word, term in first.items() if term in weights}
-    wanted = vectors(list(asked)) if asked else None
-    if wanted is None:
+    if not asked:
         return None
     whole = np.array(list(asked.values()))
     rest = whole * [first[word] not in names for word in asked]
     said = [words(text) for text in texts]
     place = {word: at for at, word in enumerate(dict.fromkeys(chain(*said)))}
-    among = vectors(list(place))
     near = np.zeros((len(texts), len(asked)))
-    if place and among is not None:
-        likeness = among.dot(wanted.T).clip(0.0, 1.0)
+    if place:
+        likeness = vectors(list(place)).dot(vectors(list(asked)).T).clip(0.0, 1.0)
         here = [at for at, found in enumerate(said) if found]
         begun = [0, *accumulate(len(said[at]) for at in here)][:-1]
         near[here] = np.maximum.reduceat(likeness[[place[word] for word in chain(*said)]], begun)
@@ -66,5 +64,4 @@ def alike(
 
 def words(text: str) -> list[str]:
     """Return the distinct words of a text, folded, without function words."""
-    found = dict.fromkeys(word[0] for word in written(folded(text)))
-    return [word for word in found if word not in STOP][:WORDS_MAX]
+    return [word for word in dict.fromkeys(tokens_of(folded(text))) if word not in STOP][:WORDS_MAX]

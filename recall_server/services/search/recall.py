@@ -165,11 +165,14 @@ class Recall:
             answer = replace(answer, hits=await self._with_expired(context, query, answer.hits))
         if any(hit.item.disputed for hit in answer.hits):
             answer = replace(answer, hits=await self._disputed(context, query.past, answer.hits))
-        context.entry.ids += [hit.item.id for hit in answer.hits]
+        items = [hit.item for hit in answer.hits]
+        context.entry.ids += [one.id for one in items]
         context.entry.ids += [one.id for hit in answer.hits for one in hit.around]
         if query.counts:
-            context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
-            context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
+            context.entry.memories_shown += [one.id for one in items if one.kind is ItemKind.MEMORY]
+            context.entry.turns_shown += [
+                turn_of(one.id) for one in items if one.kind is ItemKind.PASSAGE
+            ]
         context.entry.counts["hits"] = len(answer.hits)
         context.entry.details["mode"] = prepared.query.mode
         return replace(answer, degraded=degraded)
@@ -515,7 +518,3 @@ def _without_hidden_successors(
         else replace(one, superseded_by=None, valid_until=None, retired_at=None)
         for one in memories
     ]
-
-
-def _of_kind(hits: Sequence[Hit], kind: ItemKind) -> list[str]:
-    return [hit.item.id for hit in hits if hit.item.kind is kind]
