@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -335,13 +335,8 @@ def _best(
         return list(islice(hits, count))
     sources = columns["source"].tolist()
     found: dict[int, list[int]] = {}
-
-    def best_places() -> Iterator[int]:
-        for hit in hits:
-            found[hit[0]] = hit
-            yield hit[0]
-
-    return [found[first] for first in spread(best_places(), sources, count, others(query.limit))]
+    firsts = (found.setdefault(hit[0], hit)[0] for hit in hits)
+    return [found[first] for first in spread(firsts, sources, count, others(query.limit))]
 
 
 async def _pool(
