@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -287,15 +288,25 @@ def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
     if len(set().union(*begins)) == sum(map(len, begins)):
         return found
     above: dict[Hashable, list[int]] = {}
-    said = [frozenset(_WORDS.sub(" ", item.quote.casefold()).strip() for item in of) for of in hits]
+    # What differs in its first word is not compared as a whole, which takes ten times as long.
+    firsts = [
+        {word[0] if (word := _WORD.search(item.quote.casefold())) else "" for item in of}
+        for of in hits
+    ]
+
+    @cache
+    def said(place: int) -> frozenset[str]:
+        return frozenset(" ".join(_WORD.findall(one.quote.casefold())) for one in hits[place])
+
     of_memory = {place for place, of in enumerate(hits) if has_memory(of)}
     for place, of in enumerate(hits):
-        if "" in said[place] or any(asks(one.quote) for one in of):
+        if "" in firsts[place] or any(asks(one.quote) for one in of):
             continue
         first = of[0]
         who = first.container, first.citation.speaker, first.trust, first.superseded_by is None
         for other in above.setdefault(who, []):
-            if said[place] <= said[other] and not {place, other} <= of_memory:
+            same = firsts[place] <= firsts[other] and said(place) <= said(other)
+            if same and not {place, other} <= of_memory:
                 found[place] = other
                 of_memory |= {other} if place in of_memory else set()
                 break
@@ -312,8 +323,7 @@ def has_memory(items: Iterable[Item]) -> bool:
 BEGINNING = 8
 # The marks at the beginning of list items and quoted lines.
 _MARKS = "-*•> \t\"'"
-# All but letters and digits.
-_WORDS = re.compile(r"[\W_]+")
+_WORD = re.compile(r"[^\W_]+")
 
 
 def _with_new_headings(said: str, shown: str) -> str:
