@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recall_server.domain.search.question import Question
-from recall_server.domain.search.wording import alike, words
+from recall_server.domain.search.question import Question, alike, words
 
 # Words of one direction are alike.
 DIRECTIONS = {"slept": 0, "sleep": 0, "bad": 1, "weight": 2, "meera": 3, "old": 4}

@@ -29,10 +29,9 @@ from recall_server.domain.query import (
 )
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
-from recall_server.domain.search.question import Question
+from recall_server.domain.search.question import SAID_MIN, Question, alike
 from recall_server.domain.search.ranking import Candidate, others, spread
 from recall_server.domain.search.signals import BROAD, WORDING, Evidence, Fused, Values, fuse
-from recall_server.domain.search.wording import SAID_MIN, alike
 from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
