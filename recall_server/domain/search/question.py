@@ -80,7 +80,7 @@ class Question:
             names |= dict.fromkeys(name.terms)
             if len(names) >= NAMES_MAX:
                 break
-        others = other_forms(text, language)
+        others = other_forms(text, language) if language else {}
         forms = {term: some for term, some in others.items() if term in asked}
         return Question(
             text,

@@ -447,7 +447,8 @@ async def _finalized(
     hits = falling(await search.current_first(tx, ranked, query), query.mode)
     hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
-        candidates.count_accesses(hits)
+        slots, ids = candidates.slots, [hit.item.id for hit in hits]
+        candidates.documents.count_accesses([slots[one] for one in ids if one in slots])
     evidence = calibration.evidence([hit.scores for hit in hits], candidates.weights.evidence)
     hits = await beside.with_turns(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}

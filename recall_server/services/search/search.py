@@ -141,11 +141,6 @@ class Candidates(NamedTuple):
         """Return the loaded items of a candidate, the best first."""
         return [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items]
 
-    def count_accesses(self, hits: Iterable[Hit]) -> None:
-        """Count one access of each hit, in memory only."""
-        slots = self.slots
-        self.documents.count_accesses([slots[i] for hit in hits if (i := hit.item.id) in slots])
-
 
 async def prepare(
     tx: Transaction,

@@ -350,18 +350,14 @@ class NamespaceIndex:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.documents = Documents()
-        self._vectors: dict[str, VectorCache] = {}
+        self.caches: dict[str, VectorCache] = {}
         # The bytes at the last count.
         self.counted = 0
 
-    @property
-    def bytes(self) -> int:
-        return self.documents.bytes + sum(cache.bytes for cache in self._vectors.values())
-
     def vectors(self, model: str, dimensions: int) -> VectorCache:
-        cache = self._vectors.get(model)
+        cache = self.caches.get(model)
         if cache is None:
-            cache = self._vectors[model] = VectorCache(dimensions)
+            cache = self.caches[model] = VectorCache(dimensions)
         return cache
 
 
@@ -405,7 +401,7 @@ class Cache:
             self._count(index)
 
     def _count(self, index: NamespaceIndex) -> None:
-        counted = index.bytes
+        counted = index.documents.bytes + sum(one.bytes for one in index.caches.values())
         self._bytes += counted - index.counted
         index.counted = counted
 
