@@ -155,7 +155,8 @@ class Codes:
             apart[part] = np.bitwise_count(words[0, part] ^ asked[0])
             for mine, theirs in zip(asked[1:], words[1:, part], strict=True):
                 apart[part] += np.bitwise_count(theirs ^ mine)
-        apart[~findable] = len(query) + 1
+        if not findable.all():
+            apart[~findable] = len(query) + 1
         # Include all that are as near as the last one, or the order of the rows would decide.
         nearer = np.cumsum(np.bincount(apart, minlength=len(query) + 2))
         furthest = min(int(np.searchsorted(nearer, wanted)), len(query))
