@@ -555,7 +555,7 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_app: Open
 
         for one in (application, replica):
             for index in one.store._cache._indexes.values():
-                assert all(cache.codes.count <= 1 for cache in index.caches.values())
+                assert all(cache.codes.count <= 1 for cache in index._vectors.values())
                 assert len(index.documents.ids) <= 1
                 assert not index.documents.postings(["lisbon"])["lisbon"].slots.size
 

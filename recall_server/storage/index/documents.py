@@ -350,14 +350,18 @@ class NamespaceIndex:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.documents = Documents()
-        self.caches: dict[str, VectorCache] = {}
+        self._vectors: dict[str, VectorCache] = {}
         # The bytes at the last count.
         self.counted = 0
 
+    @property
+    def bytes(self) -> int:
+        return self.documents.bytes + sum(cache.bytes for cache in self._vectors.values())
+
     def vectors(self, model: str, dimensions: int) -> VectorCache:
-        cache = self.caches.get(model)
+        cache = self._vectors.get(model)
         if cache is None:
-            cache = self.caches[model] = VectorCache(dimensions)
+            cache = self._vectors[model] = VectorCache(dimensions)
         return cache
 
 
@@ -401,7 +405,7 @@ class Cache:
             self._count(index)
 
     def _count(self, index: NamespaceIndex) -> None:
-        counted = index.documents.bytes + sum(one.bytes for one in index.caches.values())
+        counted = index.bytes
         self._bytes += counted - index.counted
         index.counted = counted
 
