@@ -45,7 +45,7 @@ def found(answer: Found, *, explain: bool) -> Json:
 
 
 def hit(one: Hit, *, explain: bool) -> Json:
-    item = one.item
+    item, valid_from = one.item, moment(one.item.valid_from)
     shown: Json = {
         "id": item.id,
         "text": one.text,
@@ -53,30 +53,34 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "type": item.type or "episode",
         "importance": round(item.importance, 4),
         "created_at": moment(item.recorded_at),
-        "valid_from": moment(item.valid_from),
+        "valid_from": valid_from,
         "score": round(one.scores.score, 6),
     }
     if one.quote:
         shown["quote"] = one.quote
     if item.kind is ItemKind.MEMORY:
         said = item.citation
-        shown |= {"speaker": said.speaker, "said_at": moment(said.said_at)}
+        shown["speaker"] = said.speaker
+        shown["said_at"] = valid_from if said.said_at == item.valid_from else moment(said.said_at)
     if item.superseded_by:
         shown |= {"superseded_by": item.superseded_by, "valid_until": moment(item.valid_until)}
     if one.gave_way_to:
         shown["gave_way_to"] = one.gave_way_to
     if one.disputed_with:
         shown["disputed_with"] = list(one.disputed_with)
-    beside: Json = {
-        "unreconciled": item.unreconciled,
-        "expires_at": moment(item.expires_at),
-        "expired": item.expired,
-        "container": item.container,
-        "tags": list(item.tags),
-        "around": [said.text for said in one.around],
-        "said_again": [{"id": i, "said_at": moment(at)} for i, at in one.said_again],
-    }
-    shown |= {name: value for name, value in beside.items() if value}
+    labels = item.unreconciled, item.expires_at, item.expired, item.container, item.tags
+    # Most hits have none of these.
+    if any((*labels, one.around, one.said_again)):
+        beside: Json = {
+            "unreconciled": item.unreconciled,
+            "expires_at": moment(item.expires_at),
+            "expired": item.expired,
+            "container": item.container,
+            "tags": list(item.tags),
+            "around": [said.text for said in one.around],
+            "said_again": [{"id": i, "said_at": moment(at)} for i, at in one.said_again],
+        }
+        shown |= {name: value for name, value in beside.items() if value}
     if explain:
         scores = one.scores
         shown["scores"] = {

@@ -196,7 +196,7 @@ class AccessScope:
                 parts[name] = one if name in _SINGLE or mine is None else mine & one
         if metadata:
             parts["metadata"] = self.metadata | _pairs(metadata)
-        for after, before in zip(AFTER, BEFORE, strict=True):
+        for after, before in zip(AFTER, BEFORE, strict=True) if times else ():
             if (times.get(after) or EARLIEST) > (times.get(before) or LATEST):
                 raise Invalid(f"{after} lies behind {before}. Send the earlier moment as {after}.")
         parts |= {

@@ -5,13 +5,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import MemoryType, searchable
 from recall_server.domain.moments import PRESENT, Past
-from recall_server.domain.security.trust import Witness
+from recall_server.domain.security.trust import trust_of
 
 
 class ItemKind(StrEnum):
@@ -57,8 +58,7 @@ class Item(NamedTuple):
 
     @property
     def trust(self) -> int:
-        cited = self.citation
-        return Witness(cited.episode_id, cited.span, cited.speaker, None, self.agent_id).trust
+        return trust_of(self.citation.speaker, self.agent_id)
 
     def as_of(self, at: datetime) -> Self | None:
         """Return the item as it was at a moment: without a successor that came later. None if it
@@ -234,18 +234,24 @@ class Hit(NamedTuple):
 GAP = " … "
 
 
-def hit_of(items: Sequence[Item], scores: Scores, gave_way_to: str | None = None) -> Hit:
+def hit_of(
+    items: Sequence[Item],
+    scores: Scores,
+    gave_way_to: str | None = None,
+    repeated: tuple[Repeat, ...] = (),
+) -> Hit:
     """Return one hit: a memory, or else a message, with the passages that belong to it."""
-    passages = [item for item in items if item.kind is ItemKind.PASSAGE]
     memory = next((item for item in items if item.kind is ItemKind.MEMORY), None)
     if memory is None:
-        first, *more = passages
-        text = GAP.join([first.text, *(one.citation.quote for one in more)])
-        return Hit(first, scores, text, gave_way_to=gave_way_to)
-    cited = memory.citation.span
-    more = [one for one in passages if not one.citation.span.overlaps(cited)]
-    quotes = [memory.quote, *(one.citation.quote for one in more)]
-    return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)), gave_way_to)
+        first, *more = items
+        text, quote = GAP.join([first.text, *(one.citation.quote for one in more)]), ""
+    else:
+        first, text, cited = memory, memory.text, memory.citation.span
+        passages = [item for item in items if item.kind is ItemKind.PASSAGE]
+        more = [one for one in passages if not one.citation.span.overlaps(cited)]
+        quotes = [memory.quote, *(one.citation.quote for one in more)]
+        quote = GAP.join(filter(None, quotes))
+    return Hit(first, scores, text, quote, gave_way_to, said_again=repeated)
 
 
 def said_once(hits: Sequence[Hit]) -> list[Hit]:
@@ -282,15 +288,25 @@ def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
     if len(set().union(*begins)) == sum(map(len, begins)):
         return found
     above: dict[Hashable, list[int]] = {}
-    said = [frozenset(_WORDS.sub(" ", item.quote.casefold()).strip() for item in of) for of in hits]
+    # What differs in its first word is not compared as a whole, which takes ten times as long.
+    firsts = [
+        {word[0] if (word := _WORD.search(item.quote.casefold())) else "" for item in of}
+        for of in hits
+    ]
+
+    @cache
+    def said(place: int) -> frozenset[str]:
+        return frozenset(" ".join(_WORD.findall(one.quote.casefold())) for one in hits[place])
+
     of_memory = {place for place, of in enumerate(hits) if has_memory(of)}
     for place, of in enumerate(hits):
-        if "" in said[place] or any(asks(one.quote) for one in of):
+        if "" in firsts[place] or any(asks(one.quote) for one in of):
             continue
         first = of[0]
         who = first.container, first.citation.speaker, first.trust, first.superseded_by is None
         for other in above.setdefault(who, []):
-            if said[place] <= said[other] and not {place, other} <= of_memory:
+            same = firsts[place] <= firsts[other] and said(place) <= said(other)
+            if same and not {place, other} <= of_memory:
                 found[place] = other
                 of_memory |= {other} if place in of_memory else set()
                 break
@@ -307,12 +323,13 @@ def has_memory(items: Iterable[Item]) -> bool:
 BEGINNING = 8
 # The marks at the beginning of list items and quoted lines.
 _MARKS = "-*•> \t\"'"
-# All but letters and digits.
-_WORDS = re.compile(r"[\W_]+")
+_WORD = re.compile(r"[^\W_]+")
 
 
 def _with_new_headings(said: str, shown: str) -> str:
     """Return passages without those first lines that were shown above them."""
+    if "\n" not in said:
+        return said
     passages = []
     for one in said.split(GAP):
         while True:

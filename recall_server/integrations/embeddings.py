@@ -32,7 +32,6 @@ from typing import (
     TypeVar,
     Unpack,
     cast,
-    runtime_checkable,
 )
 
 import httpx2
@@ -72,21 +71,15 @@ class Embedder(Protocol):
     async def close(self) -> None: ...
 
 
-WordVectors = Callable[[Sequence[str]], Vectors | None]
-
-
-@runtime_checkable
-class WordEmbedder(Protocol):
-    """An embedder whose vectors of single words take no time, so that a search may compare the
-    words of a question with those of its best hits.
-    """
-
-    def word_vectors(self, words: Sequence[str]) -> Vectors | None:
-        """Return a unit vector for each word, or zeros; None if that takes a model."""
+WordVectors = Callable[[Sequence[str]], Vectors]
 
 
 def word_vectors(embedder: object) -> WordVectors | None:
-    return embedder.word_vectors if isinstance(embedder, WordEmbedder) else None
+    """Return what makes a unit vector, or zeros, of each word, if that takes no time: then a search
+    may compare the words of a question with those of its best hits. None if it takes a model.
+    """
+    found: WordVectors | None = getattr(embedder, "word_vectors", None)
+    return found
 
 
 # Enough for a vector of 8,192 numbers with 20 digits each.

@@ -1,7 +1,6 @@
 """The port that an engine must fill, and what both engines share."""
 
 import asyncio
-import json
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Span
@@ -217,7 +216,7 @@ def moment_or_none(value: Any) -> datetime | None:
 
 
 def document(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+    return from_json(value) if isinstance(value, str) else value
 
 
 def reader(kind: Callable[..., T], **given: str | Callable[[Row], Any]) -> Callable[[Row], T]:

@@ -8,7 +8,7 @@ BREAKAGES = (
     Breakage(
         "everybody-trusted-alike",
         "that what a program fetched is trusted less than a person",
-        "recall_server.domain.security.trust:Witness.trust",
+        "recall_server.domain.security.trust:trust_of",
         Never("_FETCHERS"),
         (
             "tests/security/test_trust.py::test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_that[sqlite]",

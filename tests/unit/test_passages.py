@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Span, Turn
 from recall_server.domain.text.passages import PASSAGE_CHARS, passages, quote, visible
 from recall_server.domain.text.transcript import parse_turns
 
@@ -257,6 +257,16 @@ def test_a_long_paragraph_is_cut_between_sentences_into_even_parts() -> None:
     assert " ".join(found) == " ".join(sentences)
     assert all(len(words) <= PASSAGE_CHARS and words.endswith("pond.") for words in found)
     assert max(map(len, found)) < 2 * min(map(len, found))
+
+
+@given(st.text(st.sampled_from("Ab1.!: -#`*|。é"), min_size=1, max_size=PASSAGE_CHARS))
+def test_a_short_line_is_one_passage_and_is_quoted_as_such(line: str) -> None:
+    whole, words = Span(0, len(line)), line.rstrip()
+
+    assert [_words(line, one.span) for one in passages(line, [Turn(0, whole)])] == [words][
+        : len(words)
+    ]
+    assert quote(line, 50, Span(50, 50 + whole.end), []) == words
 
 
 @given(st.text(alphabet=st.sampled_from("Ab1.!: \n-#`*|。é"), max_size=400))

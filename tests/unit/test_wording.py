@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recall_server.domain.search.question import Question
-from recall_server.domain.search.wording import alike, words
+from recall_server.domain.search.question import Question, alike, words
 
 # Words of one direction are alike.
 DIRECTIONS = {"slept": 0, "sleep": 0, "bad": 1, "weight": 2, "meera": 3, "old": 4}
@@ -44,9 +43,8 @@ def test_a_text_with_nothing_but_the_name_says_nothing_beside_it() -> None:
     assert found.beside_names == pytest.approx([0.0, 1.0])
 
 
-def test_without_words_to_compare_or_without_vectors_nothing_is_found() -> None:
+def test_without_words_to_compare_nothing_is_found() -> None:
     assert alike("Why?", {}, (), ["Slept."], vectors) is None
-    assert alike("sleep", {"sleep": 1.0}, (), ["Slept."], lambda _: None) is None
 
 
 def test_function_words_do_not_count_and_each_word_counts_once() -> None:

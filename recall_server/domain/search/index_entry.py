@@ -73,17 +73,6 @@ class TermPostings(NamedTuple):
     times: NDArray[np.uint16]
     lengths: NDArray[np.uint32]
 
-    def places(self, slots: Counts) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the position of each of these documents in the postings, and whether it is there;
-        if not, its position means nothing.
-        """
-        if not len(self.slots):
-            return np.zeros(len(slots), np.intp), np.zeros(len(slots), np.bool_)
-        # With equal types, as numpy would otherwise convert all postings.
-        at = np.searchsorted(self.slots, slots.astype(self.slots.dtype))
-        at = np.minimum(at, len(self.slots) - 1)
-        return at, self.slots[at] == slots
-
 
 class Words(NamedTuple):
     """The terms of a question in some documents: how often each document has each term, and its
@@ -98,9 +87,15 @@ def words_in(slots: Counts, postings: Mapping[str, TermPostings]) -> Words:
     """Return the words of the documents at these slots, from the postings of the terms."""
     lengths = np.zeros(len(slots), np.int64)
     times: dict[str, Counts] = {}
+    # With equal types, as numpy would otherwise convert all postings.
+    wanted = slots.astype(np.uint32)
     for term, of in postings.items():
-        times[term] = np.zeros(len(slots), np.int64)
-        at, here = of.places(slots)
-        times[term][here] = of.times[at[here]]
-        lengths[here] = of.lengths[at[here]]
+        often = times[term] = np.zeros(len(slots), np.int64)
+        if not len(of.slots):
+            continue
+        at = np.minimum(np.searchsorted(of.slots, wanted), len(of.slots) - 1)
+        here = np.flatnonzero(of.slots[at] == wanted)
+        found = at[here]
+        often[here] = of.times[found]
+        lengths[here] = of.lengths[found]
     return Words(times, lengths)

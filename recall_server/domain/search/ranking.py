@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,14 +161,22 @@ def likeness(
     If both have a vector (of the length of the first one found): their cosine, negative ones as 0.
     All other pairs: the Jaccard index of their terms. Rounded to 6 digits.
     """
-    matrix, have = _unit_rows([vectors.get(one.slot) for one in best])
-    alike = np.clip(_products(matrix), 0.0, 1.0)
-    if not have.all():
+    known = [vectors.get(one.slot) for one in best]
+    size = next((vector.size for vector in known if vector is not None), 0)
+    none = np.zeros(size, dtype=np.float32)
+    rows = np.array([none if v is None or v.size != size else v for v in known], np.float64)
+    rows = rows.reshape(len(best), size)
+    norms = np.sqrt(np.vecdot(rows, rows))
+    have = np.isfinite(norms) & (norms > 0.0)
+    if have.all():
+        alike = _products(rows / norms[:, None]).clip(0.0, 1.0)
+    else:
+        rows[~have] = 0.0
+        cosines = _products(rows / np.where(have, norms, 1.0)[:, None]).clip(0.0, 1.0)
         overlap = _overlap([frozenset(words.get(one.slot, ())) for one in best])
-        alike = np.where(have[:, None] & have, alike, overlap)
+        alike = np.where(have[:, None] & have, cosines, overlap)
     # Below 6 digits float32 is noise, and noise must not break a tie.
-    rounded: Matrix = np.round(alike, 6)
-    return rounded
+    return alike.round(6)
 
 
 def _products(rows: Matrix) -> Matrix:
@@ -177,18 +186,6 @@ def _products(rows: Matrix) -> Matrix:
     at_once = max(1, PRODUCTS_MAX // max(1, rows.size))
     parts = [rows[at : at + at_once] @ rows.T for at in range(0, len(rows), at_once)]
     return np.concatenate(parts) if parts else rows @ rows.T
-
-
-def _unit_rows(vectors: Sequence[NDArray[np.float32] | None]) -> tuple[Matrix, NDArray[np.bool_]]:
-    """Return the vectors, scaled to length 1, as rows (0 if missing), and which rows are real."""
-    size = next((vector.size for vector in vectors if vector is not None), 0)
-    none = np.zeros(size, dtype=np.float32)
-    rows = [none if v is None or v.size != size else v for v in vectors]
-    matrix = np.array(rows).astype(np.float64).reshape(len(rows), size)
-    norms = np.sqrt(np.vecdot(matrix, matrix))
-    have = np.isfinite(norms) & (norms > 0.0)
-    matrix[~have] = 0.0
-    return matrix / np.where(have, norms, 1.0)[:, None], have
 
 
 def _overlap(sets: Sequence[frozenset[str]]) -> Matrix:
@@ -213,7 +210,7 @@ def repetition(alike: Matrix) -> Matrix:
     of recall@10 on LoCoMo at lambda 0.5, and this costs 0.1; from 0.85 on it costs 0.3 with vectors
     of MiniLM.
     """
-    return np.clip((alike - REPETITION) / (1.0 - REPETITION), 0.0, 1.0)
+    return ((alike - REPETITION) / (1.0 - REPETITION)).clip(0.0, 1.0)
 
 
 # The columns that say where the words of an item are.
@@ -226,19 +223,19 @@ def quoted(best: Sequence[Candidate], columns: Mapping[str, NDArray[Any]]) -> Ma
     all hits, each hit with its others, in this order.
     """
     rows = iter(zip(*(columns[name].tolist() for name in PLACED), strict=True))
-    of_hits = [[next(rows) for _ in (one.slot, *one.others)] for one in best]
-    matrix = np.zeros((len(best), len(best)))
-    of_message: dict[Hashable, list[int]] = {}
-    for place, ((episode, position, *_), *_) in enumerate(of_hits):
+    of_message: dict[Hashable, list[tuple[int, list[tuple[Any, ...]]]]] = {}
+    for place, one in enumerate(best):
+        of_hit = [next(rows) for _ in (one.slot, *one.others)]
+        episode, position = of_hit[0][:2]
         if episode >= 0:
-            of_message.setdefault((episode, position), []).append(place)
-    for places in of_message.values():
-        for one in places:
-            spans = [(start, end) for _, _, start, end, memory in of_hits[one] if not memory]
-            for other in places:
-                _, _, start, end, memory = of_hits[other][0]
+            of_message.setdefault((episode, position), []).append((place, of_hit))
+    matrix = np.zeros((len(best), len(best)))
+    for hits in of_message.values():
+        for place, of_hit in hits if len(hits) > 1 else ():
+            spans = [(start, end) for _, _, start, end, memory in of_hit if not memory]
+            for other, ((_, _, start, end, memory), *_) in hits:
                 inside = any(first <= start and end <= last for first, last in spans)
-                matrix[one, other] = float(one != other and memory and inside)
+                matrix[place, other] = float(place != other and memory and inside)
     return matrix
 
 
@@ -249,7 +246,7 @@ def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> list
     one picked`; ties go to the earlier hit. Relevance is the final score, scaled so that the best
     hit has 1 and the last 0, the range of likeness: finals lie so close together that likeness
     alone would decide. Lambda 1 keeps the order exactly; 0 starts with the first hit and then only
-    spreads. If any two are alike, each pick costs O(hits).
+    spreads.
     """
     if mmr_lambda >= 1.0 or not finals:
         return list(range(len(finals)))
@@ -257,18 +254,24 @@ def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> list
     relevance = mmr_lambda * (scores - scores.min()) / max(float(np.ptp(scores)), 1e-12)
     penalty = (1.0 - mmr_lambda) * alike
     np.fill_diagonal(penalty, 0.0)
-    if not penalty.any():
-        return list(map(int, np.argsort(-relevance, kind="stable")))
-    marginal = relevance.copy()
-    repeated: list[bool] = np.any(penalty, axis=1).tolist()
+    places, others = np.nonzero(penalty)
+    lowered: dict[int, list[tuple[int, float]]] = {}
+    left = (relevance[others] - penalty[places, others]).tolist()
+    for place, other, value in zip(places.tolist(), others.tolist(), left, strict=True):
+        lowered.setdefault(place, []).append((other, value))
+    marginal: list[float] = relevance.tolist()
+    queue = [(-value, place) for place, value in enumerate(marginal)]
+    heapify(queue)
     order: list[int] = []
-    for _ in finals:
-        best = int(marginal.argmax())
+    while queue:
+        value, best = heappop(queue)
+        if -value > marginal[best]:
+            heappush(queue, (-marginal[best], best))
+            continue
         order.append(best)
-        if repeated[best]:
-            # The minimum over all picked hits is the value for the most similar one.
-            np.minimum(marginal, relevance - penalty[best], out=marginal)
-        marginal[best] = -np.inf
+        # The minimum over all picked hits is the value for the most similar one.
+        for other, value in lowered.get(best, ()):
+            marginal[other] = min(marginal[other], value)
     return order
 
 
@@ -471,39 +474,25 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     """
     asked = frozenset(terms(question))
     words = [frozenset(terms(item.searchable)) for item in items]
-    about = [_about(item, said, asked) for item, said in zip(items, words, strict=True)]
     order = list(range(len(items)))
     alike: dict[Hashable, list[int]] = {}
-    for place in order:
-        if about[place] is not None:
-            alike.setdefault(about[place], []).append(place)
-    if len(alike) == sum(map(len, alike.values())):
-        return order, {}
-    shared = [place for places in alike.values() if len(places) > 1 for place in places]
-    said = {place: _quoted(items[place], words[place]) for place in shared}
-    when = [_when(item) for item in items]
-    trust = [item.trust for item in items]
-
-    def is_later(other: int, one: int) -> bool:
-        """True if the other, about the same thing, may rank above this one."""
-        return (
-            when[other] > when[one]
-            and trust[other] >= trust[one]
-            and len(said[one] & said[other]) >= ALIKE_MIN * len(said[one] | said[other])
-        )
-
-    above = [
-        [other for other in alike.get(of_one, ()) if is_later(other, one)]
-        for one, of_one in enumerate(about)
-    ]
-    if not any(above):
+    for place, (item, said) in enumerate(zip(items, words, strict=True)):
+        shared = said & asked
+        if shared and len(said) <= STATEMENT_TERMS_MAX and not item.superseded_by:
+            about = shared, item.container, item.citation.speaker
+            alike.setdefault(about, []).append(place)
+    when = [(one.valid_from, one.recorded_at, one.citation.span.start) for one in items]
+    above: dict[int, list[int]] = {}
+    for places in alike.values():
+        if len(places) > 1:
+            above |= _above(places, items, words, when)
+    if not any(above.values()):
         return order, {}
 
     def later(one: int, others: Sequence[int]) -> int | None:
         """Return the latest of the others that may rank above this one."""
-        if not above[one]:
-            return None
-        return max((i for i in others if i in above[one]), key=when.__getitem__, default=None)
+        may = above.get(one, ())
+        return max((i for i in others if i in may), key=when.__getitem__, default=None)
 
     for place, here in enumerate(order):
         if (other := later(here, order[place + 1 :])) is not None:
@@ -513,25 +502,32 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     return order, {here: other for here, other in gave_way.items() if other is not None}
 
 
-def _about(item: Item, said: frozenset[str], asked: frozenset[str]) -> Hashable:
-    """Return a key that is equal for statements about the same thing; None: do not compare."""
-    shared = said & asked
-    if not shared or len(said) > STATEMENT_TERMS_MAX or item.superseded_by:
-        return None
-    return shared, item.container, item.citation.speaker
-
-
-def _quoted(item: Item, words: frozenset[str]) -> frozenset[str]:
-    """Return the terms of an item, given with its heading, which is the same above all items of a
-    list, without it.
+def _above(
+    places: Sequence[int],
+    items: Sequence[Item],
+    words: Sequence[frozenset[str]],
+    when: Sequence[tuple[datetime, datetime, int]],
+) -> dict[int, list[int]]:
+    """Return for each of these places of items about the same thing, given with their terms, those
+    of the later ones that may rank above it.
     """
-    quote = item.citation.quote
-    return words if quote == item.searchable else frozenset(terms(quote))
-
-
-def _when(item: Item) -> tuple[datetime, datetime, int]:
-    """Return the sort key of a statement: when it became true, was recorded, and its position."""
-    return item.valid_from, item.recorded_at, item.citation.span.start
+    said, trust = {}, {}
+    for at in places:
+        item, trust[at] = items[at], items[at].trust
+        # A heading is the same above all items of a list.
+        quote = item.citation.quote
+        said[at] = words[at] if quote == item.searchable else frozenset(terms(quote))
+    return {
+        one: [
+            other
+            for other in places
+            if when[other] > when[one]
+            and trust[other] >= trust[one]
+            and (both := len(said[one] & said[other]))
+            >= ALIKE_MIN * (len(said[one]) + len(said[other]) - both)
+        ]
+        for one in places
+    }
 
 
 # The share of a re-ranker in the final score: for one that compares the token vectors of a small

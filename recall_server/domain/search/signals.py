@@ -103,14 +103,6 @@ class Weight(NamedTuple):
         return self.base + self.per_recency * recency_weight
 
 
-def _as_computed(_: Evidence, values: Values) -> Values:
-    return values
-
-
-def _not_scaled(_: Evidence) -> float:
-    return 1.0
-
-
 class Signal(NamedTuple):
     """A number that speaks for an item.
 
@@ -127,9 +119,9 @@ class Signal(NamedTuple):
     weights: Mapping[SearchMode, Weight]
     values: Callable[[Evidence], Values | None]
     columns: tuple[Column, ...] = ()
-    shown: Callable[[Evidence, Values], Values] = _as_computed
+    shown: Callable[[Evidence, Values], Values] | None = None
     ranked: bool = False
-    scaled: Callable[[Evidence], float] = _not_scaled
+    scaled: Callable[[Evidence], float] | None = None
     of_words: bool = False
 
 
@@ -181,9 +173,10 @@ def _cosine(evidence: Evidence) -> Values | None:
     missing = np.isnan(cosines)
     if mode is SearchMode.VECTOR:
         return np.where(missing, 0.0, np.maximum(0.0, cosines))
-    if missing.all():
+    known = cosines[~missing]
+    if not len(known):
         return None
-    least, most = np.nanmin(cosines), np.nanmax(cosines)
+    least, most = known.min(), known.max()
     if least == most:
         # A single item must not count as the farthest.
         near = np.maximum(0.0, cosines)
@@ -197,15 +190,6 @@ def _cosine(evidence: Evidence) -> Values | None:
 
 def _cosine_shown(evidence: Evidence, _: Values) -> Values:
     return evidence.cosines
-
-
-def _wording(evidence: Evidence) -> Values | None:
-    return evidence.wording
-
-
-def _unknown(evidence: Evidence) -> float:
-    """Return the share of the question's terms that the namespace does not have."""
-    return 1.0 - evidence.known
 
 
 def _speaker(evidence: Evidence) -> Values | None:
@@ -324,7 +308,14 @@ SIGNALS: tuple[Signal, ...] = (
         ranked=True,
         of_words=True,
     ),
-    Signal(WORDING, {HYBRID: Weight(1.5)}, _wording, scaled=_unknown, of_words=True),
+    # Scaled by the share of the question's terms that the namespace does not have.
+    Signal(
+        WORDING,
+        {HYBRID: Weight(1.5)},
+        lambda evidence: evidence.wording,
+        scaled=lambda evidence: 1.0 - evidence.known,
+        of_words=True,
+    ),
     Signal(BROAD, {HYBRID: Weight(0.5), KEYWORD: Weight(0.5)}, _broad),
     Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
     Signal("value", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _value),
@@ -369,8 +360,8 @@ class Fused(NamedTuple):
         columns: dict[str, Sequence[float | None]] = {}
         for signal in SIGNALS:
             values = self.signals.get(signal.name)
-            shown = np.full(len(self.finals), np.nan)
-            if values is not None:
+            shown = np.full(len(self.finals), np.nan) if values is None else values
+            if values is not None and signal.shown is not None:
                 shown = signal.shown(self.evidence, values)
             columns[signal.name] = _or_none(shown[at])
             if signal.ranked:
@@ -404,12 +395,12 @@ def fuse(evidence: Evidence, known: Mapping[str, Values] = MappingProxyType({}))
         if values is None:
             continue
         signals[signal.name] = values
-        share = signal.scaled(evidence)
+        share = 1.0 if signal.scaled is None else signal.scaled(evidence)
         weights[signal.name] = share * weight.scaled(query.recency_weight)
         finals += weights[signal.name] * values
         # Divide by the weights at full recency, so that recency adds to the other signals and does
         # not dilute them.
-        full.append(share * weight.scaled(1.0))
+        full.append(share * (weight.base + weight.per_recency))
     if total := math.fsum(full):
         finals = finals / total
         weights = {name: weight / total for name, weight in weights.items()}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from recall_server.domain.episode import Citation, Span
@@ -46,16 +47,7 @@ class Witness(NamedTuple):
 
     @property
     def trust(self) -> Trust:
-        """The trust of the speaker's label and of the submitting agent. An agent called "tool:…" or
-        "web:…" fetched the whole text, whichever speaker it names.
-        """
-        if _FETCHING_AGENT.match(self.agent_id or ""):
-            return Trust.FETCHED
-        words = re.findall(r"[^\W\d_]{2,}", (self.speaker or "").casefold()) or [""]
-        if _FETCHERS.intersection((words[0], words[-1])):
-            return Trust.FETCHED
-        # Only the last word counts: "Claude" and "AI assistant", but not "Claude Monet".
-        return Trust.MODEL if words[-1] in _MODELS else Trust.PERSON
+        return trust_of(self.speaker, self.agent_id)
 
     @property
     def author(self) -> str:
@@ -69,6 +61,20 @@ class Witness(NamedTuple):
     def source(self) -> str:
         """The session, or the episode if there is none."""
         return self.session_id or self.episode_id
+
+
+@lru_cache(1_024)
+def trust_of(speaker: str | None, agent_id: str | None) -> Trust:
+    """Return the trust of a speaker's label and of the submitting agent. An agent called "tool:…"
+    or "web:…" fetched the whole text, whichever speaker it names.
+    """
+    if _FETCHING_AGENT.match(agent_id or ""):
+        return Trust.FETCHED
+    words = re.findall(r"[^\W\d_]{2,}", (speaker or "").casefold()) or [""]
+    if _FETCHERS.intersection((words[0], words[-1])):
+        return Trust.FETCHED
+    # Only the last word counts: "Claude" and "AI assistant", but not "Claude Monet".
+    return Trust.MODEL if words[-1] in _MODELS else Trust.PERSON
 
 
 class Repetition(NamedTuple):

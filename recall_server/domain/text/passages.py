@@ -384,12 +384,15 @@ def quote(said: str, start: int, cited: Span, forgotten: Iterable[Span]) -> str:
     """Return the readable words of the passages that a citation touches, in the turn with the words
     `said`.
     """
-    here = [
-        one.span
-        for one in passages(said, [Turn(0, Span(0, len(said)))])
-        if one.span.start < cited.end - start and cited.start - start < one.span.end
-    ]
+    if len(said) <= PASSAGE_CHARS and "\n" not in said:
+        # It is one passage, as most turns of a chat are: no need to look for its sentences.
+        spans = [(0, len(said.rstrip()))]
+    else:
+        found = passages(said, [Turn(0, Span(0, len(said)))])
+        spans = [(one.span.start, one.span.end) for one in found]
+    first, last = cited.start - start, cited.end - start
+    here = [(begin, end) for begin, end in spans if begin < last and first < end]
     if not here:
         return ""
-    first, last = here[0].start, here[-1].end
-    return visible(said[first:last], start + first, forgotten)
+    (begin, _), (_, end) = here[0], here[-1]
+    return visible(said[begin:end], start + begin, forgotten)

@@ -85,7 +85,7 @@ _CONNECTOR = r"(?:[._@+&:'-]|,(?<=\d,)(?=\d{3}(?!\d)))"
 _SUFFIX = r"(?:\+\+?|[#%])?"
 
 
-def _tokens_of(word: str, other: str = "") -> re.Pattern[str]:
+def _pattern_of(word: str, other: str = "") -> re.Pattern[str]:
     """Match words joined by single connectors, with the suffix of `c++`, `c#` or `50%`; or `other`.
 
     Possessive throughout, so that matching is linear whatever the text.
@@ -93,8 +93,7 @@ def _tokens_of(word: str, other: str = "") -> re.Pattern[str]:
     return re.compile(f"{word}(?:{_CONNECTOR}{word})*+{_SUFFIX}{other}")
 
 
-_PLAIN = _tokens_of("[a-z0-9]++")
-_CASED = _tokens_of("[A-Za-z0-9]++")
+_PLAIN = _pattern_of("[A-Za-z0-9]++")
 _RUN = re.compile(f"[{_UNSPACED}]")
 # One of these is often a word: "猫" is part of "橘猫".
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
@@ -147,7 +146,7 @@ def load() -> None:
 @cache
 def _world() -> re.Pattern[str]:
     """Return the pattern of tokens for a text that is not all ASCII."""
-    return _tokens_of(rf"(?:[^\W_{_UNSPACED}]++[{_marks()}]*+)++", rf"|[{_UNSPACED}]++")
+    return _pattern_of(rf"(?:[^\W_{_UNSPACED}]++[{_marks()}]*+)++", rf"|[{_UNSPACED}]++")
 
 
 @cache
@@ -168,7 +167,7 @@ def terms(text: str) -> list[str]:
     has nothing else. Terms have 1 to 64 characters, no NUL and no surrogates.
     """
     text = folded(text)[: FOLDED_MAX * len(text) + FOLDED_FREE_CHARS]
-    tokens = (_PLAIN if text.isascii() else _world()).findall(text)
+    tokens = tokens_of(text)
     # A cache keyed by pasted blobs would hold megabytes; words are short and repeat.
     short = len(max(tokens, key=len, default="")) <= _CACHED_CHARS_MAX
     found = list(chain.from_iterable(map(_expand_cached if short else _of_token, tokens)))
@@ -179,13 +178,18 @@ def speaker_terms(label: str | None) -> list[str]:
     """Return the terms of a speaker's label, one for each word. Their prefix differs from every
     term of a text.
     """
-    words = (_PLAIN if label.isascii() else _world()).findall(folded(label)) if label else []
+    words = tokens_of(folded(label)) if label else []
     return list(dict.fromkeys(f"{SPEAKER}{word}"[:TERM_CHARS_MAX] for word in words))
+
+
+def tokens_of(text: str) -> list[str]:
+    """Return the words of a text as written, joined ones whole."""
+    return (_PLAIN if text.isascii() else _world()).findall(text)
 
 
 def written(text: str) -> Iterator[re.Match[str]]:
     """Yield the words of a text as written, joined ones whole, with their positions."""
-    return (_CASED if text.isascii() else _world()).finditer(text)
+    return (_PLAIN if text.isascii() else _world()).finditer(text)
 
 
 def folded(text: str) -> str:
@@ -436,7 +440,9 @@ def language_of(text: str) -> str:
     there are few.
     """
     apart = _ELIDED.sub(lambda elided: f"{elided[0][:-1]} ", text)
-    words = [word[0] for word in written(folded(apart))]
+    words = tokens_of(folded(apart))
+    if len(words) < _WORDS_MIN:
+        return ""
     most, name = max(_WORDS_MIN, 1 + sum(map(STOP.__contains__, words))), ""
     for language, known in _folded_words().items():
         count = sum(map(known.__contains__, words))
@@ -453,7 +459,7 @@ def content_words(text: str) -> str:
     if not language:
         return text
     dropped = _folded_words()[language]
-    words = (word[0] for word in written(_ELIDED.sub("", text)))
+    words = tokens_of(_ELIDED.sub("", text))
     return " ".join(word for word in words if folded(word) not in dropped) or text
 
 

@@ -325,6 +325,7 @@ class ItemEmbedder:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
+        self.word_vectors = word_vectors(embedder)
 
     @property
     def model(self) -> str:
@@ -339,10 +340,6 @@ class ItemEmbedder:
 
     async def close(self) -> None:
         await self._embedder.close()
-
-    def word_vectors(self, words: Sequence[str]) -> Vectors | None:
-        by_word = word_vectors(self._embedder)
-        return by_word(words) if by_word else None
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         with tracer.part("embed", {"recall.texts": len(texts)}):

@@ -42,9 +42,10 @@ async def with_turns(
     that the same texts say beside the hits follows. Each turn appears once. The best hits come
     first, as far as the token budget goes.
     """
+    slots = found.slots
 
     def turns(hit: Hit, steps: Iterable[int]) -> list[str]:
-        slot = found.slots.get(hit.item.id)
+        slot = slots.get(hit.item.id)
         return [] if slot is None else [turn_id(*at) for at in found.documents.turns(slot, steps)]
 
     may_go_on = [hit for hit in hits[:GOES_ON_MAX] if hit.is_short and not hit.asks]
@@ -85,9 +86,10 @@ def _further(
     """Yield the best that the texts of the hits say beside these, each with the best hit of its
     text: nothing that no longer holds, that only asks, or that the hits or `shown` have.
     """
-    known = [hit for hit in hits if hit.item.id in found.slots]
-    slots = [found.slots[hit.item.id] for hit in known] + [one.slot for one in found.further]
-    sources = found.documents.sources(slots)
+    slots = found.slots
+    known = [hit for hit in hits if hit.item.id in slots]
+    of_hits = [slots[hit.item.id] for hit in known]
+    sources = found.documents.sources([*of_hits, *(one.slot for one in found.further)])
     best: dict[int, Hit] = {}
     for source, hit in zip(sources, known, strict=False):
         best.setdefault(source, hit)

@@ -154,10 +154,10 @@ class Recall:
             # Only these can be shown: the scores of the others are on another scale.
             found = await search.compare(tx, found)
             best = found.best[: max(RERANKED_MIN, query.limit)]
-            found = await search.load_items(tx, replace(found, best=best), best)
+            found = await search.load_items(tx, found._replace(best=best), best)
             passages = await reranking.passages(tx, found)
             best, failed = await reranking.rank(prepared, found.best, passages)
-            found = replace(found, best=best)
+            found = found._replace(best=best)
             degraded = degraded or failed
         answer = await _finalized(tx, found, prepared.query, cite=cite)
         if limited:
@@ -166,11 +166,14 @@ class Recall:
             answer = replace(answer, hits=await self._with_expired(context, query, answer.hits))
         if any(hit.item.disputed for hit in answer.hits):
             answer = replace(answer, hits=await self._disputed(context, query.past, answer.hits))
-        context.entry.ids += [hit.item.id for hit in answer.hits]
+        items = [hit.item for hit in answer.hits]
+        context.entry.ids += [one.id for one in items]
         context.entry.ids += [one.id for hit in answer.hits for one in hit.around]
         if query.counts:
-            context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
-            context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
+            context.entry.memories_shown += [one.id for one in items if one.kind is ItemKind.MEMORY]
+            context.entry.turns_shown += [
+                turn_of(one.id) for one in items if one.kind is ItemKind.PASSAGE
+            ]
         context.entry.counts["hits"] = len(answer.hits)
         context.entry.details["mode"] = prepared.query.mode
         return replace(answer, degraded=degraded)
@@ -445,7 +448,8 @@ async def _finalized(
     hits = falling(await search.current_first(tx, ranked, query), query.mode)
     hits = ranking.fit_budget(said_once(hits), query.max_tokens)
     if query.counts:
-        candidates.count_accesses(hits)
+        slots, ids = candidates.slots, [hit.item.id for hit in hits]
+        candidates.documents.count_accesses([slots[one] for one in ids if one in slots])
     scores = [hit.scores for hit in hits]
     evidence = calibration.evidence(scores, candidates.weights, _lead(candidates, query))
     hits = await beside.with_turns(tx, candidates, hits, query)
@@ -527,7 +531,3 @@ def _without_hidden_successors(
         else replace(one, superseded_by=None, valid_until=None, retired_at=None)
         for one in memories
     ]
-
-
-def _of_kind(hits: Sequence[Hit], kind: ItemKind) -> list[str]:
-    return [hit.item.id for hit in hits if hit.item.kind is kind]

@@ -2,11 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,10 +29,9 @@ from recall_server.domain.query import (
 )
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
-from recall_server.domain.search.question import Question
+from recall_server.domain.search.question import SAID_MIN, Question, alike
 from recall_server.domain.search.ranking import Candidate, others, spread
 from recall_server.domain.search.signals import BROAD, WORDING, Evidence, Fused, Values, fuse
-from recall_server.domain.search.wording import SAID_MIN, alike
 from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
@@ -68,10 +68,13 @@ COMPARED_INLINE_CHARS_MAX = 4_000
 CHAIN_MAX = 100
 
 
-@dataclass(frozen=True)
-class PreparedQuery:
+class PreparedQuery(NamedTuple):
     """A query with the statistics of its terms, and the vector to compare.
 
+    `idf`: the weights of the query terms that occur in the namespace, in the order of the query;
+    `asked`: those of all query terms.
+    `named`: the terms of the speakers of the namespace that the question names; `values`: those of
+    the kinds of value that it asks for and the namespace has.
     `degraded` says why the words alone decide, if they do.
     """
 
@@ -79,38 +82,18 @@ class PreparedQuery:
     query: Query
     question: Question
     statistics: Statistics
-    vector: Floats | None
-    degraded: str | None
-
-    @cached_property
-    def idf(self) -> Mapping[str, float]:
-        """The weights of the query terms that occur in the namespace, in the order of the query."""
-        found = self.statistics.frequencies
-        frequencies = {term: found[term] for term in self.question.asked if term in found}
-        return ranking.bm25_weights(frequencies, self.statistics.documents)
-
-    @cached_property
-    def asked(self) -> Mapping[str, float]:
-        """The weights of all query terms."""
-        documents = self.statistics.documents
-        return calibration.asked_weights(self.question.asked, self.idf, documents, self.named)
-
-    @cached_property
-    def named(self) -> frozenset[str]:
-        """The terms of the speakers of the namespace that the question names."""
-        return frozenset(self.question.names).intersection(self.statistics.frequencies)
-
-    @cached_property
-    def values(self) -> frozenset[str]:
-        """The terms of the kinds of value that the question asks for and the namespace has."""
-        return self.question.values.intersection(self.statistics.frequencies)
+    idf: Mapping[str, float]
+    asked: Mapping[str, float]
+    named: frozenset[str]
+    values: frozenset[str]
+    vector: Floats | None = None
+    degraded: str | None = None
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """The best items of a search, and what is loaded of them.
 
-    `places`: for each hit that is not scored yet, its places in `ranked`; `count`: how many were
+    `places`: for each hit that is not scored yet, its places in `ranked`; `wanted`: how many were
     wanted. `best` are the scored ones (`compare`).
     `ranked`: the slots in the order of `fused`.
     `vectors`, `items`: the loaded vectors, and the loaded items with their texts, by slot.
@@ -122,7 +105,7 @@ class Candidates:
     prepared: PreparedQuery
     best: Sequence[Candidate]
     places: Sequence[list[int]]
-    count: int
+    wanted: int
     ranked: Slots
     fused: Fused
     documents: Documents
@@ -133,8 +116,8 @@ class Candidates:
     left_out: int = 0
     further: Sequence[Candidate] = ()
 
-    @cached_property
-    def slots(self) -> Mapping[str, int]:
+    @property
+    def slots(self) -> dict[str, int]:
         """The slots of the loaded items, by their ids."""
         return {item.id: slot for slot, item in self.items.items()}
 
@@ -148,19 +131,15 @@ class Candidates:
             hit_of(
                 self.items_of(one),
                 Scores(one.score, one.final, one.coverage, of_one, one.rerank, one.cosine),
-                gave_way_to=None if one.later is None else self.items[one.later].id,
-            )._replace(said_again=said_again([self.items[slot] for slot in one.repeats]))
+                None if one.later is None else self.items[one.later].id,
+                said_again([self.items[slot] for slot in one.repeats]) if one.repeats else (),
+            )
             for one, of_one in zip(self.best, signals, strict=True)
         ]
 
     def items_of(self, one: Candidate) -> list[Item]:
         """Return the loaded items of a candidate, the best first."""
         return [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items]
-
-    def count_accesses(self, hits: Iterable[Hit]) -> None:
-        """Count one access of each hit, in memory only."""
-        ids = [hit.item.id for hit in hits]
-        self.documents.count_accesses([self.slots[one] for one in ids if one in self.slots])
 
 
 async def prepare(
@@ -181,8 +160,15 @@ async def prepare(
     statistics = await tx.words.statistics(question.terms)
     if limited or query.past.known_at is not None:
         statistics = await tx.words.of_allowed(statistics, limited=limited)
-    question = question.as_written(statistics.frequencies)
-    prepared = PreparedQuery(namespace, query, question, statistics, None, None)
+    found, documents = statistics.frequencies, statistics.documents
+    question = question.as_written(found)
+    idf = ranking.bm25_weights(
+        {term: found[term] for term in question.asked if term in found}, documents
+    )
+    named = frozenset(question.names).intersection(found)
+    asked = calibration.asked_weights(question.asked, idf, documents, named)
+    values = question.values.intersection(found)
+    prepared = PreparedQuery(namespace, query, question, statistics, idf, asked, named, values)
     if query.mode is SearchMode.KEYWORD:
         return prepared
     text = query.text
@@ -193,12 +179,12 @@ async def prepare(
         try:
             (vector,) = await embedder.embed([text])
             # The zero vector is near to nothing.
-            return replace(prepared, vector=vector if vector.any() else None)
+            return prepared._replace(vector=vector if vector.any() else None)
         except EmbedderUnavailable as error:
             degraded = f"{error.message} The words alone decided."
     if query.mode is not SearchMode.RECALL:
         query = replace(query, mode=SearchMode.KEYWORD)
-    return replace(prepared, query=query, degraded=degraded)
+    return prepared._replace(query=query, degraded=degraded)
 
 
 async def retrieve(
@@ -287,7 +273,7 @@ async def compare(tx: Transaction, found: Candidates) -> Candidates:
         firsts = [numbers[hits[at][0]] for at in compared]
         likely = hits[: prepared.query.limit + LIKELY_MORE]
         slots = dict.fromkeys([*firsts, *(numbers[place] for hit in likely for place in hit)])
-        found = replace(found, items=await _read(tx, found, slots))
+        found = found._replace(items=await _read(tx, found, slots))
         items = [found.items.get(slot) for slot in firsts]
         said = ["" if item is None else item.searchable for item in items]
         question = prepared.question
@@ -298,7 +284,7 @@ async def compare(tx: Transaction, found: Candidates) -> Candidates:
             # The vectors of 200 new words in each of 20 texts take a tenth of a second; meanwhile
             # these may be erased.
             near = await asyncio.to_thread(alike, *given)
-            found = replace(found, items={})
+            found = found._replace(items={})
         if near is not None:
             # Items that are not compared must not overtake any that is.
             whole = np.full(len(numbers), near.whole.min(initial=1.0))
@@ -308,11 +294,11 @@ async def compare(tx: Transaction, found: Candidates) -> Candidates:
             if evidence.known < 1.0:
                 fused = fuse(evidence._replace(wording=whole), fused.signals)
                 among = {place for hit in hits for place in hit}
-                hits = _best(fused, prepared.query, found.count, among=among)
+                hits = _best(fused, prepared.query, found.wanted, among=among)
     best = _candidates(
         prepared, fused, found.ranked, hits, weights=found.weights, beside_names=beside_names
     )
-    return replace(found, fused=fused, places=(), best=best)
+    return found._replace(fused=fused, places=(), best=best)
 
 
 def _compared(found: Candidates) -> Sequence[int]:
@@ -343,13 +329,8 @@ def _best(
         return list(islice(hits, count))
     sources = columns["source"].tolist()
     found: dict[int, list[int]] = {}
-
-    def best_places() -> Iterator[int]:
-        for hit in hits:
-            found[hit[0]] = hit
-            yield hit[0]
-
-    return [found[first] for first in spread(best_places(), sources, count, others(query.limit))]
+    firsts = (found.setdefault(hit[0], hit)[0] for hit in hits)
+    return [found[first] for first in spread(firsts, sources, count, others(query.limit))]
 
 
 async def _pool(
@@ -407,18 +388,17 @@ def _candidates(
     if (about := fused.signals.get(BROAD)) is not None:
         coverage = np.maximum(coverage, about)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
-    cosines = [None if math.isnan(one) else one for one in evidence.cosines.tolist()]
+    cosines, by_formula = evidence.cosines.tolist(), query.mode not in DEFAULT_ORDER
     found = []
-    for first, *more in hits:
-        final, says, cosine = finals[first], covered[first], cosines[first]
-        for at in more:
-            says = max(says, covered[at])
-            cosine = max((one for one in (cosine, cosines[at]) if one is not None), default=None)
+    for hit in hits:
+        final, says = finals[hit[0]], max([covered[at] for at in hit])
+        near = [cosines[at] for at in hit if not math.isnan(cosines[at])]
+        cosine = max(near) if near else None
         score = final
-        if query.mode in DEFAULT_ORDER:
+        if not by_formula:
             score = weights.hit.probability(says, calibration.nearness(says, cosine), final)
-        others = tuple(numbers[at] for at in more)
-        found.append(Candidate(numbers[first], final, score, says, cosine, others=others))
+        slot, *others = [numbers[at] for at in hit]
+        found.append(Candidate(slot, final, score, says, cosine, None, tuple(others)))
     return found
 
 
@@ -439,7 +419,7 @@ async def load_items(
         items = {slot: one for slot, one in items.items() if one.superseded_by not in later}
     gone = set(missing) - items.keys()
     best = [one for one in found.best if one.slot not in gone]
-    return replace(found, best=best, items={**found.items, **items})
+    return found._replace(best=best, items={**found.items, **items})
 
 
 async def _read(tx: Transaction, found: Candidates, slots: Iterable[int]) -> dict[int, Item]:
@@ -454,26 +434,28 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     before is loaded again, as it may have been erased since. An item that can no longer be read
     leaves its place to another.
     """
-    found = await compare(tx, replace(found, items={}))
+    found = await compare(tx, found._replace(items={}))
     only_current = query.mode is SearchMode.RECALL and query.past.as_of is None
     # Items without a vector are compared by their words.
     without = [one for one in found.best if one.slot not in found.vectors]
     found = await load_items(tx, found, without, only_current=only_current)
     found = _worth_showing(found, query)
-    fresh = replace(found, best=_in_order(found, query))
+    fresh = found._replace(best=_in_order(found, query))
     chosen: Sequence[Candidate] = ()
     likely = max(ranking.LOOKED_AT, query.limit + FURTHER_MAX)
     while True:
-        wanted = [*fresh.best[:likely], *_spread(fresh.documents, fresh.best, query), *chosen]
+        expected = _spread(fresh.documents, fresh.best, query)
+        wanted = [*fresh.best[:likely], *expected, *chosen]
         before = len(fresh.best)
         fresh = await load_items(tx, fresh, wanted, only_current=only_current)
         if len(fresh.best) < before:
             continue
         best = _without_repeats(fresh, _current_first(fresh, query), query)
-        chosen = _spread(fresh.documents, best, query)
+        same = best is fresh.best
+        chosen = expected if same else _spread(fresh.documents, best, query)
         if all(one.slot in fresh.items for one in chosen):
             others = fresh.items.keys() - {one.slot for one in chosen}
-            return replace(fresh, best=chosen, further=[one for one in best if one.slot in others])
+            return fresh._replace(best=chosen, further=[one for one in best if one.slot in others])
 
 
 def _worth_showing(found: Candidates, query: Query) -> Candidates:
@@ -483,13 +465,13 @@ def _worth_showing(found: Candidates, query: Query) -> Candidates:
     """
     if query.score_threshold is not None:
         least = query.score_threshold
-        return replace(found, best=[one for one in found.best if one.score >= least])
+        return found._replace(best=[one for one in found.best if one.score >= least])
     if not found.weights.tells_noise or query.mode not in DEFAULT_ORDER:
         return found
     least = found.weights.noise_below * max((one.score for one in found.best), default=0.0)
     kept = [one for one in found.best if one.rerank is not None or one.score >= least]
     noise = max(0, min(query.limit, len(found.best)) - max(1, len(kept)))
-    return replace(found, best=kept or found.best[:1], left_out=noise)
+    return found._replace(best=kept or found.best[:1], left_out=noise)
 
 
 def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
@@ -520,14 +502,14 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
     """Return the candidates, the best of them in the order of `ranking.later_first`. Candidates
     that swap places swap their scores too.
     """
-    best = list(found.best)
-    first = best[: ranking.LOOKED_AT]
+    first = found.best[: ranking.LOOKED_AT]
     if query.mode not in DEFAULT_ORDER or Step.CURRENCY in query.without:
-        return best
+        return found.best
     items = [found.items[one.slot] for one in first]
     order, gave_way = ranking.later_first(query.text, items)
     if not gave_way:
-        return best
+        return found.best
+    best = list(found.best)
     for place, at in enumerate(order):
         later = gave_way.get(at)
         slot = None if later is None else first[later].slot
@@ -545,8 +527,11 @@ def _without_repeats(
     if query.neighbours or query.mode not in DEFAULT_ORDER or not _is_diverse(query):
         return best
     loaded = [at for at, one in enumerate(best) if one.slot in found.items]
+    repeated = repeats([found.items_of(best[at]) for at in loaded])
+    if not repeated:
+        return best
     kept = dict(enumerate(best))
-    for place, first in repeats([found.items_of(best[at]) for at in loaded]).items():
+    for place, first in repeated.items():
         one, better = kept.pop(loaded[place]), kept[loaded[first]]
         slots = (*better.repeats, one.slot)
         if has_memory(found.items_of(one)) and not better.others:

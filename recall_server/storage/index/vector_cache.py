@@ -155,7 +155,8 @@ class Codes:
             apart[part] = np.bitwise_count(words[0, part] ^ asked[0])
             for mine, theirs in zip(asked[1:], words[1:, part], strict=True):
                 apart[part] += np.bitwise_count(theirs ^ mine)
-        apart[~findable] = len(query) + 1
+        if not findable.all():
+            apart[~findable] = len(query) + 1
         # Include all that are as near as the last one, or the order of the rows would decide.
         nearer = np.cumsum(np.bincount(apart, minlength=len(query) + 2))
         furthest = min(int(np.searchsorted(nearer, wanted)), len(query))
@@ -237,16 +238,13 @@ class WholeVectors:
         self.rows = grown(self.rows, int(positions.max(initial=-1)) + 1)
         self.rows[positions] = vectors
 
-    def at_positions(self, positions: Positions) -> Floats:
-        return self.rows[positions]
-
     def cosines(self, query: Floats, positions: Positions) -> Cosines:
-        cosines = np.empty(len(positions))
+        products = np.empty(len(positions), np.float32)
         for start in range(0, len(positions), ROWS):
             part = slice(start, start + ROWS)
             # A copy of a few: one of all takes longer to get its memory than to be compared.
-            cosines[part] = cosines_to(query, self.rows.take(positions[part], axis=0))
-        return cosines
+            np.vecdot(self.rows.take(positions[part], axis=0), query, out=products[part])
+        return products.astype(np.float64).round(6)
 
 
 class RoundedVectors:
@@ -292,11 +290,6 @@ class VectorCache:
         self.codes = Codes(dimensions)
         # None: only codes are held.
         self.vectors: WholeVectors | RoundedVectors | None = WholeVectors(dimensions)
-
-    @property
-    def stored(self) -> WholeVectors | None:
-        """The vectors, if they are held as stored."""
-        return self.vectors if isinstance(self.vectors, WholeVectors) else None
 
     @property
     def bytes(self) -> int:
@@ -354,4 +347,4 @@ def cosines_to(query: Floats, rows: Floats) -> Cosines:
     also start threads that cost more than they save.
     """
     cosines: Cosines = np.vecdot(rows, query).astype(np.float64)
-    return np.round(cosines, 6)
+    return cosines.round(6)

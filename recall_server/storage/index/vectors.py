@@ -19,6 +19,7 @@ from recall_server.storage.index.vector_cache import (
     Positions,
     RoundedVectors,
     VectorCache,
+    WholeVectors,
     code,
     code_chars,
     cosines_to,
@@ -243,9 +244,9 @@ class Searched:
     async def _stored(self, positions: Positions) -> tuple[Slots, Floats]:
         """Return the documents and stored vectors at these positions, as far as they exist."""
         cache = self._cache
-        if cache.stored is not None:
+        if isinstance(cache.vectors, WholeVectors):
             documents = cache.codes.documents(positions).astype(np.int64)
-            return documents, cache.stored.at_positions(positions)
+            return documents, cache.vectors.rows[positions]
         slots = cache.codes.slots(positions).tolist()
         read = (
             await self._bound.fetch("vectors_at", model=self._model, slots=slots) if slots else []

@@ -380,7 +380,8 @@ class WordIndex(BoundTable):
         its terms. Reads only what is not in memory yet.
         """
         documents = self.cached(statistics)
-        if not _missing(documents, statistics):
+        lacking = documents.lacking(statistics.last_slots)
+        if documents.version >= statistics.version and not lacking:
             return documents
         async with documents.loading:
             # Another search may have read it while this one waited.
@@ -554,10 +555,6 @@ def _add_digests(found: NDArray[np.uint64], lists: Mapping[str, str]) -> NDArray
         numbers = (MULTIPLIER * times + lengths).astype(np.uint64)
         np.add.at(found, slots, np.uint64(_number(term)) * numbers)
     return found
-
-
-def _missing(documents: Documents, statistics: Statistics) -> bool:
-    return documents.version < statistics.version or bool(documents.lacking(statistics.last_slots))
 
 
 PAGE_OF_ITEMS = 500

@@ -263,7 +263,7 @@ class Episodes(BoundTable):
         if self._then and await self._bound.touched("memory_was_forgotten"):
             # At that moment other words may have been forgotten which were restored since.
             ids = {row["episode_id"] for row in rows}
-        return await self.forgotten_words(ids)
+        return await self.forgotten_words(ids) if ids else {}
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the access counts of turns. On Postgres rows locked by another transaction are

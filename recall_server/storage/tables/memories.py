@@ -360,7 +360,8 @@ class Memories(BoundTable):
                 for one, item in found.items()
                 if _findable(states.get(one), past.known_at)
             }
-        found |= passages_of(of_passages, forgotten, rows.get(superseded, ()))
+        if of_passages:
+            found |= passages_of(of_passages, forgotten, rows.get(superseded, ()))
         return true_at([found[one] for one in ids if one in found], past.as_of)
 
     async def page(

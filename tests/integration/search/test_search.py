@@ -826,7 +826,7 @@ async def test_what_is_gone_before_it_is_read_leaves_its_place_to_another(
         async with application.store.transaction(ALICE) as tx:
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
             await tx.words.hide(postings(await indexing.read(tx, gone)))
-            unread = replace(narrowed, items={})
+            unread = narrowed._replace(items={})
             found = (await search.finalize(tx, unread, query)).hits()
 
         assert len(gone) == 3
