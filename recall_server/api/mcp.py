@@ -20,18 +20,28 @@ from urllib.parse import urlsplit
 import httpx2
 import mcp.types
 from mcp import MCPError
+from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.runner import modern_error_data, serve_one
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
 from mcp.types import (
+    DEFAULT_NEGOTIATED_VERSION,
     INVALID_PARAMS,
     INVALID_REQUEST,
     CallToolRequestParams,
     CallToolResult,
+    JSONRPCError,
+    JSONRPCResponse,
     ListToolsResult,
     PaginatedRequestParams,
+    RequestId,
 )
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.background import BackgroundTask
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
@@ -156,6 +166,7 @@ SESSION = "mcp-session-id"
 _ENVELOPE = "recall.envelope"
 # The most JSON values of a message besides the arguments of a call.
 VALUES_MAX = 1_000
+_OF_A_REQUEST = {"jsonrpc", "id", "method", "params"}
 _JSON_KINDS = {b"", b"*/*", b"application/*", b"application/json"}
 INSTRUCTIONS = (
     "Recall is a memory that lasts between conversations. search_memories finds what is known "
@@ -180,18 +191,20 @@ class McpServer:
         tools, aliases = tools_of((*operations,)), aliases_of((*operations,))
         self._listed = listed_of(tools, aliases, toolsets)
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in (*tools, *aliases)}
-        server: Server[dict[str, Any]] = Server(
+        self._server: Server[dict[str, Any]] = Server(
             "recall",
             version=__version__,
             title="Recall",
             instructions=INSTRUCTIONS,
+            # No argument is also sent as a header: else the SDK lists the tools before each call.
+            get_tool_input_schema=lambda _: None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        server.middleware.append(_with_envelope)
+        self._server.middleware.append(_with_envelope)
         # The server is stateless, so no request can meet data of another, whichever client sent it.
         self.manager = StreamableHTTPSessionManager(
-            server,
+            self._server,
             json_response=True,
             stateless=True,
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
@@ -202,13 +215,47 @@ class McpServer:
         if (refusal := _refusal(scope)) is not None:
             await refusal(scope, receive, send)
             return
+        message = scope["recall.json"]
+        if message["method"] == "initialize":
+            name = _name_in(message.get("params", {}).get("clientInfo"))
+            send = _with_session(name, send) if name is not None else send
+        request = Request(scope, receive)
+        version = request.headers.get(_VERSION, DEFAULT_NEGOTIATED_VERSION)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if (
+            version in HANDSHAKE_PROTOCOL_VERSIONS
+            and kind == "application/json"
+            and type(message.get("id")) in (int, str)
+            and message.keys() <= _OF_A_REQUEST
+        ):
+            answer = await self._answer(request, message, version)
+            await answer(scope, receive, send)
+            return
         # The SDK refuses a request that does not accept both, although it answers with JSON alone.
         others = [(name, value) for name, value in scope["headers"] if name != b"accept"]
         scope["headers"] = [*others, (b"accept", b"application/json, text/event-stream")]
-        if scope["recall.json"]["method"] == "initialize":
-            name = _name_in(scope["recall.json"].get("params", {}).get("clientInfo"))
-            send = _with_session(name, send) if name is not None else send
         await self.manager.handle_request(scope, receive, send)
+
+    async def _answer(self, request: Request, message: Json, version: str) -> Response:
+        """Return the answer to a request of the older era. The transport of the SDK gives the same
+        one, through tasks and queues made for each request, which take longer than most calls.
+        """
+        answer: JSONRPCResponse | JSONRPCError
+        try:
+            result = await serve_one(
+                self._server,
+                _Exchange(message["id"], ServerMessageMetadata(request_context=request)),
+                message["method"],
+                message.get("params"),
+                connection=Connection.from_envelope(version, None, None),
+                lifespan_state={},
+            )
+            answer = JSONRPCResponse(jsonrpc="2.0", id=message["id"], result=result)
+        except Exception as error:  # noqa: BLE001 - logged, if it is not one of the protocol
+            fault = modern_error_data(error)
+            answer = JSONRPCError(jsonrpc="2.0", id=message["id"], error=fault)
+        body = answer.model_dump_json(by_alias=True, exclude_unset=True)
+        return Response(body, media_type="application/json")
 
     async def _list_tools(
         self, context: McpContext, _: PaginatedRequestParams | None
@@ -258,6 +305,28 @@ class McpServer:
         return CallToolResult(
             content=[], structured_content={}, is_error=envelope["status"] == "error"
         )
+
+
+_ANSWERS_ALONE = TransportContext(kind="streamable-http", can_send_request=False)
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """The `DispatchContext` of a request whose client gets its answer and nothing else."""
+
+    request_id: RequestId
+    message_metadata: ServerMessageMetadata
+    transport: TransportContext = _ANSWERS_ALONE
+    can_send_request: bool = False
+    cancel_requested: Any = None
+
+    async def send_raw_request(self, method: str, *_: Any) -> Json:
+        raise NoBackChannelError(method)
+
+    async def notify(self, *_: Any) -> None:
+        """Drop it."""
+
+    progress = notify
 
 
 async def _unknown(_: Context) -> None:

@@ -335,13 +335,6 @@ class BoundConnection:
     due: dict[bool, datetime] = field(default_factory=dict)
     dating: Dating = field(default_factory=Dating)
 
-    async def lock(self, *, waits: bool) -> None:
-        """Lock the namespace with the next statement that reads. With `waits`, nothing is dated
-        before it is locked.
-        """
-        await self.send("lock_namespace")
-        self.dating.waits = waits
-
     async def moment(self) -> datetime:
         """Return the date of what this transaction changes: one for all of it. It is read when the
         namespace is locked, so that changes become visible in the order of their dates.
@@ -524,7 +517,7 @@ class Autocommit:
     namespace: str | None
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        (rows,) = await self.fetch_each([(sql, params)])
+        (rows,) = await self.driver.autocommit([(sql, params)], namespace=self.namespace)
         return rows
 
     async def fetch_each(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import EnumType
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from types import NoneType
@@ -223,32 +223,23 @@ def reader(kind: Callable[..., T], **given: str | Callable[[Row], Any]) -> Calla
     """Return a function that makes a dataclass or named tuple of a row. A field is the column of
     its name, in the type of the field; `given` names another column, or computes the field.
     """
+    made = {name: one for name, one in given.items() if not isinstance(one, str)}
 
     @cache
-    def fields() -> tuple[list[tuple[str, str]], list[tuple[str, Callable[[Row], Any]]]]:
-        plain, made = list[tuple[str, str]](), list[tuple[str, Callable[[Row], Any]]]()
-        for name, hint in get_type_hints(kind).items():
-            column = given.get(name, name)
-            if not isinstance(column, str):
-                made.append((name, column))
-            elif typed := _typed(hint):
-                made.append((name, partial(_read, column, typed)))
-            else:
-                plain.append((name, column))
-        return plain, made
+    def columns() -> list[tuple[str, Any, Callable[[Any], Any] | None]]:
+        hints = get_type_hints(kind).items()
+        return [(one, given.get(one, one), _typed(hint)) for one, hint in hints if one not in made]
 
     def read(row: Row) -> T:
-        plain, made = fields()
-        found = {name: row[column] for name, column in plain}
-        for name, of_row in made:
+        found = {
+            name: row[column] if typed is None else typed(row[column])
+            for name, column, typed in columns()
+        }
+        for name, of_row in made.items():
             found[name] = of_row(row)
         return kind(**found)
 
     return read
-
-
-def _read(column: str, typed: Callable[[Any], Any], row: Row) -> Any:
-    return typed(row[column])
 
 
 def _typed(hint: Any) -> Callable[[Any], Any] | None:

@@ -65,7 +65,8 @@ class Transaction:
     words = cached_property(lambda tx: WordIndex(tx.bound))
 
     bound: BoundConnection
-    is_recorded: bool = False
+    # The audit record that is written with this transaction.
+    entry: AuditEntry | None = None
 
     async def lock(self, *, waits: bool = True) -> None:
         """Wait until no other transaction changes this namespace's memory. A transaction that locks
@@ -73,12 +74,16 @@ class Transaction:
         be written. The database may get this with the next statement that reads; with `waits`, what
         the transaction changes is dated after that.
         """
-        await self.bound.lock(waits=waits)
-        if self.is_recorded:
+        await self.bound.send("lock_namespace")
+        self.bound.dating.waits = waits
+        if self.entry is not None:
             await self.audit.lock()
 
     async def moment(self) -> datetime:
         """Return the date of what this transaction changes: see `BoundConnection.moment`."""
+        if self.bound.dating.waits and self.entry is not None:
+            # The trip that waits for the lock also brings what the record needs.
+            await self.audit.read_head(self.entry)
         return await self.bound.moment()
 
 
@@ -144,7 +149,7 @@ class Store:
             ) as connection,
         ):
             bound = self._bound(connection, namespace, access_scope, past)
-            transaction = Transaction(bound, is_recorded=entry is not None)
+            transaction = Transaction(bound, entry)
             if locked:
                 # A change that was planned ahead writes before it waits.
                 await transaction.lock(waits=not erasing)

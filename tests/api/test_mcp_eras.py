@@ -13,6 +13,7 @@ from mcp.types import METHOD_NOT_FOUND
 from tokenizers import Tokenizer
 
 from recall_server.api import presenters
+from recall_server.api.mcp import SESSION
 from recall_server.domain.ids import Namespace
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import ERAS, MODERN, data, request, told
@@ -258,3 +259,43 @@ async def test_a_slash_behind_mcp_is_no_other_path(running: Running) -> None:
 
     assert answer.status_code == 200
     assert answer.json()["result"]["tools"]
+
+
+OLDER_REQUESTS: tuple[tuple[str, Json], ...] = (
+    ("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}),
+    ("initialize", {"protocolVersion": "1999", "clientInfo": {"name": "x", "version": "1"}}),
+    ("ping", {}),
+    ("ping", {"_meta": 5}),
+    ("tools/list", {}),
+    ("tools/list", {"cursor": 5}),
+    ("tools/call", {"name": "whoami", "arguments": {}, "_meta": {"progressToken": 3}}),
+    (
+        "tools/call",
+        {"name": "search_memories", "arguments": {"query": "caf\u00e9 \u2014 \U0001f600"}},
+    ),
+    ("tools/call", {"name": "search_memories", "arguments": {"unheard_of": 1}}),
+    ("tools/call", {"name": "search_memories", "arguments": []}),
+    ("tools/call", {"name": "unheard_of"}),
+    ("tools/call", {}),
+    ("resources/list", {}),
+    ("server/discover", {}),
+    ("notifications/cancelled", {"requestId": 1}),
+)
+
+
+@on_sqlite
+async def test_a_request_of_the_older_era_is_answered_as_by_the_transport_of_the_sdk(
+    running: Running,
+) -> None:
+    async with running.http(await running.token()) as http:
+        for number, (method, params) in enumerate(OLDER_REQUESTS):
+            for id_ in (number, 2**70, "", 'a"\u00fc'):
+                headers, body = request(method, params, modern=False)
+                body["id"] = id_
+                ours = await http.post("/mcp", json=body, headers=headers)
+                # A message with another member is left to the SDK, which ignores that.
+                theirs = await http.post("/mcp", json={**body, "member": 1}, headers=headers)
+
+                assert (theirs.status_code, theirs.content) == (ours.status_code, ours.content)
+                assert theirs.headers["Content-Type"] == ours.headers["Content-Type"]
+                assert (SESSION in theirs.headers) == (SESSION in ours.headers)

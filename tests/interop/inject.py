@@ -46,9 +46,11 @@ async def open_to_all(
     async with open_application(settings) as built, working(built):
         app = create_app(built)
         if instead is not None:
-            manager = _door(app).manager
+            route = _route(app)
+            manager = route.endpoint.manager
             manager.app = instead
             manager.json_response = not streaming
+            route.app = ByTransport(route.app)
         token = await _token(built)
         async with listening(WithToken(app, token), settings, bound(settings)) as address:
             yield f"{address}/mcp"
@@ -61,10 +63,26 @@ async def _token(built: Application) -> str:
     return token
 
 
-def _door(app: Any) -> McpServer:
-    """Build the MCP endpoint behind the middleware, as the composition root does."""
+def _route(app: Any) -> Any:
+    """Return the route of the MCP endpoint behind the middleware, as the composition root makes
+    it.
+    """
     while not hasattr(app, "routes"):
         app = app.app
-    endpoints = [route.endpoint for route in app.routes if route.path == "/mcp"]
-    assert isinstance(endpoints[0], McpServer)
-    return endpoints[0]
+    [route] = [one for one in app.routes if one.path == "/mcp"]
+    assert isinstance(route.endpoint, McpServer)
+    return route
+
+
+class ByTransport:
+    """Has the transport of the SDK answer all messages: our endpoint leaves one with an unknown
+    member to it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if isinstance(message := scope.get("recall.json"), dict):
+            message["member"] = 1
+        await self._app(scope, receive, send)

@@ -392,7 +392,7 @@ BREAKAGES = (
         "audit-log-last",
         "that the audit log is locked behind the namespace, and before any row",
         "recall_server.storage.store:Transaction.lock",
-        Never("is_recorded"),
+        Never("entry"),
         (
             "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
         ),

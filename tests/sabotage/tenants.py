@@ -192,7 +192,7 @@ BREAKAGES = (
     Breakage(
         "revoked-goes-on",
         "that a running call of a revoked token does nothing more",
-        "recall_server.storage.tables.audit:_head",
+        "recall_server.storage.tables.audit:Audit._locked_head",
         Never("Unauthenticated"),
         (
             "tests/security/test_isolation_tokens.py::test_nothing_is_done_for_a_token_after_it_was_revoked",

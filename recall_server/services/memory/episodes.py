@@ -402,9 +402,12 @@ async def store_episode(
     `ErasedContent` as `refuse_erased` does.
     """
     await refuse_erased(tx, digests, episode, scope)
+    if key is None:
+        # All that may refuse it is asked with the wait for the lock: the rest, which then waits for
+        # no answer, is written with the commit.
+        await tx.episodes.take_quota(episode, episode.id, digest)
     episode = replace(episode, recorded_at=await tx.moment())
     if key is None:
-        # Without a key there is no answer to wait for: all of it is written in one go.
         await tx.episodes.add_new(episode, episode.id, digest)
     elif not await tx.episodes.add(episode, key, digest):
         return False
@@ -418,6 +421,7 @@ async def store_planned_episode(
 ) -> None:
     """Store an episode together with its plan; `commit.apply` indexes both."""
     await refuse_erased(tx, digests, episode, scope)
+    await tx.episodes.take_quota(episode, key, episode.content_hash)
     episode = replace(episode, recorded_at=await tx.moment())
     await tx.episodes.add_new(episode, key, episode.content_hash)
     await _hold(tx, episode)

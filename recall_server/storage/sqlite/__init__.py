@@ -269,15 +269,11 @@ class SqliteDriver:
         assert self._writer is not None
         shared = taken = False
 
-        async def take() -> None:
-            nonlocal taken
-            await self._writing.acquire(namespace)
-            taken = True
-
         async def begin() -> Sequence[Step]:
-            nonlocal shared
+            nonlocal shared, taken
             if not taken:
-                await take()
+                await self._writing.acquire(namespace)
+                taken = True
             # If others wait to write, wait for the disk after the commit, together with them.
             shared = namespace is not None and self._writing.contended
             return self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE
@@ -285,7 +281,8 @@ class SqliteDriver:
         transaction = Transaction(self._writer, begin)
         try:
             if not late:
-                await take()
+                await self._writing.acquire(namespace)
+                taken = True
             yield transaction
             written = await transaction.end(self._check_file, _COMMIT)
         except BaseException as error:  # a cancelled caller must leave nothing behind

@@ -50,7 +50,8 @@ Step = Callable[[sqlite3.Connection], Sequence[Any]]
 
 @dataclass
 class _Batch:
-    """Steps that run in the thread, one after the other; each may take `within_s` seconds.
+    """Steps that run in the thread, one after the other, up to the first that fails; `rows` has
+    those of each. Each may take `within_s` seconds.
 
     Without a limit they are never stopped: SQLite rolls back a whole transaction that it stops.
     """
@@ -63,13 +64,6 @@ class _Batch:
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
-
-    def run(self, raw: sqlite3.Connection) -> None:
-        """Run the steps up to the first that fails; `rows` has those of each."""
-        for step in self.steps:
-            if self.within_s is not None:
-                self.ends = time.monotonic() + self.within_s
-            self.rows.append(step(raw))
 
     @property
     def over(self) -> bool:
@@ -90,9 +84,12 @@ class _BatchedConnection(sqlite3.Connection):
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         if not isinstance(parameters, _Batch):
             return super().execute(sql, parameters)
-        self._batch = parameters
+        self._batch = batch = parameters
         try:
-            parameters.run(self)
+            for step in batch.steps:
+                if batch.within_s is not None:
+                    batch.ends = time.monotonic() + batch.within_s
+                batch.rows.append(step(self))
         finally:
             self._batch = None
         return self.cursor()

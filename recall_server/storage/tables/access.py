@@ -315,17 +315,18 @@ class Server(BoundTable):
         return await self._all(reader(RejectedKey), "rejected_keys")
 
 
-def _rights(row: Row) -> Rights:
-    lists = {name: document(row[name]) for name in ("scopes", "topics", "types", "containers")}
-    return Rights.read({**lists, "agent_id": row["agent_id"]})
-
-
 def _not_before(row: Row, *more: str) -> datetime | None:
     names = ("of_namespace", "of_server", *more)
     return max((moment(row[name]) for name in names if row.get(name)), default=None)
 
 
-_token = reader(TokenInfo, rights=_rights, not_before=_not_before, signed=lambda _: None)
+_LISTS = ("scopes", "topics", "types", "containers")
+_token = reader(
+    TokenInfo,
+    rights=lambda row: Rights.read({**row, **{name: document(row[name]) for name in _LISTS}}),
+    not_before=_not_before,
+    signed=lambda _: None,
+)
 
 
 def _entrance(row: Row) -> Entrance:

@@ -101,6 +101,9 @@ class Filter:
 class Audit(BoundTable):
     """Appends and reads records; nothing here changes one."""
 
+    # The head as `read_head` has read it.
+    _rows: Sequence[Row] = ()
+
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry`. Other writers of this namespace wait until the end of the transaction, so
         call this last.
@@ -109,15 +112,14 @@ class Audit(BoundTable):
         operation does not happen.
         """
         asks = entry.outcome is Outcome.OK and not entry.ends_caller
-        head = await self._locked_head(entry if asks else None)
-        await self._append(head, [entry])
+        await self._append(await self._locked_head(entry, asks=asks), [entry])
 
     async def record_all(self, entries: Sequence[AuditEntry]) -> None:
         """Write the records of operations that have ended, in their order, even if their tokens
         were revoked since. Other writers wait as for `record`. Raises `NamespaceNotFound`.
         """
         if entries:
-            await self._append(await self._locked_head(None), entries)
+            await self._append(await self._locked_head(None, asks=False), entries)
 
     async def written(self, ids: Iterable[str]) -> set[str]:
         """Return the ids of those of these records that are in the audit log."""
@@ -183,22 +185,32 @@ class Audit(BoundTable):
         """
         await self._locked_head(entry)
 
-    async def _locked_head(self, entry: AuditEntry | None) -> Head:
-        """Lock the head of the chain and return it. Raises `Unauthenticated` if the token of
-        `entry` has ended, and `NamespaceNotFound`.
+    async def read_head(self, entry: AuditEntry | None) -> None:
+        """Read the head of the chain, which must be locked, for the next record or `require` of
+        this transaction, and whether the token of `entry` has ended.
         """
         bearer = (entry and entry.bearer) or Bearer((entry and entry.accessor) or "", LATEST)
-        for _ in range(2):
+        self._rows = await self._bound.fetch("locked_audit_head", **bearer.named())
+
+    async def _locked_head(self, entry: AuditEntry | None, *, asks: bool = True) -> Head:
+        """Lock the head of the chain and return it. Raises `Unauthenticated` if it `asks` and the
+        token of `entry` has ended, and `NamespaceNotFound`.
+        """
+        if not self._rows:
             # Two statements in one round trip: only the second sees the changes that the lock
             # waited for.
             await self.lock()
-            rows = await self._bound.fetch("locked_audit_head", **bearer.named())
-            if rows:
-                break
+            await self.read_head(entry)
+        if not self._rows:
             await self._bound.send("begin_audit", seq=START.seq, digest=START.digest)
-        if not rows:
+            await self.lock()
+            await self.read_head(entry)
+        if not self._rows:
             raise NamespaceNotFound
-        return _head(rows)
+        (row,), self._rows = self._rows, ()
+        if asks and row["ended"]:
+            raise Unauthenticated("This token is not let in any more. Ask for a new one.")
+        return Head(row["seq"], row["digest"])
 
     async def head(self) -> Head | None:
         """Return the head of the chain; None if there is no such namespace or no record."""
@@ -273,12 +285,6 @@ class Audit(BoundTable):
         async for rows in self._pages(query, NAMESPACES_AT_ONCE, keys, **params):
             for row in rows:
                 yield Namespace(row["namespace"])
-
-
-def _head(rows: Sequence[Row]) -> Head:
-    if rows[0]["ended"]:
-        raise Unauthenticated("This token is not let in any more. Ask for a new one.")
-    return Head(rows[0]["seq"], rows[0]["digest"])
 
 
 def _exported(row: Row) -> dict[str, Any]:

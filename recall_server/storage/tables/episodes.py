@@ -69,13 +69,21 @@ class Episodes(BoundTable):
         await self._add_turns(episode)
         return True
 
+    async def take_quota(self, episode: Episode, key: str, digest: str) -> None:
+        """Take the bytes of an episode from the quota, for `add_new`. Raises `QuotaExceeded` here
+        or later (see `Connection.expect`).
+        """
+        await take_quota(self._bound, _row(episode, key, digest)["stored_bytes"])
+
     async def add_new(self, episode: Episode, key: str, digest: str) -> None:
-        """`add` with a `key` that should be new: raises `Stale` if it was used (see
-        `Connection.expect`).
+        """`add` with a `key` that should be new, after `take_quota`: raises `Stale` if it was used
+        (see `Connection.expect`). The id of the episode, as its key, is new.
         """
         row = _row(episode, key, digest)
-        await self._bound.expect("add_new_episodes", Stale, **row)
-        await take_quota(self._bound, row["stored_bytes"])
+        if key == episode.id:
+            await self._bound.send("add_new_episodes", **row)
+        else:
+            await self._bound.expect("add_new_episodes", Stale, **row)
         await self._add_turns(episode)
 
     @property

@@ -228,16 +228,12 @@ def _document(
         rest = kind, one, reason, of_item
         if rest != before:
             before = rest
-            at = _text(one.at)
+            at = one.at.isoformat(timespec="microseconds")
             found.append([place, kind, at, one.episode_id, reason, one.dropped, *of_item, []])
         found[-1][-1].append(item_id)
     made = Document(found)
     _ = made.text
     return made
-
-
-def _text(at: datetime) -> str:
-    return at.isoformat(timespec="microseconds")
 
 
 def _dropped(row: Row) -> tuple[tuple[int, Citation], ...]:
