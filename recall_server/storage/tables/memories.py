@@ -250,9 +250,7 @@ class Memories(BoundTable):
             await self._bound.send("undo_memories", states=Document(rows))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
-        """Return the newest active memories of one attribute of one entity, at most
-        `RELATED_MAX`.
-        """
+        """Return the newest active memories of an attribute of an entity, at most `RELATED_MAX`."""
         return await self._all(
             _memory,
             "memories_about",
@@ -308,8 +306,8 @@ class Memories(BoundTable):
         return await self._column("id", "memories_of_topic", topic=topic, limit=limit)
 
     async def get(self, ids: Sequence[str], *, quoted: bool = True) -> dict[str, Memory]:
-        """Return memories in any state, as of the requested moment; `quoted`: with the words and
-        the speaker of what they cite first.
+        """Return memories in any state, as of the requested moment, with what they cite first: also
+        with its words and its speaker if `quoted`.
         """
         query = "memories_by_id" if quoted else "memories_by_id_unquoted"
         rows = await self._bound.fetch(query, ids=list(ids))
@@ -325,13 +323,12 @@ class Memories(BoundTable):
 
     async def found(self, ids: Sequence[str]) -> list[Memory]:
         """Return the memories among `ids` that search can find (`FINDABLE`), without quotes."""
-        found = await self.get(ids, quoted=False)
-        return [one for one in found.values() if one.status in FINDABLE]
+        every = (await self.get(ids, quoted=False)).values()
+        return [one for one in every if one.status in FINDABLE]
 
     async def texts(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the texts of the active memories among `ids`."""
-        rows = await self._bound.fetch("active_texts", ids=list(ids))
-        return {row["id"]: row["text"] for row in rows}
+        return {row["id"]: row["text"] for row in await self._by_ids("active_texts", ids)}
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """Return the memories and passages among `ids` that search finds, in this order."""
@@ -582,9 +579,8 @@ async def _made(rows: Sequence[Row]) -> list[Memory]:
 
 
 def _cited(row: Row) -> Citation:
-    quoted: Row = row if "quote" in row else {"quote": "", "speaker": None}
-    said_at = moment(row["said_at"])
-    return Citation(row["episode_id"], span(row), quoted["quote"], quoted["speaker"], said_at)
+    words = row.get("quote", ""), row.get("speaker")
+    return Citation(row["episode_id"], span(row), *words, moment(row["said_at"]))
 
 
 def _labels(row: Row) -> Source:
