@@ -32,6 +32,7 @@ from typing import (
     TypeVar,
     Unpack,
     cast,
+    runtime_checkable,
 )
 
 import httpx2
@@ -72,14 +73,21 @@ class Embedder(Protocol):
 
 
 WordVectors = Callable[[Sequence[str]], Vectors]
+"""Makes a unit vector, or zeros, of each word."""
+
+
+@runtime_checkable
+class WordEmbedder(Protocol):
+    """An embedder whose vectors of single words take no time, so that a search may compare the
+    words of a question with those of its best hits; None if they take a model.
+    """
+
+    @property
+    def word_vectors(self) -> WordVectors | None: ...
 
 
 def word_vectors(embedder: object) -> WordVectors | None:
-    """Return what makes a unit vector, or zeros, of each word, if that takes no time: then a search
-    may compare the words of a question with those of its best hits. None if it takes a model.
-    """
-    found: WordVectors | None = getattr(embedder, "word_vectors", None)
-    return found
+    return embedder.word_vectors if isinstance(embedder, WordEmbedder) else None
 
 
 # Enough for a vector of 8,192 numbers with 20 digits each.
