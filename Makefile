@@ -13,10 +13,12 @@ PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-
 
 .PHONY: demo test test-fast test-embeddings check bench docs docs-reference interop interop-clients interop-frameworks faults mcpb soak sabotage format
 
+# What is imported is compiled then, a third of what is installed.
+EXTRAS ?= dev
 .venv/installed: pyproject.toml
 	@echo "Installing recall-server and its tools into .venv: about a minute."
 	$(PYTHON) -m venv .venv
-	$(RUN)/pip install --disable-pip-version-check --editable '.[dev]'
+	$(RUN)/pip install --disable-pip-version-check --no-compile --editable '.[$(EXTRAS)]'
 	@touch $@
 
 demo: .venv/installed  ## run the main job and show it

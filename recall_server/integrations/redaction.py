@@ -54,7 +54,7 @@ class SecretRedactor:
         secrets: one may begin in a text and end in another.
         """
         length = sum(map(len, parts))
-        if length > INLINE_CHARS_MAX or not _loaded.cache_info().currsize:
+        if length > INLINE_CHARS_MAX or not loaded():
             return await asyncio.to_thread(redacted, parts)
         self._inline_chars += length + CHARS_OF_A_CALL
         if self._inline_chars > INLINE_CHARS_MAX:
@@ -62,6 +62,10 @@ class SecretRedactor:
             self._inline_chars = 0
             await asyncio.sleep(0)
         return redacted(parts)
+
+
+def loaded() -> bool:
+    return _loaded.cache_info().currsize > 0
 
 
 def load_rules() -> "Scanner":

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.support.length import at_full_length, has_full_length
 from tests.support.runtime import Clock
 from tests.support.server import Running
 
@@ -20,7 +21,9 @@ PLACES = (
     ("Ghent", "2025-03-01", "2025-04-01"),
     ("Oslo", "2025-04-01", None),
 )
-ORDERS = list(permutations(PLACES))
+EACH = at_full_length(1, otherwise=3)
+"""Of all orders, one of so many."""
+ORDERS = list(permutations(PLACES))[::EACH]
 
 # No memory is made of it, so a search shows the whole message too.
 RAIN = " It rained all day and the bus was late again."
@@ -45,6 +48,7 @@ def intervals(found: Json) -> list[tuple[str, str, str | None]]:
     return [(value, start[:10], end and end[:10]) for value, start, end in shown]
 
 
+@has_full_length
 async def test_statements_in_any_order_make_the_same_timeline(running: Running) -> None:
     for number, order in enumerate(ORDERS):
         async with running.http(await running.token(f"ana{number}")) as http:
@@ -123,11 +127,12 @@ async def check(running: Running, name: str, said: Sequence[tuple[str, str]]) ->
     )
 
 
+@has_full_length
 @pytest.mark.parametrize("places", RETURNS, ids="-".join)
 async def test_a_value_that_returns_makes_the_same_timeline_in_any_order(
     running: Running, places: tuple[str, ...]
 ) -> None:
-    for number, order in enumerate(permutations(dated(places))):
+    for number, order in enumerate(list(permutations(dated(places)))[::EACH]):
         await check(running, f"back{number}", order)
 
 
@@ -149,8 +154,9 @@ async def test_a_value_that_returns_within_one_text_has_both_of_its_times(
     ]
 
 
+@has_full_length
 async def test_any_chain_of_values_makes_the_same_timeline_in_any_order(running: Running) -> None:
-    for seed in range(12):
+    for seed in range(at_full_length(12, otherwise=4)):
         chosen = Random(seed)
         said = dated(chosen.choices(("Porto", "Lisbon", "Ghent"), k=chosen.randint(4, 7)))
         chosen.shuffle(said)

@@ -19,6 +19,10 @@ DATA = {
     ("recall_server/integrations/extraction/rules/merge.py", "hear"),
     ("recall_server/integrations/extraction/rules/merge.py", "heard"),
     ("recall_server/integrations/extraction/rules/merge.py", "hears"),
+    *(
+        ("recall_server/domain/text/terms.py", word)
+        for word in ("hear", "heard", "ring", "strike", "struck", "shelf", "shelves")
+    ),
     ("recall_server/storage/tables/registry.py", "door"),
     ("benchmarks/texts.py", "room"),
 }

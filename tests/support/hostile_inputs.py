@@ -79,7 +79,7 @@ FIGS = "User: " + " ".join(f"I like fig{n} with cream and sugar on it." for n in
 KEPT = {"text": CITIES, "policy": "keep_both"}
 # One of a name that stands everywhere, and one of thousands of turns and memories. Storing them
 # takes longer than all that is measured.
-LONG_TEXTS = (_stored("a. " * 80_000), _stored(LINES[:TEXT_CHARS]))
+LONG_TEXTS = (_stored("a. " * 80_000), _stored(LINES[:100_000]))
 LISTED = Post("/v1/memories", method="GET")
 
 INPUTS: dict[str, Input] = {
@@ -129,7 +129,7 @@ INPUTS: dict[str, Input] = {
     "an export about what stands everywhere": Input(
         Post("/v1/export?subject=user", method="GET"),
         (200,),
-        before=(_stored(LINES[:40_000]), _stored(FIGS), _stored("a. " * 80_000)),
+        before=(_stored(LINES[:40_000]), _stored(FIGS), _stored("a. " * 40_000)),
     ),
     "an export about a name beyond ASCII": Input(
         Post("/v1/export?subject=Zo%C3%AB", method="GET"),

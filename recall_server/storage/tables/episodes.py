@@ -31,6 +31,8 @@ from recall_server.storage.tables.access import bytes_of, return_quota, take_quo
 
 # Preparing the turns of a longer text delays other callers noticeably.
 INLINE_CHARS_MAX = 16_000
+# More turns are read in a thread: thousands take a tenth of a second.
+INLINE_MAX = 500
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,8 @@ class Episodes(BoundTable):
         rows = await self._bound.fetch("episodes_by_id", ids=list(episode_ids))
         if not rows:
             return []
-        turns: dict[str, list[Turn]] = {}
-        for row in await self._bound.fetch("turns_of_episodes", ids=list(episode_ids)):
-            turns.setdefault(row["episode_id"], []).append(_turn(row))
+        said = await self._bound.fetch("turns_of_episodes", ids=list(episode_ids))
+        turns = await asyncio.to_thread(_turns, said) if len(said) > INLINE_MAX else _turns(said)
         forgotten = await self.forgotten_words(episode_ids)
         return [
             _episode(row, tuple(turns.get(row["id"], ())), forgotten.get(row["id"], ()))
@@ -385,6 +386,14 @@ _turn = reader(
     hidden=lambda row: row["state"] == "hidden",
     suspicions=lambda _: (),
 )
+
+
+def _turns(rows: Iterable[Row]) -> dict[str, list[Turn]]:
+    """Return the turns of each text, by its id."""
+    found: dict[str, list[Turn]] = {}
+    for row in rows:
+        found.setdefault(row["episode_id"], []).append(_turn(row))
+    return found
 
 
 def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
