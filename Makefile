@@ -13,7 +13,7 @@ PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-
 
 .PHONY: demo test test-fast test-embeddings check bench docs docs-reference interop interop-clients interop-frameworks faults mcpb soak sabotage format
 
-# What is imported is compiled then, a third of what is installed.
+# The extras to install. Modules are compiled when they are first imported.
 EXTRAS ?= dev
 .venv/installed: pyproject.toml
 	@echo "Installing recall-server and its tools into .venv: about a minute."

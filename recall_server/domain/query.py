@@ -288,7 +288,7 @@ def repeats(hits: Sequence[Sequence[Item]]) -> dict[int, int]:
     if len(set().union(*begins)) == sum(map(len, begins)):
         return found
     above: dict[Hashable, list[int]] = {}
-    # What differs in its first word is not compared as a whole, which takes ten times as long.
+    # Texts with different first words are not compared as a whole: it takes ten times as long.
     firsts = [
         {word[0] if (word := _WORD.search(item.quote.casefold())) else "" for item in of}
         for of in hits

@@ -312,7 +312,7 @@ _KINDS = {
         r"^\W*(?:\w+[ ,]+)?(?:when|cu[áa]ndo|quand|quando)\b|\bwann\b|\bwelche[mnr]? tag\b"
         r"|\b(?:what|which) (?:date|day)\b|\bqu[ée] d[íi]a\b|\bquel jour\b|\bche giorno\b"
         r"|何日|哪天",
-        # What is ahead is looked at first: trying all months at each word takes four times as long.
+        # The lookaheads are tried first: all months at each word take four times as long.
         rf"(?=\d)(?:\b\d{{1,2}}(?:\.|st|nd|rd|th|er)?\s{{1,3}}(?:(?:of|de|di)\s{{1,3}})?{_MONTH}"
         r"|\b\d{4}-\d\d-\d\d\b|\b\d{1,2}(?:\.\d{1,2}\.|/\d{1,2}/)(?:\d\d){0,2}(?![\d.])|\d[日号])"
         rf"|\b(?=[^\W\d_]{{3,10}}\.?\s{{1,3}}\d\d?\b){_MONTH}",
