@@ -52,8 +52,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
-from recall_server.api.middleware.limits import SSE_PATH, Streams, turn_of
-from recall_server.api.middleware.request_validation import MalformedBody, has_more_values
+from recall_server.api.middleware.limits import BUSY_AGAIN_S, SSE_PATH, Streams, turn_of
+from recall_server.api.middleware.request_validation import (
+    MalformedBody,
+    OutOfMemory,
+    has_more_values,
+)
 from recall_server.api.operations import UNKNOWN_TOOL
 from recall_server.api.operations.operation import (
     Arguments,
@@ -251,6 +255,8 @@ class McpServer:
                 lifespan_state={},
             )
             answer = JSONRPCResponse(jsonrpc="2.0", id=message["id"], result=result)
+        except MemoryError:
+            return problem(OutOfMemory(), {"Retry-After": str(BUSY_AGAIN_S)})
         except Exception as error:  # noqa: BLE001 - logged, if it is not one of the protocol
             fault = modern_error_data(error)
             answer = JSONRPCError(jsonrpc="2.0", id=message["id"], error=fault)
