@@ -20,7 +20,6 @@ from recall_server.services.memory.intents import Wish
 from tests.support.audit import ALICE, Database, enter, inside, line, recall, rows_of
 from tests.support.conversation import drained, memories
 from tests.support.databases import Filled
-from tests.support.length import has_full_length, on_both_at_full_length
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -151,8 +150,6 @@ def test_lost_memories_are_made_again_with_all_that_they_had(
     assert _told(database, ids) == before
 
 
-@on_both_at_full_length
-@has_full_length
 def test_one_of_each_is_made_again_alone(filled: Filled) -> None:
     database = filled(_undisputed)
     ids = _every_id(database)
