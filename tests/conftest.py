@@ -18,6 +18,7 @@ from tests.support.databases import (  # noqa: E402
     store,
 )
 from tests.support.engines import ENGINES  # noqa: E402
+from tests.support.length import IS_FULL, beyond_the_sample, has_full_length  # noqa: E402
 from tests.support.logs import logs, nothing_set  # noqa: E402
 from tests.support.mcp_clients import client, era  # noqa: E402
 from tests.support.runtime import clock  # noqa: E402
@@ -57,10 +58,19 @@ def pytest_configure(config: pytest.Config) -> None:
 DATABASES = frozenset({"database", "postgres", "sqlite_templates"})
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if DATABASES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("db")
+    beyond = beyond_the_sample(items)
+    if IS_FULL:
+        for item in beyond:
+            item.add_marker(has_full_length)
+    elif beyond:
+        config.hook.pytest_deselected(items=beyond)
+        left = {*beyond}
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_report_header() -> str:

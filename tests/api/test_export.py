@@ -10,6 +10,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.ids import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.conversation import ALICE
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.processes import until
 from tests.support.server import WITHIN_S, Running, Serve
 from tests.support.transfer import BOB, carried, exported, line_of, lived, records, taken_in
@@ -119,6 +120,8 @@ async def test_a_reader_who_hangs_up_leaves_nothing_behind(running: Running) -> 
     assert records(whole.content)[-1]["kind"] == "end"
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is_not_whole(
     running: Running,
 ) -> None:
@@ -151,6 +154,8 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     assert records(whole.content)[-1]["counts"]["episode"] == TEXTS
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_readers_who_take_nothing_do_not_keep_others_from_exporting(serve: Serve) -> None:
     """Three readers hold an export open. The fourth export is complete."""
     async with serve(exports_at_once=3, export_reader_s=0.2) as running:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.length import at_full_length, has_full_length
+from tests.support.length import at_full_length, has_full_length, on_both_at_full_length
 from tests.support.runtime import Clock
 from tests.support.server import Running
 
@@ -48,6 +48,7 @@ def intervals(found: Json) -> list[tuple[str, str, str | None]]:
     return [(value, start[:10], end and end[:10]) for value, start, end in shown]
 
 
+@on_both_at_full_length
 @has_full_length
 async def test_statements_in_any_order_make_the_same_timeline(running: Running) -> None:
     for number, order in enumerate(ORDERS):
@@ -154,6 +155,7 @@ async def test_a_value_that_returns_within_one_text_has_both_of_its_times(
     ]
 
 
+@on_both_at_full_length
 @has_full_length
 async def test_any_chain_of_values_makes_the_same_timeline_in_any_order(running: Running) -> None:
     for seed in range(at_full_length(12, otherwise=4)):

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx2
 
 from tests.support.faults import limit
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.paths import ROOT
 from tests.support.processes import Process, Server, calling, new_token
 from tests.support.stored import ALICE
@@ -24,6 +25,8 @@ def used_bytes(process: Process) -> int:
     return 1024 * int(status.partition("VmSize:")[2].split()[0])
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_without_the_memory_for_a_body_it_is_refused_and_the_server_lives(
     database: Path | str,
 ) -> None:

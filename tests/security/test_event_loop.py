@@ -18,6 +18,7 @@ from recall_server.integrations.embeddings import StaticEmbedder
 from recall_server.integrations.extraction.rules import RulesExtractor
 from tests.support.engines import on_sqlite
 from tests.support.hostile_inputs import INPUTS, LONG_TEXTS, Post, tool
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.server import WITHIN_S, Running, Serve
 from tests.support.sockets import head, statuses
 from tests.support.stalls import BUSY, STEP_MAX_S, watched
@@ -116,6 +117,8 @@ async def test_what_takes_long_does_not_hold_up_the_others(serve: Serve, name: s
     await _goes_on(serve, name)
 
 
+@on_both_at_full_length
+@has_full_length
 @pytest.mark.perf
 async def test_what_takes_long_beside_long_texts_does_not_hold_up_the_others(serve: Serve) -> None:
     await _goes_on(serve, *BESIDE_LONG, stored=LONG_TEXTS)

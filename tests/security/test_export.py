@@ -37,6 +37,7 @@ from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, drained, enter, memories, remember
 from tests.support.databases import Filled
 from tests.support.engines import Postgres
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.models import HashEmbedder
 from tests.support.processes import Database
 from tests.support.runtime import Clock, RandomBytes
@@ -588,6 +589,8 @@ def test_the_form_is_told_as_a_json_schema() -> None:
     assert kinds == set(export_format.ORDER)
 
 
+@on_both_at_full_length
+@has_full_length
 @pytest.mark.slow
 async def test_memory_does_not_grow_with_what_is_carried(open_app: Open) -> None:
     """Four times as many lines take no more memory, in an export or an import."""

@@ -19,6 +19,7 @@ from tests.support.audit import Database, inside, line, recall
 from tests.support.cli import Said
 from tests.support.conversation import contradicted, drained, enter
 from tests.support.isolation import ORDER, rows, unlike
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.logs import real_logs
 from tests.support.server import Running
 from tests.support.webhooks import planted
@@ -168,6 +169,8 @@ def _said(database: Database, name: str, owner: str, told: list[str]) -> Said:
     return recall(database, *command, owner, *told)
 
 
+@on_both_at_full_length
+@has_full_length
 def test_anothers_id_is_answered_like_one_that_never_was(database: Database) -> None:
     """An id of Alice is refused in Bob's namespace, and accepted in hers."""
     ids = _furnish(database)

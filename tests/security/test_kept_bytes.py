@@ -18,6 +18,7 @@ from tests.support.a2a_bindings import Wire, message
 from tests.support.conversation import ALICE, context, drained
 from tests.support.counted import counted
 from tests.support.erasure import select
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.server import Json, Running, Serve
 from tests.support.transfer import exported, sealed, taken_in
 
@@ -349,6 +350,8 @@ async def test_a_full_namespace_forgets_and_takes_nothing_back(serve: Serve) -> 
         assert (refused.status_code, refused.json()["code"]) == (507, "QUOTA_EXCEEDED")
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_what_is_erased_is_not_counted_any_more(running: Running, wire: Wire) -> None:
     """Its events and its old index entries are not counted any more either."""
     await stored(running, "User: I own a boat.", container="home")
@@ -389,6 +392,8 @@ async def test_receipts_are_counted_and_a_full_namespace_can_erase_only_what_is_
     assert ana.json()["counts"]["episodes"] == 1
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_a_history_shows_its_newest_messages(running: Running, wire: Wire) -> None:
     task = await asking(running, wire)
     for number in range(15):
@@ -401,6 +406,8 @@ async def test_a_history_shows_its_newest_messages(running: Running, wire: Wire)
     assert shown["history"] == all_of_it["history"][-20:]
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_a_page_of_tasks_has_so_many_bytes(running: Running, wire: Wire) -> None:
     """Control: the following pages hold all other tasks."""
     text = "We had a long day. " * 13_000

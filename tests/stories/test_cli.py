@@ -2,10 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from recall_server.domain.errors import ModelKeyRejected
 from recall_server.domain.extraction import Role
 from tests.support.application import settings_for
 from tests.support.cli import WITHIN_S, Said, recall, refused, spawned
+from tests.support.forked import forked
 from tests.support.processes import Server, calling, new_token
 from tests.support.processes import recall as run_alone
 
@@ -62,14 +62,14 @@ def test_a_token_that_goes_into_a_file_of_others_too_is_told(options: tuple[str,
     recall("create-token", "alice")
     said = {}
     for mode in (0o644, 0o640, 0o600):
-        kept = Path("token")
+        kept, errors = Path(f"token-{mode:o}"), Path(f"errors-{mode:o}")
         kept.touch(mode)
         kept.chmod(mode)
-        with kept.open("w") as out:
-            command = [sys.executable, "-m", "recall_server", "create-token", "alice", *options]
-            said[mode] = subprocess.run(
-                command, stdout=out, stderr=subprocess.PIPE, text=True, check=True, timeout=WITHIN_S
-            ).stderr
+        errors.touch()
+        process = forked(("create-token", "alice", *options), {**os.environ}, kept, errors)
+        process.join(WITHIN_S)
+        assert process.exitcode == 0
+        said[mode] = errors.read_text()
         assert len(re.findall(TOKEN, kept.read_text())) == 1
 
     assert ["chmod 600" in words for words in said.values()] == [True, True, False]

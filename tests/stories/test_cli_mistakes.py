@@ -7,6 +7,7 @@ import pytest
 
 from recall_server.local import server
 from tests.support.cli import invoked, recall, refused, spawned
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -39,6 +40,8 @@ OF_NOBODY = (
 )  # fmt: skip
 
 
+@on_both_at_full_length
+@has_full_length
 def test_a_namespace_that_is_not_there_is_told_in_the_same_words_by_every_command(
     url: str, tmp_path: Path
 ) -> None:
@@ -149,6 +152,8 @@ def test_a_file_that_is_not_what_it_should_be_is_told_by_its_name(url: str, tmp_
     assert recall(*check, str(key)).code == 0
 
 
+@on_both_at_full_length
+@has_full_length
 def test_who_looks_for_a_word_in_a_file_that_is_not_there_is_not_told_that_it_is_clean(
     url: str, tmp_path: Path
 ) -> None:

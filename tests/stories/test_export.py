@@ -18,6 +18,7 @@ from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import ALICE, enter
 from tests.support.forked import completed
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.logs import real_logs
 from tests.support.processes import Database, Process, environment, new_token, ran, recall, until
 from tests.support.stored import opened, select
@@ -49,6 +50,8 @@ async def filled(open_app: Open) -> None:
         await lived(built)
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
     open_app: Open, database: Database, tmp_path: Path
 ) -> None:
@@ -67,6 +70,8 @@ async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
     assert again.startswith("0 new ")
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_a_full_disk_leaves_no_file_and_says_so(
     open_app: Open, database: Database, tmp_path: Path
 ) -> None:
@@ -89,6 +94,8 @@ async def test_a_full_disk_leaves_no_file_and_says_so(
     assert out.stat().st_size > 1_800_000
 
 
+@on_both_at_full_length
+@has_full_length
 @pytest.mark.slow
 async def test_a_killed_export_leaves_no_file_of_that_name(
     database: Database, tmp_path: Path
@@ -145,6 +152,8 @@ async def test_a_killed_import_is_completed_by_running_it_again(
     assert list(map(json.loads, exported)) == list(map(json.loads, imported))
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_nothing_of_a_damaged_file_is_taken_in_and_of_a_pipe_what_came_before(
     open_app: Open, database: Database, tmp_path: Path
 ) -> None:

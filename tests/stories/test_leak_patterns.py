@@ -12,7 +12,7 @@ from recall_server.domain.ids import namespace
 from recall_server.domain.query import Query
 from recall_server.integrations.embeddings import StaticEmbedder
 from tests.support.application import Open
-from tests.support.length import at_full_length, has_full_length
+from tests.support.length import at_full_length, has_full_length, on_both_at_full_length
 
 SEED = 20260301
 MEMORIES = at_full_length(10_000, otherwise=1_500)
@@ -28,6 +28,7 @@ async def first_found(built: Application, words: str) -> list[str]:
     return [hit.item.id for hit in found.hits[:WITHIN]]
 
 
+@on_both_at_full_length
 @has_full_length
 @pytest.mark.slow
 async def test_each_needle_of_many_is_found_by_its_own_words(

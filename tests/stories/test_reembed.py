@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.audit import recall as recalled
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.logs import real_logs
 from tests.support.processes import Database, Process, Server, new_token, recall, until
 from tests.support.stored import opened, select
@@ -14,6 +15,8 @@ from tests.support.transfer import many
 MEMORIES = 2_000
 
 
+@on_both_at_full_length
+@has_full_length
 @pytest.mark.slow
 async def test_killed_beside_a_server_it_is_completed_by_running_it_again(
     database: Database, tmp_path: Path

@@ -26,6 +26,7 @@ from tests.support.a2a_clients import (
     sent,
 )
 from tests.support.engines import Postgres
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.paths import ROOT
 from tests.support.processes import Database, Server, calling, new_token, recall
 from tests.support.stored import ALICE
@@ -115,6 +116,8 @@ async def test_of_ten_answers_at_once_over_two_replicas_one_takes_effect(
         assert kept == {"keep_new": "Porto", "keep_existing": "Lisbon"}[won]
 
 
+@on_both_at_full_length
+@has_full_length
 @pytest.mark.slow
 async def test_a_person_answers_on_the_command_line_or_over_http(database: Database) -> None:
     token = (await new_token(database, ALICE))["token"]

@@ -13,6 +13,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from tests.support.cli import Said, recall
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.models import Manner, Reply
 from tests.support.paths import ROOT
 from tests.support.processes import Server, free_port, new_token, until
@@ -28,6 +29,8 @@ def script() -> str:
     return str(found)
 
 
+@on_both_at_full_length
+@has_full_length
 @pytest.mark.slow
 async def test_the_receiver_of_the_page_takes_what_is_signed_and_nothing_else(
     database: Path | str,

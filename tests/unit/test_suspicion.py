@@ -291,7 +291,7 @@ def test_four_times_the_text_takes_about_four_times_as_long(unit: str) -> None:
         return min(taken)
 
     # Quadratic time would be 16 times as long. The minimum hides the resolution of the clock.
-    assert seconds(64_000) <= 10 * max(seconds(16_000), 0.002)
+    assert seconds(32_000) <= 10 * max(seconds(8_000), 0.002)
 
 
 def test_folding_is_for_comparing_letters_only() -> None:

@@ -281,12 +281,12 @@ def test_every_turn_is_in_exactly_one_chunk(text: str, chars_max: int) -> None:
      "(", "**", "[1:1] ", "1 May 2023 ", "session ", ". ", "8 May 2023\n"],
 )  # fmt: skip
 def test_hostile_text_takes_linear_time(unit: str) -> None:
-    text = (unit * 262_144)[:262_144]
+    text = (unit * 131_072)[:131_072]
     began = time.thread_time()
 
     parse_turns(text, NOW)
 
-    assert time.thread_time() - began < 4
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize(

