@@ -204,6 +204,9 @@ JOURNAL_RETRY_S = 0.01
 _BEGIN_READ = step_of("BEGIN", {})
 _SYNCED = step_of("PRAGMA synchronous=FULL", {})
 _UNSYNCED = step_of("PRAGMA synchronous=NORMAL", {})
+# A commit copies a journal of more pages into the database, while all other writers wait.
+_COPYING = step_of("PRAGMA wal_autocheckpoint=1000", {})
+_NOT_COPYING = step_of("PRAGMA wal_autocheckpoint=0", {})
 # IMMEDIATE: a deferred transaction that begins to write fails at once, whatever the timeout.
 _BEGIN_WRITE = step_of("BEGIN IMMEDIATE", {})
 _COMMIT = step_of("COMMIT", {})
@@ -264,7 +267,8 @@ class SqliteDriver:
     @asynccontextmanager
     async def _write(self, namespace: str | None, *, late: bool) -> AsyncIterator[Transaction]:
         """Take the writer, or, if `late`, only when the transaction needs rows: others write while
-        its statements are made. Such a transaction reads the clock before its turn.
+        its statements are made, and while what it has written is brought to the disk. Such a
+        transaction reads the clock before its turn.
         """
         assert self._writer is not None
         shared = taken = False
@@ -275,8 +279,9 @@ class SqliteDriver:
                 await self._writing.acquire(namespace)
                 taken = True
             # If others wait to write, wait for the disk after the commit, together with them.
-            shared = namespace is not None and self._writing.contended
-            return self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE
+            shared = late or (namespace is not None and self._writing.contended)
+            synced, copying = _UNSYNCED if shared else _SYNCED, _NOT_COPYING if late else _COPYING
+            return self._check_file, synced, copying, _BEGIN_WRITE
 
         transaction = Transaction(self._writer, begin)
         try:
@@ -298,6 +303,8 @@ class SqliteDriver:
             self._limit_journal()
         if written and shared:
             await self._synced()
+        if written and late:
+            await self._copy_journal(namespace)
 
     def _limit_journal(self) -> None:
         """End the oldest snapshot if the journal is too long: while it is held, the journal keeps
@@ -313,6 +320,15 @@ class SqliteDriver:
         except OSError as error:
             self._unsure = True
             raise self._disk_failed() from error
+
+    async def _copy_journal(self, namespace: str | None) -> None:
+        """Copy the journal into the database as far as that makes nobody wait."""
+        async with self._reader(namespace) as reader:
+            try:
+                await reader.run(step_of(_COPY_JOURNAL, {}))
+            except RecallError as error:
+                # What was committed is on the disk, and the next commit copies it.
+                self._doubt(error)
 
     @asynccontextmanager
     async def _read(self, namespace: str | None) -> AsyncIterator[Transaction]:
