@@ -110,8 +110,8 @@ class Store:
         self._now = now
         self._queries = bound_connection.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
-        # Each namespace has one: while it is closed, no other task of this process begins to write.
-        self.writing = Gates()
+        # While that of a namespace is closed, no other task of this process takes its lock.
+        self.locking = Gates()
         # These drop further caches of a namespace; `forget` calls them.
         self.holders: list[Callable[[Namespace], None]] = []
 
@@ -144,8 +144,8 @@ class Store:
         # Work for all namespaces does not count against any one of them.
         if namespace is not None:
             await self.turns.yield_to_others(namespace)
-            if write:
-                await self.writing.passed(namespace)
+            if locked:
+                await self.locking.passed(namespace)
         async with (
             AsyncExitStack() as ended,
             self.driver.transaction(

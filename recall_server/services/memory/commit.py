@@ -77,7 +77,7 @@ async def written(
     async with AsyncExitStack() as ended:
         for attempt in range(2 * PLANS_MAX):
             if attempt == PLANS_MAX:
-                await ended.enter_async_context(store.writing.closed(context.namespace))
+                await ended.enter_async_context(store.locking.closed(context.namespace))
             with suppress(Stale):
                 async with change() as tx:
                     # Not read: on SQLite nobody waits for a transaction that needs no rows yet.
@@ -99,7 +99,7 @@ async def apply_planned(
     async with AsyncExitStack() as ended:
         for attempt in range(0 if inside else 2 * PLANS_MAX):
             if attempt == PLANS_MAX:
-                await ended.enter_async_context(store.writing.closed(context.namespace))
+                await ended.enter_async_context(store.locking.closed(context.namespace))
             tables = store.autocommit(context.namespace, access_scope=context.scope)
             basis = await tables.events.basis()
             made = await plan(tables)

@@ -733,7 +733,7 @@ async def test_in_the_end_those_wait_who_change_the_namespace_all_the_time(
             wish = Wish(Intent.REMEMBER, Submission(f"Kim lives in Town{len(moves)}.", "life"))
             submitting = application.services.intents.submit(context(application), wish)
             moves.append(asyncio.create_task(submitting))
-            if not application.store.writing._closed_by:
+            if not application.store.locking._closed_by:
                 await moves[-1]
 
         with (
