@@ -301,10 +301,11 @@ class SqliteDriver:
                 self._writing.release(namespace)
         if written and self._snapshots:
             self._limit_journal()
+        if written and late:
+            # At once, or the next commit does it.
+            await self._copy_journal(namespace)
         if written and shared:
             await self._synced()
-        if written and late:
-            await self._copy_journal(namespace)
 
     def _limit_journal(self) -> None:
         """End the oldest snapshot if the journal is too long: while it is held, the journal keeps
@@ -327,8 +328,9 @@ class SqliteDriver:
             try:
                 await reader.run(step_of(_COPY_JOURNAL, {}))
             except RecallError as error:
-                # What was committed is on the disk, and the next commit copies it.
                 self._doubt(error)
+                if self._unsure:
+                    raise self._disk_failed() from error
 
     @asynccontextmanager
     async def _read(self, namespace: str | None) -> AsyncIterator[Transaction]:
