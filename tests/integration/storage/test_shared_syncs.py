@@ -249,7 +249,7 @@ async def test_others_write_while_a_large_change_is_brought_to_the_disk(database
     assert not changing.done()
     disk.let.set()
     await changing
-    assert database.stat().st_size > 2_000_000, "the journal is copied"
+    assert (await asyncio.to_thread(database.stat)).st_size > 2_000_000, "the journal is copied"
     await driver.close()
 
 
