@@ -44,6 +44,8 @@ from recall_server.storage.sqlite.connection import (
 )
 
 PAGES_AT_ONCE = 2_048
+# So many changed rows leave a journal of some 1,000 pages.
+LARGE_ROWS = 500
 
 Progress = Callable[[int], None]
 """Takes how many per cent are done."""
@@ -272,6 +274,12 @@ class SqliteDriver:
         """
         assert self._writer is not None
         shared = taken = False
+        rows = 0
+
+        def count(raw: sqlite3.Connection) -> Sequence[Any]:
+            nonlocal rows
+            rows = raw.total_changes - rows
+            return ()
 
         async def begin() -> Sequence[Step]:
             nonlocal shared, taken
@@ -281,7 +289,7 @@ class SqliteDriver:
             # If others wait to write, wait for the disk after the commit, together with them.
             shared = late or (namespace is not None and self._writing.contended)
             synced, copying = _UNSYNCED if shared else _SYNCED, _NOT_COPYING if late else _COPYING
-            return self._check_file, synced, copying, _BEGIN_WRITE
+            return self._check_file, synced, copying, count, _BEGIN_WRITE
 
         transaction = Transaction(self._writer, begin)
         try:
@@ -289,7 +297,7 @@ class SqliteDriver:
                 await self._writing.acquire(namespace)
                 taken = True
             yield transaction
-            written = await transaction.end(self._check_file, _COMMIT)
+            written = await transaction.end(self._check_file, count, _COMMIT)
         except BaseException as error:  # a cancelled caller must leave nothing behind
             self._doubt(error)
             if transaction.begun:
@@ -299,12 +307,17 @@ class SqliteDriver:
         finally:
             if taken:
                 self._writing.release(namespace)
-        if written and self._snapshots:
+        if written:
+            await self._committed(namespace, large=late and rows > LARGE_ROWS, shared=shared)
+
+    async def _committed(self, namespace: str | None, *, large: bool, shared: bool) -> None:
+        """Do what others need not wait for after a commit."""
+        if self._snapshots:
             self._limit_journal()
-        if written and late:
+        if large:
             # At once, or the next commit does it.
             await self._copy_journal(namespace)
-        if written and shared:
+        if shared:
             await self._synced()
 
     def _limit_journal(self) -> None:

@@ -237,15 +237,16 @@ async def test_others_write_while_a_large_change_is_brought_to_the_disk(database
     async with driver.migration() as connection:
         await connection.fetch("CREATE TABLE notes (text TEXT)", {})
 
-    async def write(namespace: str, *, erasing: bool) -> None:
+    async def write(namespace: str, rows: int, *, erasing: bool) -> None:
         async with driver.transaction(
             namespace=namespace, write=True, erasing=erasing
         ) as connection:
-            await connection.fetch("INSERT INTO notes VALUES (zeroblob(2000000))", {})
+            row = {"row": "x" * 3_000}
+            await connection.many("INSERT INTO notes VALUES (:row)", [row] * rows)
 
-    changing = asyncio.create_task(write("alice", erasing=True))
+    changing = asyncio.create_task(write("alice", 800, erasing=True))
     async with asyncio.timeout(WITHIN_S):
-        await write("bob", erasing=False)
+        await write("bob", 1, erasing=False)
     assert not changing.done()
     disk.let.set()
     await changing
