@@ -735,6 +735,9 @@ async def test_in_the_end_those_wait_who_change_the_namespace_all_the_time(
             moves.append(asyncio.create_task(submitting))
             if not application.store.locking._closed_by:
                 await moves[-1]
+                return
+            for _ in range(30):  # long enough for it to write if nobody kept it from that
+                await memories(application)
 
         with (
             counted(application) as counts,
