@@ -733,10 +733,8 @@ async def test_in_the_end_those_wait_who_change_the_namespace_all_the_time(
             wish = Wish(Intent.REMEMBER, Submission(f"Kim lives in Town{len(moves)}.", "life"))
             submitting = application.services.intents.submit(context(application), wish)
             moves.append(asyncio.create_task(submitting))
-            if not application.store.locking._closed_by:
-                await moves[-1]
-                return
-            for _ in range(30):  # long enough for it to write if nobody kept it from that
+            gates = application.store.locking
+            while not moves[-1].done() and not any(one._waiters for one in gates._locks.values()):
                 await memories(application)
 
         with (
