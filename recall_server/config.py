@@ -255,7 +255,7 @@ class Settings(ModelSettings, ThresholdSettings):
         5_000,
         ge=1_000,
         description="events of memories and texts that one undo may take back, in one transaction; "
-        "5,000 of them hold the writer of SQLite for 0.09 to 0.14 s of processor, and other "
+        "5,000 of them hold the writer of SQLite for 0.1 to 0.2 s of processor, and other "
         "writers of the namespace on PostgreSQL for about 2 s",
     )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")

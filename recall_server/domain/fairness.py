@@ -1,5 +1,5 @@
-"""Fairness among keys: a semaphore whose next slot goes to the key with the fewest slots, and a
-steady rate for each key.
+"""Fairness among keys: a semaphore whose next slot goes to the key with the fewest slots, a
+steady rate for each key, and gates.
 """
 
 import asyncio
@@ -7,6 +7,8 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
+from weakref import WeakValueDictionary
 
 # How long a key counts as active after its last use.
 RECENT_S = 1.0
@@ -139,6 +141,31 @@ class FairSemaphore:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+class Gates:
+    """A gate for each key, which a task may close to the others. For one event loop."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self._closed_by: dict[Hashable, asyncio.Task[Any] | None] = {}
+
+    @asynccontextmanager
+    async def closed(self, key: Hashable) -> AsyncIterator[None]:
+        """Have other tasks wait in `passed` until the block ends."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            self._closed_by[key] = asyncio.current_task()
+            try:
+                yield
+            finally:
+                del self._closed_by[key]
+
+    async def passed(self, key: Hashable) -> None:
+        """Wait until no other task has closed the gate."""
+        while self._closed_by.get(key, own := asyncio.current_task()) is not own:
+            async with self._locks[key]:
+                pass
 
 
 # Beyond so many keys, those that nothing waits for are dropped.

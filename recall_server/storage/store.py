@@ -8,7 +8,7 @@ from functools import cached_property
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
-from recall_server.domain.fairness import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore, Gates
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import PRESENT, Past, utc_now
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
@@ -110,6 +110,8 @@ class Store:
         self._now = now
         self._queries = bound_connection.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
+        # While that of a namespace is closed, no other task of this process takes its lock.
+        self.locking = Gates()
         # These drop further caches of a namespace; `forget` calls them.
         self.holders: list[Callable[[Namespace], None]] = []
 
@@ -142,6 +144,8 @@ class Store:
         # Work for all namespaces does not count against any one of them.
         if namespace is not None:
             await self.turns.yield_to_others(namespace)
+            if locked:
+                await self.locking.passed(namespace)
         async with (
             AsyncExitStack() as ended,
             self.driver.transaction(

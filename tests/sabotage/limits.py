@@ -160,6 +160,15 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "nobody-waits-for-a-plan",
+        "that those wait who change a namespace while a large change is planned again and again",
+        "recall_server.domain.fairness:Gates.passed",
+        Body("return None"),
+        (
+            "tests/integration/memory/test_undo.py::test_in_the_end_those_wait_who_change_the_namespace_all_the_time[sqlite]",
+        ),
+    ),
+    Breakage(
         "undone-as-planned",
         "that an undo is planned anew if memories have changed since",
         "recall_server.storage.index.words:WordIndex.expect",

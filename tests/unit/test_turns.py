@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from recall_server.domain import fairness
-from recall_server.domain.fairness import FairSemaphore
+from recall_server.domain.fairness import FairSemaphore, Gates
 
 CROWD = 5
 
@@ -185,3 +185,30 @@ async def test_among_those_who_wait_whoever_has_the_fewest_goes_first() -> None:
 
     assert not before
     assert after == (True, 1)
+
+
+async def test_a_closed_gate_keeps_other_tasks_out_of_one_key_until_it_opens() -> None:
+    """One that hangs up while it waits, or has closed it, leaves the gate open."""
+    gates = Gates()
+    let = asyncio.Event()
+
+    async def close() -> None:
+        async with gates.closed("a"):
+            await gates.passed("a")  # its own task passes
+            await let.wait()
+
+    closing = [asyncio.create_task(close()) for _ in range(2)]
+    await settled()
+    left, stays = [asyncio.create_task(gates.passed("a")) for _ in range(2)]
+    async with asyncio.timeout(5):
+        await gates.passed("b")
+        await settled()
+        assert not stays.done()
+        left.cancel()
+        closing[0].cancel()
+        await settled()
+        assert not stays.done()
+        let.set()
+        await asyncio.gather(closing[1], stays)
+        await gates.passed("a")
+    assert left.cancelled()

@@ -30,7 +30,7 @@ from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.redact import EPISODES, MEMORIES, Affected, restore_turns
-from recall_server.services.memory.indexing import EMBED
+from recall_server.services.memory.indexing import promise_vectors
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables import registry
@@ -466,8 +466,7 @@ class PartTargets:
         left = await redact.apply(tx, affected, self.eraser.digests, now)
         self.lookup.erased(affected)
         await restore_turns(tx, left, runtime.new_id, now)
-        for episode_id in sorted(affected.episodes.keys() - affected.whole):
-            await tx.jobs.add(runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+        await promise_vectors(tx, runtime, affected.episodes.keys() - affected.whole)
 
 
 @dataclass

@@ -4,7 +4,7 @@ computed without a lock, and the transaction, for which others wait, only writes
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -36,8 +36,9 @@ from recall_server.storage.index.words import Postings, Statistics
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.disputes import OpenDispute
 
-# How often a change is planned without a lock, if others change memories meanwhile; then it is
-# planned under the lock.
+# How often a change is planned without a lock, if others change memories meanwhile. Then others in
+# this process wait while it is planned as often again; then it is planned under the lock, for which
+# all writers wait on SQLite.
 PLANS_MAX = 3
 # A call or a task with more statements than this is planned without a lock.
 PLANNED_INSIDE_MAX = 10
@@ -73,15 +74,18 @@ async def written(
     change = partial(
         store.transaction, context.namespace, entry=context.entry, erasing=True, locked=True
     )
-    for _ in range(PLANS_MAX):
-        with suppress(Stale):
-            async with change() as tx:
-                # Not read: on SQLite nobody waits for a transaction that needs no rows yet.
-                await tx.words.expect(made.known, Stale)
-                return await write(tx, made.plan)
-        made = await planned(store, context.namespace, plan)
-    async with change() as tx:
-        return await write(tx, await plan(tx))
+    async with AsyncExitStack() as ended:
+        for attempt in range(2 * PLANS_MAX):
+            if attempt == PLANS_MAX:
+                await ended.enter_async_context(store.locking.closed(context.namespace))
+            with suppress(Stale):
+                async with change() as tx:
+                    # Not read: on SQLite nobody waits for a transaction that needs no rows yet.
+                    await tx.words.expect(made.known, Stale)
+                    return await write(tx, made.plan)
+            made = await planned(store, context.namespace, plan)
+        async with change() as tx:
+            return await write(tx, await plan(tx))
 
 
 async def apply_planned(
@@ -92,17 +96,20 @@ async def apply_planned(
     a long one takes no connection from others. If memories have changed since, it is planned anew.
     `inside`: plan in the transaction, as that is short.
     """
-    for _ in range(0 if inside else PLANS_MAX):
-        tables = store.autocommit(context.namespace, access_scope=context.scope)
-        basis = await tables.events.basis()
-        made = await plan(tables)
-        with suppress(Stale):
-            async with store.change(context) as tx:
-                if not basis.stands(await tx.events.basis(basis.last_event)):
-                    raise Stale
-                return await write(tx, made)
-    async with store.change(context) as tx:
-        return await write(tx, await plan(tx))
+    async with AsyncExitStack() as ended:
+        for attempt in range(0 if inside else 2 * PLANS_MAX):
+            if attempt == PLANS_MAX:
+                await ended.enter_async_context(store.locking.closed(context.namespace))
+            tables = store.autocommit(context.namespace, access_scope=context.scope)
+            basis = await tables.events.basis()
+            made = await plan(tables)
+            with suppress(Stale):
+                async with store.change(context) as tx:
+                    if not basis.stands(await tx.events.basis(basis.last_event)):
+                        raise Stale
+                    return await write(tx, made)
+        async with store.change(context) as tx:
+            return await write(tx, await plan(tx))
 
 
 async def apply(

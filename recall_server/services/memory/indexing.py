@@ -282,9 +282,8 @@ EMBED = "embed"
 
 async def promise_vectors(tx: Transaction, runtime: Runtime, episode_ids: Iterable[str]) -> None:
     """Add the jobs that make the vectors of these texts and of their memories."""
-    for episode_id in sorted(set(episode_ids)):
-        payload = {"episode_id": episode_id}
-        await tx.jobs.add(runtime.new_id("job"), EMBED, payload, runtime.now())
+    payloads = {runtime.new_id("job"): {"episode_id": one} for one in sorted(set(episode_ids))}
+    await tx.jobs.add_each(EMBED, payloads, runtime.now())
 
 
 async def promise_lacking(

@@ -99,6 +99,7 @@ class _Planned:
     `screens`: True if it changes what an administrator decided about a turn or a memory in
     quarantine.
     `related`: memories of which only relations are taken back.
+    `lacking`: the texts with words that are found again, perhaps without vectors.
     `hidden`: the words that items hide then; `shown`: items that hide none any more.
     `relabelled`: findable memories that expire otherwise.
     """
@@ -120,6 +121,7 @@ class _Planned:
     screens: bool = False
     related: dict[str, None] = field(default_factory=dict)
     texts: Sequence[str] = ()
+    lacking: Sequence[str] = ()
     hidden: Mapping[str, Sequence[Citation]] = field(default_factory=dict)
     shown: Sequence[str] = ()
     relabelled: Collection[str] = ()
@@ -250,7 +252,7 @@ class Changes:
                 # The undo makes the text findable again; it still has to expire.
                 await promise_expiry(tx, self.runtime, episode_id, episode.expires_at)
         if self.embeds:
-            await promise_vectors(tx, self.runtime, planned.texts)
+            await promise_vectors(tx, self.runtime, planned.lacking)
         context.entry.ids = list(planned.changes)
         changed = len(planned.states.keys() | planned.related) + len(planned.texts)
         context.entry.counts["undone"] = changed
@@ -495,6 +497,10 @@ async def _words(tx: Transaction, planned: _Planned) -> None:
     planned.index = await indexing.prepared(
         tx, found - findable, findable - found, planned.texts, then
     )
+    shown = planned.index.shown.ids
+    of_shown = chain.from_iterable(words.get(one, ()) for one in shown)
+    found_again = {*map(episode_of, shown), *(one.episode_id for one in of_shown)}
+    planned.lacking = sorted(touched & found_again)
     planned.relabelled = planned.expire_otherwise & findable & found
 
 

@@ -2,6 +2,15 @@
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at, accessor)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now, :accessor)
 
+-- query: add_jobs
+-- In one statement, as it takes a fifth of the time of one for each.
+-- in: sqlite
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+SELECT :namespace, value ->> 0, :kind, value ->> 1, 'queued', :now, :now FROM json_each(:jobs)
+-- in: postgres
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+SELECT :namespace, j ->> 0, :kind, j -> 1, 'queued', :now, :now FROM jsonb_array_elements(:jobs) j
+
 -- query: add_job_again
 -- Queues a job under a fixed id. A job that is queued or running stays as it is.
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at, accessor)

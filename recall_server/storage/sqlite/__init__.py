@@ -44,6 +44,8 @@ from recall_server.storage.sqlite.connection import (
 )
 
 PAGES_AT_ONCE = 2_048
+# So many changed rows leave a journal of some 1,000 pages.
+LARGE_ROWS = 500
 
 Progress = Callable[[int], None]
 """Takes how many per cent are done."""
@@ -204,6 +206,9 @@ JOURNAL_RETRY_S = 0.01
 _BEGIN_READ = step_of("BEGIN", {})
 _SYNCED = step_of("PRAGMA synchronous=FULL", {})
 _UNSYNCED = step_of("PRAGMA synchronous=NORMAL", {})
+# A commit copies a journal of more pages into the database, while all other writers wait.
+_COPYING = step_of("PRAGMA wal_autocheckpoint=1000", {})
+_NOT_COPYING = step_of("PRAGMA wal_autocheckpoint=0", {})
 # IMMEDIATE: a deferred transaction that begins to write fails at once, whatever the timeout.
 _BEGIN_WRITE = step_of("BEGIN IMMEDIATE", {})
 _COMMIT = step_of("COMMIT", {})
@@ -264,10 +269,17 @@ class SqliteDriver:
     @asynccontextmanager
     async def _write(self, namespace: str | None, *, late: bool) -> AsyncIterator[Transaction]:
         """Take the writer, or, if `late`, only when the transaction needs rows: others write while
-        its statements are made. Such a transaction reads the clock before its turn.
+        its statements are made, and while what it has written is brought to the disk. Such a
+        transaction reads the clock before its turn.
         """
         assert self._writer is not None
         shared = taken = False
+        rows = 0
+
+        def count(raw: sqlite3.Connection) -> Sequence[Any]:
+            nonlocal rows
+            rows = raw.total_changes - rows
+            return ()
 
         async def begin() -> Sequence[Step]:
             nonlocal shared, taken
@@ -275,8 +287,9 @@ class SqliteDriver:
                 await self._writing.acquire(namespace)
                 taken = True
             # If others wait to write, wait for the disk after the commit, together with them.
-            shared = namespace is not None and self._writing.contended
-            return self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE
+            shared = late or (namespace is not None and self._writing.contended)
+            synced, copying = _UNSYNCED if shared else _SYNCED, _NOT_COPYING if late else _COPYING
+            return self._check_file, synced, copying, count, _BEGIN_WRITE
 
         transaction = Transaction(self._writer, begin)
         try:
@@ -284,7 +297,7 @@ class SqliteDriver:
                 await self._writing.acquire(namespace)
                 taken = True
             yield transaction
-            written = await transaction.end(self._check_file, _COMMIT)
+            written = await transaction.end(self._check_file, count, _COMMIT)
         except BaseException as error:  # a cancelled caller must leave nothing behind
             self._doubt(error)
             if transaction.begun:
@@ -294,9 +307,17 @@ class SqliteDriver:
         finally:
             if taken:
                 self._writing.release(namespace)
-        if written and self._snapshots:
+        if written:
+            await self._committed(namespace, large=late and rows > LARGE_ROWS, shared=shared)
+
+    async def _committed(self, namespace: str | None, *, large: bool, shared: bool) -> None:
+        """Do what others need not wait for after a commit."""
+        if self._snapshots:
             self._limit_journal()
-        if written and shared:
+        if large:
+            # At once, or the next commit does it.
+            await self._copy_journal(namespace)
+        if shared:
             await self._synced()
 
     def _limit_journal(self) -> None:
@@ -313,6 +334,16 @@ class SqliteDriver:
         except OSError as error:
             self._unsure = True
             raise self._disk_failed() from error
+
+    async def _copy_journal(self, namespace: str | None) -> None:
+        """Copy the journal into the database as far as that makes nobody wait."""
+        async with self._reader(namespace) as reader:
+            try:
+                await reader.run(step_of(_COPY_JOURNAL, {}))
+            except RecallError as error:
+                self._doubt(error)
+                if self._unsure:
+                    raise self._disk_failed() from error
 
     @asynccontextmanager
     async def _read(self, namespace: str | None) -> AsyncIterator[Transaction]:

@@ -62,6 +62,15 @@ class Jobs(BoundTable):
         )
         self._bound.note_due(due_at, pushes=kind == PUSH)
 
+    async def add_each(
+        self, kind: str, payloads: Mapping[str, Mapping[str, Any]], now: datetime
+    ) -> None:
+        """Queue jobs of one kind, given by their ids, to be done now."""
+        if payloads:
+            jobs = Document(list(payloads.items()))
+            await self._bound.send("add_jobs", kind=kind, jobs=jobs, now=now)
+            self._bound.note_due(now, pushes=kind == PUSH)
+
     async def write_due(self) -> None:
         """Have workers look for the jobs that this transaction queues. Call it last, since its lock
         should be held only during the commit.

@@ -27,6 +27,7 @@ from recall_server.services.memory import undo as undo_module
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.intents import Wish
 from recall_server.services.memory.undo import Undone
+from recall_server.storage import bound_connection
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.counted import counted, interrupted
@@ -716,8 +717,44 @@ async def test_what_changes_after_an_undo_was_planned_is_planned_with(
             refused if who == "Zoe" else nullcontext(),
         ):
             await act(rights=OPERATOR, dry_run=False, with_dependents=False)
-        assert len(moved) == (1 if who == "Zoe" else commit.PLANS_MAX + 1)
+        assert len(moved) == (1 if who == "Zoe" else 2 * commit.PLANS_MAX + 1)
         assert [one.text for one in await memories(application)] == [moved[-1]]
+
+
+@on_sqlite
+async def test_in_the_end_those_wait_who_change_the_namespace_all_the_time(
+    open_app: Open,
+) -> None:
+    """The undo was planned under the lock, for which all tenants wait on SQLite."""
+    async with open_app() as application:
+        await enter(application)
+        first = await remember(application, "Zoe lives in Oslo.")
+        await drained(application)
+        moves: list[asyncio.Task[object]] = []
+
+        async def move() -> None:
+            wish = Wish(Intent.REMEMBER, Submission(f"Kim lives in Town{len(moves)}.", "life"))
+            submitting = application.services.intents.submit(context(application), wish)
+            moves.append(asyncio.create_task(submitting))
+            gates = application.store.locking
+            while not moves[-1].done() and not any(one._waiters for one in gates._locks.values()):
+                await memories(application)
+
+        with (
+            counted(application) as counts,
+            interrupted(application, None, move, times=2 * commit.PLANS_MAX),
+        ):
+            await application.services.changes.undo(
+                context(application),
+                first.job_id,
+                rights=OPERATOR,
+                dry_run=False,
+                with_dependents=False,
+            )
+            await asyncio.gather(*moves)
+        assert len(moves) > commit.PLANS_MAX
+        assert bound_connection.load("sqlite")["items_of_change"].sql not in counts.under_lock
+        assert not [one for one in await memories(application) if "Zoe" in one.text]
 
 
 async def test_a_relation_by_hand_is_a_change_of_its_own(open_app: Open, clock: Clock) -> None:

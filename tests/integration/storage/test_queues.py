@@ -21,6 +21,7 @@ TOMORROW = NOON + timedelta(days=1)
 # The queries that may make a job due earlier, and the method that updates the queue.
 TOLD_BY = {
     "add_job": "Jobs.add",
+    "add_jobs": "Jobs.add_each",
     "release_job": "Jobs.release",
     "end_leases": "repair_queues",
     "requeue_jobs_without_key": "repair_queues",

@@ -229,6 +229,31 @@ async def test_transactions_that_wait_for_each_other_share_a_sync(database: Path
     assert disk.syncs <= 2
 
 
+async def test_others_write_while_a_large_change_is_brought_to_the_disk(database: Path) -> None:
+    """The commit of an undo did that itself, while all writers waited."""
+    disk = Disk()
+    driver = SqliteDriver(database, sync=disk)
+    await driver.open()
+    async with driver.migration() as connection:
+        await connection.fetch("CREATE TABLE notes (text TEXT)", {})
+
+    async def write(namespace: str, rows: int, *, erasing: bool) -> None:
+        async with driver.transaction(
+            namespace=namespace, write=True, erasing=erasing
+        ) as connection:
+            row = {"row": "x" * 3_000}
+            await connection.many("INSERT INTO notes VALUES (:row)", [row] * rows)
+
+    changing = asyncio.create_task(write("alice", 800, erasing=True))
+    async with asyncio.timeout(WITHIN_S):
+        await write("bob", 1, erasing=False)
+    assert not changing.done()
+    disk.let.set()
+    await changing
+    assert (await asyncio.to_thread(database.stat)).st_size > 2_000_000, "the journal is copied"
+    await driver.close()
+
+
 async def test_after_a_sync_that_failed_nothing_more_is_taken(database: Path) -> None:
     disk = Disk(OSError(errno.EIO, "Input/output error"))
     disk.let.set()
