@@ -326,6 +326,24 @@ _MARKS = "-*•> \t\"'"
 _WORD = re.compile(r"[^\W_]+")
 
 
+# How the headings before the words of a memory end.
+_HEADING_END = re.compile(r"[:,] | – ")
+
+
+def without_headings(item: Item, hit: Hit) -> str:
+    """Return the text of an item without the headings that a hit of the same text shows."""
+    if item.kind is ItemKind.PASSAGE:
+        return _with_new_headings(item.text, "\n".join(hit.texts))
+    end = 0
+    # Before the words of a speaker stands a name.
+    for heading in () if item.citation.speaker else _HEADING_END.finditer(item.text):
+        new = not hit.text.startswith(item.text[: heading.end()])
+        if new or item.text[end : heading.start()] in item.citation.quote:
+            break
+        end = heading.end()
+    return item.text[end:]
+
+
 def _with_new_headings(said: str, shown: str) -> str:
     """Return passages without those first lines that were shown above them."""
     if "\n" not in said:
