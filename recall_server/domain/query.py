@@ -337,8 +337,8 @@ def without_headings(item: Item, hit: Hit) -> str:
     end = 0
     # Before the words of a speaker stands a name.
     for heading in () if item.citation.speaker else _HEADING_END.finditer(item.text):
-        new = not hit.text.startswith(item.text[: heading.end()])
-        if new or item.text[end : heading.start()] in item.citation.quote:
+        named = item.text[end : heading.start()]
+        if named not in hit.text or named in item.citation.quote:
             break
         end = heading.end()
     return item.text[end:]

@@ -53,6 +53,7 @@ def test_a_hit_repeats_one_that_says_all_of_it(
         ),
         ("Trip, Food: Rice is cheap.", "Rice is cheap.", "Trip, Art: Go.", "Food: Rice is cheap."),
         ("Log 9:30 – Rice came.", "Rice came.", "Log 9:30 – Tea came.", "Rice came."),
+        ("Log: Rice came.", "Rice came.", "# Log\nTea came.", "Rice came."),
         ("On Monday, rice came.", "On Monday, rice came.", "On Monday, tea came.", None),
         ("Trip: At nine, eat.", "At nine, eat.", "Trip: At nine, go.", "At nine, eat."),
         (
