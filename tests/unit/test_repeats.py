@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.query import Hit, Item, ItemKind, Scores, repeats, without_headings
+from recall_server.domain.query import Hit, Item, ItemKind, Scores, asks, repeats, without_headings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MEMORY, PASSAGE = ItemKind
@@ -40,6 +40,24 @@ def test_a_hit_repeats_one_that_says_all_of_it(
     hits: list[list[Item]], found: dict[int, int]
 ) -> None:
     assert repeats(hits) == found
+
+
+@pytest.mark.parametrize(
+    ("said", "question"),
+    [
+        ("Is it far?", True),
+        ("how much for the hob", True),
+        ("and when is the fair in Graz", True),
+        ("wann ist das Fest", True),
+        ("How much it costs is on the bill. Ben has it.", False),
+        ("When we arrived it rained", False),
+        ("whatever is cheap", False),
+        ("which", False),
+    ],
+)
+def test_a_short_question_needs_no_mark(said: str, question: bool) -> None:
+    assert asks(said) is question
+    assert Hit(item(said), Scores(1.0, 1.0), f"Ana: {said}").asks is question
 
 
 @pytest.mark.parametrize(
