@@ -34,10 +34,10 @@ from recall_server.domain.text.terms import (
 )
 
 TERMS_MAX = 64
-# A name in more items than this is mostly one of a title. In 25 texts with 271 questions, .8 points
-# more of the answers are shown if these are left out of the vector of a question, all together; if
-# all names are, .4 points more, with 33 more characters. LoCoMo has as many, R@10 is 0 to .1 lower.
-COMMON_ABOVE = 15
+# A name in more items than this, and in more than this share of them, is mostly one of a title. In
+# 25 texts with 271 questions, .4 points more of the answers are shown if these are left out of the
+# vector of a question. LoCoMo has as many, and its R@10 is as before.
+COMMON_ABOVE, COMMON_SHARE = 15, 0.03
 NAMES_MAX = 32
 
 # The speakers that "I" may stand for.
@@ -129,13 +129,14 @@ class Question:
         )
         return replace(self, asked=tuple(asked))
 
-    def common_names(self, frequencies: Mapping[str, int]) -> frozenset[str]:
+    def common_names(self, frequencies: Mapping[str, int], documents: int) -> frozenset[str]:
         """Return the terms of the names that many items have, if more than names is asked for: in
         the title of a text they are in all of its memories, and tell none of them from the others.
         """
         if self.people.issuperset(self.asked):
             return frozenset()
-        return frozenset(one for one in self.people if frequencies.get(one, 0) > COMMON_ABOVE)
+        least = max(COMMON_ABOVE, COMMON_SHARE * documents)
+        return frozenset(one for one in self.people if frequencies.get(one, 0) > least)
 
     def in_first_person(
         self, speakers: Collection[str], common: Collection[str] = frozenset()

@@ -173,7 +173,7 @@ async def prepare(
         return prepared
     text = query.text
     if query.mode is not SearchMode.RECALL and Step.FIRST_PERSON not in query.without:
-        text = question.in_first_person(prepared.named, question.common_names(found))
+        text = question.in_first_person(prepared.named, question.common_names(found, documents))
     degraded = "No embedder is configured; the words alone decided."
     if embedder is not None:
         try:
