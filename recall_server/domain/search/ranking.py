@@ -429,18 +429,18 @@ JOINED_SHARE = 0.2
 
 
 def without_noise(
-    hit: Sequence[int], chances: Sequence[float], columns: Mapping[str, NDArray[Any]]
+    hit: Sequence[int], scores: Sequence[float], columns: Mapping[str, NDArray[Any]]
 ) -> list[int]:
-    """Return the places of a hit, given with their chances to answer the question, without those
+    """Return the places of a hit, given with their scores, without those
     passages that are noise beside the best of them, and that no memory of the hit cites.
     """
     memory, start, end = (columns[name] for name in ("memory", "span_start", "span_end"))
     cited = [at for at in hit if memory[at]]
-    least = JOINED_SHARE * max(chances)
+    least = JOINED_SHARE * max(scores)
     return [
         at
-        for at, chance in zip(hit, chances, strict=True)
-        if chance >= least
+        for at, score in zip(hit, scores, strict=True)
+        if score >= least
         or at == hit[0]
         or any(start[one] < end[at] and start[at] < end[one] for one in cited)
     ]

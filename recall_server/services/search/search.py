@@ -390,7 +390,7 @@ def _candidates(
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
     cosines, by_formula = evidence.cosines.tolist(), query.mode not in DEFAULT_ORDER
 
-    def chance(at: int) -> float:
+    def score_of(at: int) -> float:
         near = calibration.nearness(covered[at], None if math.isnan(cosines[at]) else cosines[at])
         return weights.hit.probability(covered[at], near, finals[at])
 
@@ -399,7 +399,7 @@ def _candidates(
     for joined in hits:
         hit = joined
         if tells_noise and len(joined) > 1:
-            hit = ranking.without_noise(joined, list(map(chance, joined)), evidence.columns)
+            hit = ranking.without_noise(joined, list(map(score_of, joined)), evidence.columns)
         final, says = finals[hit[0]], max([covered[at] for at in hit])
         near = [cosines[at] for at in hit if not math.isnan(cosines[at])]
         cosine = max(near) if near else None
