@@ -165,9 +165,21 @@ class Repeat(NamedTuple):
     said_at: datetime
 
 
+# How a short question begins. In chats it often ends without a mark.
+_ASKING = re.compile(
+    r"(?:(?:and|so|ok|but|und|y|et) )?"
+    r"(?:how (?:much|many|long|old|far|often|about|do|does|did|is|are)"
+    r"|(?:what|when|where|who|why)(?:['’]s| (?:is|are|was|were|do|does|did|can|will|about|time))"
+    r"|which|wie (?:viele?|lange|oft|ist|war)"
+    r"|(?:wann|wo|warum) (?:ist|war|sind|hat|habt|hast|kommt)"
+    r"|(?:cu[aá]nt[oa]s?|d[oó]nde|combien|o[uù] est|quand)) [^.!\n]{0,60}$",
+    re.IGNORECASE,
+)
+
+
 def asks(said: str) -> bool:
-    """Return whether words end with a question."""
-    return said.rstrip().endswith(("?", "？"))
+    """Return whether words end with a question, or are a short one without a mark."""
+    return said.rstrip().endswith(("?", "？")) or _ASKING.match(said) is not None
 
 
 # How many of the items that say the same as a hit are named.
@@ -207,7 +219,7 @@ class Hit(NamedTuple):
     @property
     def asks(self) -> bool:
         """True if the words that are shown of a text end with a question."""
-        return asks(self.quote or self.text)
+        return asks(self.quote or self.text.removeprefix(f"{self.item.citation.speaker}: "))
 
     @property
     def is_short(self) -> bool:
@@ -324,6 +336,24 @@ BEGINNING = 8
 # The marks at the beginning of list items and quoted lines.
 _MARKS = "-*•> \t\"'"
 _WORD = re.compile(r"[^\W_]+")
+
+
+# How the headings before the words of a memory end.
+_HEADING_END = re.compile(r"[:,] | – ")
+
+
+def without_headings(item: Item, hit: Hit) -> str:
+    """Return the text of an item without the headings that a hit of the same text shows."""
+    if item.kind is ItemKind.PASSAGE:
+        return _with_new_headings(item.text, "\n".join(hit.texts))
+    end = 0
+    # Before the words of a speaker stands a name.
+    for heading in () if item.citation.speaker else _HEADING_END.finditer(item.text):
+        named = item.text[end : heading.start()]
+        if named not in hit.text or named in item.citation.quote:
+            break
+        end = heading.end()
+    return item.text[end:]
 
 
 def _with_new_headings(said: str, shown: str) -> str:

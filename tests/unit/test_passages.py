@@ -182,6 +182,23 @@ def test_a_line_without_a_mark_is_a_heading_of_a_part_a_list_or_a_paragraph() ->
         ]
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["27 Quarry Road - seen on Sat 19", "Flat 6, Old Malthouse – no pets", "Anke - back in May"],
+)
+def test_a_name_with_a_remark_is_a_heading_of_the_notes_below_it(line: str) -> None:
+    first, last = "asking 362k, on since May", f"garden west, {'old apple tree, ' * 6}pond"
+    notes = f"{line}\n{first}\n{last}"
+    lists = f"{line}\nIda - ill\nBen - late"
+
+    assert cut(f"One.\n\n{notes}\n\nThe end.")[1:] == [
+        ((), f"{line}\n{first}"),
+        ((line,), last),
+        ((), "The end."),
+    ]
+    assert not any(headings for headings, _ in cut(f"One.\n\n{lists}\n\n{line}\nfine"))
+
+
 def test_a_remark_between_a_name_and_its_list_is_no_heading() -> None:
     text = "One.\n\nNan's broth\nServes 6, takes two hours\n- 1 ham hock\n- 2 leeks"
 

@@ -189,6 +189,20 @@ def test_a_name_after_an_elided_article_is_a_name() -> None:
     assert question.in_first_person(["@ines"]) == "Où travaille la mère d'I ?"
 
 
+def test_a_name_that_many_items_have_is_left_out() -> None:
+    question = Question.parse("What did Ana pay for a room at Casa Loureiro?")
+    common = question.common_names({"casa": 40, "loureiro": 40, "room": 40, "ana": 2}, 400)
+
+    assert common == {"casa", "loureiro"}
+    assert question.in_first_person(["@ana"], common).split() == [
+        *("What", "did", "I", "pay", "for", "a", "room", "at"),
+        "?",
+    ]
+    only = Question.parse("What do you know about Loureiro?")
+    assert not only.common_names({"loureiro": 40}, 400)
+    assert not question.common_names({"casa": 40, "loureiro": 40}, 4_000)
+
+
 def test_a_name_in_another_script_gives_way_too() -> None:
     assert said("Где живёт Аня?", "Аня") == "Где живёт I?"
     assert said("What did प्रिया say?", "प्रिया") == "What did I say?"

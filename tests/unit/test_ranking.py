@@ -34,6 +34,7 @@ from recall_server.domain.search.ranking import (
     reciprocal_ranks,
     repetition,
     tokens,
+    without_noise,
 )
 from recall_server.domain.search.signals import SIGNALS, Evidence, fuse
 from recall_server.domain.text.terms import terms
@@ -624,3 +625,17 @@ def test_the_budget_is_never_exceeded(chars: list[int], max_tokens: int) -> None
     assert sum(map(tokens, fitting)) <= max_tokens
     assert sum(len(hit.item.text) for hit in fitting) <= 4 * max_tokens
     assert fitting == [hit for hit in hits if hit in fitting]
+
+
+def test_a_passage_that_is_noise_beside_the_best_of_its_message_leaves_their_hit() -> None:
+    """A memory cites the passage at place 2."""
+    columns = {
+        "memory": np.array([False, False, False, True]),
+        "span_start": np.array([0, 20, 40, 45]),
+        "span_end": np.array([20, 40, 60, 50]),
+    }
+
+    assert without_noise([0, 1], [0.9, 0.5], columns) == [0, 1]
+    assert without_noise([0, 1], [0.9, 0.1], columns) == [0]
+    assert without_noise([0, 1], [0.1, 0.9], columns) == [0, 1]
+    assert without_noise([1, 3, 2, 0], [0.9, 0.1, 0.1, 0.1], columns) == [1, 3, 2]

@@ -34,6 +34,10 @@ from recall_server.domain.text.terms import (
 )
 
 TERMS_MAX = 64
+# A name in more items than this, and in more than this share of them, is mostly one of a title. In
+# 25 texts with 271 questions, .4 points more of the answers are shown if these are left out of the
+# vector of a question. LoCoMo has as many, and its R@10 is as before.
+COMMON_ABOVE, COMMON_SHARE = 15, 0.03
 NAMES_MAX = 32
 
 # The speakers that "I" may stand for.
@@ -125,17 +129,32 @@ class Question:
         )
         return replace(self, asked=tuple(asked))
 
-    def in_first_person(self, speakers: Collection[str]) -> str:
+    def common_names(self, frequencies: Mapping[str, int], documents: int) -> frozenset[str]:
+        """Return the terms of the names that many items have, if more than names is asked for: in
+        the title of a text they are in all of its memories, and tell none of them from the others.
+        """
+        if self.people.issuperset(self.asked):
+            return frozenset()
+        least = max(COMMON_ABOVE, COMMON_SHARE * documents)
+        return frozenset(one for one in self.people if frequencies.get(one, 0) > least)
+
+    def in_first_person(
+        self, speakers: Collection[str], common: Collection[str] = frozenset()
+    ) -> str:
         """Return the question as one of these speakers would ask it about themselves: "What did
         Ana's son say" becomes "What did my son say". A name draws a vector to every text with that
         name; without names, MiniLM found 58.1 instead of 38.6 % of the evidence in LoCoMo. Roles
-        stay.
+        stay. The names of `common` are left out.
         """
         people = set(speakers) - ROLES
         said: list[str] = []
         end = 0
-        for name in self.written_names if people else ():
+        for name in self.written_names if people or common else ():
             if people.isdisjoint(name.terms):
+                if not name.is_of(common):
+                    continue
+                said.append(self.text[end : name.start])
+                end = name.end
                 continue
             between = self.text[end : name.start]
             if said[-1:] == ["I"] and between.isspace():
@@ -156,6 +175,10 @@ class Name(NamedTuple):
     start: int
     end: int
     genitive: bool
+
+    def is_of(self, words: Collection[str]) -> bool:
+        """Return whether one of these terms of words is in the name."""
+        return any(term in words for one in self.terms for term in terms(one.removeprefix(SPEAKER)))
 
 
 def _names(text: str) -> Iterator[Name]:

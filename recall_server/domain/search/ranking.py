@@ -423,6 +423,29 @@ def by_message(
         yield from hits
 
 
+# A passage of a message with less than this share of the score of the best one is noise beside it.
+# In nineteen texts with 210 questions, .2 takes 20 characters of 865, .4 another 6, no answer.
+JOINED_SHARE = 0.2
+
+
+def without_noise(
+    hit: Sequence[int], scores: Sequence[float], columns: Mapping[str, NDArray[Any]]
+) -> list[int]:
+    """Return the places of a hit, given with their scores, without those
+    passages that are noise beside the best of them, and that no memory of the hit cites.
+    """
+    memory, start, end = (columns[name] for name in ("memory", "span_start", "span_end"))
+    cited = [at for at in hit if memory[at]]
+    least = JOINED_SHARE * max(scores)
+    return [
+        at
+        for at, score in zip(hit, scores, strict=True)
+        if score >= least
+        or at == hit[0]
+        or any(start[one] < end[at] and start[at] < end[one] for one in cited)
+    ]
+
+
 SHARE = 0.3
 """The share of the hits that each source leaves to other sources, if these have so many. A source
 is a session, or a text without one. Answers are often all in one session: on LoCoMo, reserving half

@@ -30,6 +30,8 @@ _LIST = re.compile(r"[ \t]*(?:[-*•+–·▪●・→]|->|\[[ xX]\]|1[.)])[ \t]
 _PAIR = re.compile(r"[ \t]*[^\W_][^\n:：*?!.;,|\"“„]{0,38}(?::[ \t]+|：)\S")
 # A sentence of more words than a caption, or a long line.
 _SAID = re.compile(r"(?:\S+[ ]+){4}[^\n]*?\.(?=\s|$)|[^\n]{60}")
+# A name of up to five words and a short remark.
+_NAMED = re.compile(r"(?=[^\W_])[^a-z]\S*(?: [^\s–—-]\S*){0,4} [-–—] (?:\S+ ?){1,6}$")
 # A line with a comma between a name and the list that it names.
 _REMARK = re.compile(r"[^\n,]{1,60}, [^\n]{1,60}\n" + _LIST.pattern)
 _PROSE = re.compile(r"[.!?。！？,;，、]$|(?:[^\W\d_]{5}\.|[!?])[ \t]+[^\W\d]|[。！？\n]")
@@ -50,6 +52,14 @@ def may_name(line: str) -> bool:
     return named and not ended and not _TALK.match(line)
 
 
+def is_named(line: str, below: str) -> bool:
+    """Return whether the first line of notes has a name and a remark, and the others are notes of
+    what is named: "27 Quarry Road - seen on Saturday".
+    """
+    notes = below.strip().split("\n")
+    return bool(len(notes) > 1 and _NAMED.match(line) and not any(map(_NAMED.match, notes)))
+
+
 def is_heading(line: str, below: str, *, first: bool, above: str = "") -> bool:
     """Return whether a line, the `first` of its paragraph or not, is the heading of a numbered
     part, or of the list or the paragraph `below`. `above`: the line above it in its paragraph.
@@ -57,6 +67,8 @@ def is_heading(line: str, below: str, *, first: bool, above: str = "") -> bool:
     number = _NUMBER.match(line)
     line, below = line[number.end() if number else 0 :].strip(), below.lstrip("\n")
     words = len(ASIDE.sub("", line).split())
+    if first and not number and may_name(line) and is_named(line, below):
+        return True
     if words > _NAME_WORDS_MAX or not may_name(line) or (number and _NUMBER.match(above)):
         return False
     if NUMBERED.match(line):

@@ -18,6 +18,7 @@ from recall_server.domain.query import (
     Said,
     Scores,
     asks,
+    without_headings,
 )
 from recall_server.domain.search import ranking
 from recall_server.domain.text.passages import started
@@ -100,7 +101,8 @@ def _further(
         words = item.citation.quote
         if source in best and holds and not asks(words) and not any(words in i for i in shown):
             shown.append(item.text)
-            yield best[source], Said(item.id, started(item.text, NEXT_CHARS_MAX))
+            hit = best[source]
+            yield hit, Said(item.id, started(without_headings(item, hit), NEXT_CHARS_MAX))
 
 
 async def expired(tx: Transaction, query: Query) -> list[Hit]:

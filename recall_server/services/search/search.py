@@ -173,7 +173,7 @@ async def prepare(
         return prepared
     text = query.text
     if query.mode is not SearchMode.RECALL and Step.FIRST_PERSON not in query.without:
-        text = question.in_first_person(prepared.named)
+        text = question.in_first_person(prepared.named, question.common_names(found, documents))
     degraded = "No embedder is configured; the words alone decided."
     if embedder is not None:
         try:
@@ -389,8 +389,17 @@ def _candidates(
         coverage = np.maximum(coverage, about)
     finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
     cosines, by_formula = evidence.cosines.tolist(), query.mode not in DEFAULT_ORDER
+
+    def score_of(at: int) -> float:
+        near = calibration.nearness(covered[at], None if math.isnan(cosines[at]) else cosines[at])
+        return weights.hit.probability(covered[at], near, finals[at])
+
     found = []
-    for hit in hits:
+    tells_noise = weights.tells_noise and not by_formula
+    for joined in hits:
+        hit = joined
+        if tells_noise and len(joined) > 1:
+            hit = ranking.without_noise(joined, list(map(score_of, joined)), evidence.columns)
         final, says = finals[hit[0]], max([covered[at] for at in hit])
         near = [cosines[at] for at in hit if not math.isnan(cosines[at])]
         cosine = max(near) if near else None

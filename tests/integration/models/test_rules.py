@@ -289,6 +289,8 @@ I'm 34, married, two kids, live in Oslo
   fact | The user lives in Oslo. | user, lives_in, Oslo
 Alice: I'm a nurse.
   fact | Alice is a nurse. | Alice, job_title, nurse
+User: I'm at the dentist tomorrow morning.
+  fact | The user is at the dentist tomorrow morning (9 May 2023).
 Alice: I've got two cats.
   fact | Alice has got two cats. | Alice, has_pet, two cats
 Alice: I painted a mural last year.

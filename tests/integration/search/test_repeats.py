@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.episode import Span
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.query import ItemKind, SearchMode
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter
+from tests.support.extractors import Scripted
 from tests.support.runtime import Clock
 from tests.support.searches import asked
 
@@ -56,6 +60,21 @@ async def test_a_memory_and_the_same_words_in_a_later_text_are_one_hit(
     assert [one.said_at - hits[0].item.valid_from for one in hits[0].said_again] == [
         timedelta(days=1)
     ]
+
+
+async def test_a_memory_does_not_replace_several_passages_of_which_it_says_one(
+    open_app: Open, clock: Clock
+) -> None:
+    again = SAID.upper()
+    kept = Candidate(SAID, MemoryType.FACT, Span(0, len(again)))
+    async with open_app(extractor=Scripted(PRINTER=kept)) as application:
+        await enter(application)
+        await stored(application, clock, f"- {OTHER}\n- {SAID}", again)
+        [hit] = await asked(application, "Which address has the printer bought in spring?")
+
+    assert OTHER in hit.text
+    assert SAID in hit.text
+    assert len(hit.said_again) == 1
 
 
 @pytest.mark.parametrize(

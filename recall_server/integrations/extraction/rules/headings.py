@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from recall_server.domain.text.passages import ASIDE, may_name
+from recall_server.domain.text.passages import ASIDE, is_named, may_name
 from recall_server.integrations.extraction.rules.cutting import DAY, UNMARKED, Kind, Piece
 from recall_server.integrations.extraction.rules.facts import Speaker
 from recall_server.integrations.extraction.rules.language import Table, roles_of, shape
@@ -74,7 +74,8 @@ def with_heading(found: list[Piece], text: str, language: Table, *, opens: bool)
     if first.kind not in (Kind.SENTENCE, Kind.HEADING) or goes_on or not may_name(line):
         return found
     level = first.level or UNMARKED
-    caption = len(line.split()) <= _CAPTION_WORDS_MAX and below.strip().count("\n") > 0
+    short = len(line.split()) <= _CAPTION_WORDS_MAX or is_named(line, below)
+    caption = short and below.strip().count("\n") > 0
     opens = opens and not line[0].islower() and not caption and level != DAY
     if line.isupper() or opens:
         level = 1
