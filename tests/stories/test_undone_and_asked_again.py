@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.length import has_full_length, on_both_at_full_length
+from tests.support.length import only_at_full_length
 from tests.support.processes import Database, Server, new_token, recall, until
 
 QUESTIONS = ("Where do I live?", "Where does Kim live?")
@@ -132,8 +132,7 @@ async def export_of_kim(server: Server, token: str, file: Path) -> None:
     await asyncio.to_thread(file.write_bytes, exported.content)
 
 
-@on_both_at_full_length
-@has_full_length
+@only_at_full_length
 @pytest.mark.slow
 async def test_an_undo_changes_no_answer_about_the_past(database: Database, tmp_path: Path) -> None:
     alice, bob = [

@@ -27,6 +27,7 @@ from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.engines import on_sqlite
 from tests.support.extractors import Scripted
+from tests.support.length import only_at_full_length
 from tests.support.models import HashEmbedder, Reply, ScriptedModel, json_reply
 from tests.support.runtime import Clock
 
@@ -273,6 +274,7 @@ async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
     assert both.hits[0].scores.signals["cosine"] is not None
 
 
+@only_at_full_length
 @on_sqlite
 async def test_thousands_of_memories_of_one_long_text_get_their_vectors(open_app: Open) -> None:
     """Reading the quote of each took over three seconds: the engine reads the whole text for it.
