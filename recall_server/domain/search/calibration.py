@@ -24,7 +24,7 @@ NOISE_BELOW = 0.01
 """A hit with less than this share of the best score is noise beside it; in a small store the share
 is greater. On LoCoMo, .005 finds .2 points more of the evidence among ten hits, shows as much of
 it, and takes 105 characters more."""
-# The share grows less than the odds of a hit do. Twelve texts with 140 questions, all together, show
+# The share grows less than the odds of a hit do. Twelve texts with 140 questions, together, show
 # as many answers as with .005 and an exponent of .4, in 55 to 170 characters less of 810 to 1,020.
 _NOISE_EXPONENT = 0.12
 
