@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.engines import on_sqlite
+from tests.support.length import only_at_full_length
 from tests.support.mcp_clients import MODERN
 from tests.support.runtime import Clock
 from tests.support.server import Running
@@ -162,6 +163,7 @@ async def test_words_that_were_forgotten_before_their_text_expired_stay_hidden(
         assert "boat" not in str(answer["results"])
 
 
+@only_at_full_length
 @pytest.mark.perf
 @on_sqlite
 async def test_many_long_memories_that_expired_do_not_hold_up_the_others(

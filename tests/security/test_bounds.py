@@ -19,6 +19,7 @@ from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.counted import Calls, Counts, calls, counted, steps
 from tests.support.engines import on_sqlite
+from tests.support.length import only_at_full_length
 from tests.support.runtime import NOON
 
 # The documents state these limits.
@@ -137,6 +138,7 @@ def test_so_many_dates_of_a_question_are_read() -> None:
     assert of_many.count <= 1.5 * of_few.count
 
 
+@only_at_full_length
 @on_sqlite
 async def test_many_memories_are_grouped_in_another_process(open_app: Open) -> None:
     """A thread would share the interpreter with all calls. Control: the same groups are found."""

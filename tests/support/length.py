@@ -9,9 +9,13 @@ import pytest
 from tests.support.engines import ENGINES
 
 IS_FULL = os.environ.get("RECALL_TEST_LENGTH") == "full"
-# Of the cases of one test that differ in their data only, so many run on SQLite for each that also
-# runs on PostgreSQL.
+# Of so many cases that run on SQLite, one runs on PostgreSQL too: of the tests of a module, or, in
+# these, of the cases of a test.
 _CASES_FOR_ONE = 4
+_EACH_TEST_ON_BOTH = (
+    *("tests/integration/storage/", "tests/security/test_isolation", "tests/security/test_scan"),
+    *("tests/stories/", "tests/faults/"),
+)
 # `make faults` runs these at full length, and those that take longest nobody else does.
 has_full_length = pytest.mark.full_length
 only_at_full_length = pytest.mark.full_length(only=True)
@@ -29,22 +33,28 @@ on_both_at_full_length = pytest.mark.parametrize(
 
 
 def beyond_the_sample(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Return what only `make faults` runs: tests that say so, and cases on PostgreSQL. Of a test of
-    a protocol that runs on SQLite too these are all of them, and of another all but the first of
-    each four.
+    """Return what only `make faults` runs: tests that say so, and most cases on PostgreSQL that run
+    on SQLite too.
     """
-    beyond, cases = [], defaultdict(list)
+    beyond: list[pytest.Item] = []
+    on_sqlite: set[str] = set()
+    on_postgres: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
+        test = item.nodeid.partition("[")[0]
         mark = item.get_closest_marker("full_length")
         if mark is not None and mark.kwargs.get("only"):
             beyond.append(item)
-        elif engine := _engine_of(item):
-            cases[item.nodeid.partition("[")[0], engine].append(item)
-    for (test, engine), same in cases.items():
-        if engine == "postgres":
-            of_protocol = test.startswith("tests/api/") and (test, "sqlite") in cases
-            kept = [] if of_protocol else same[::_CASES_FOR_ONE]
-            beyond += [item for item in same if item not in kept]
+        elif (engine := _engine_of(item)) == "sqlite":
+            on_sqlite.add(test)
+        elif engine == "postgres":
+            on_postgres[test].append(item)
+    alike: dict[str, list[pytest.Item]] = defaultdict(list)
+    for test in on_postgres.keys() & on_sqlite:
+        each = test.startswith(_EACH_TEST_ON_BOTH)
+        alike[test if each else test.partition("::")[0]] += on_postgres[test]
+    for same in alike.values():
+        same.sort(key=lambda item: item.nodeid)
+        beyond += [item for number, item in enumerate(same) if number % _CASES_FOR_ONE]
     return beyond
 
 
