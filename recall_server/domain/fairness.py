@@ -163,7 +163,8 @@ class Gates:
 
     async def passed(self, key: Hashable) -> None:
         """Wait until no other task has closed the gate."""
-        while self._closed_by.get(key, own := asyncio.current_task()) is not own:
+        own = asyncio.current_task()
+        while self._closed_by.get(key, own) is not own:
             async with self._locks[key]:
                 pass
 

@@ -277,6 +277,7 @@ class SqliteDriver:
         rows = 0
 
         def count(raw: sqlite3.Connection) -> Sequence[Any]:
+            # At the end `rows` is how many have changed since the beginning.
             nonlocal rows
             rows = raw.total_changes - rows
             return ()

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import re
 import sys
+from collections.abc import Hashable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import ChangeNotFound, NotUndoable
+from recall_server.domain.fairness import Gates
 from recall_server.domain.intents import Intent
 from recall_server.domain.memory import Memory
 from recall_server.domain.moments import PRESENT as NOW
@@ -721,12 +723,26 @@ async def test_what_changes_after_an_undo_was_planned_is_planned_with(
         assert [one.text for one in await memories(application)] == [moved[-1]]
 
 
+class _Counting(Gates):
+    """Counts the tasks that wait at a closed gate."""
+
+    waiting = 0
+
+    async def passed(self, key: Hashable) -> None:
+        self.waiting += 1
+        try:
+            await super().passed(key)
+        finally:
+            self.waiting -= 1
+
+
 @on_sqlite
 async def test_in_the_end_those_wait_who_change_the_namespace_all_the_time(
     open_app: Open,
 ) -> None:
     """The undo was planned under the lock, for which all tenants wait on SQLite."""
     async with open_app() as application:
+        application.store.locking = gates = _Counting()
         await enter(application)
         first = await remember(application, "Zoe lives in Oslo.")
         await drained(application)
@@ -736,8 +752,7 @@ async def test_in_the_end_those_wait_who_change_the_namespace_all_the_time(
             wish = Wish(Intent.REMEMBER, Submission(f"Kim lives in Town{len(moves)}.", "life"))
             submitting = application.services.intents.submit(context(application), wish)
             moves.append(asyncio.create_task(submitting))
-            gates = application.store.locking
-            while not moves[-1].done() and not any(one._waiters for one in gates._locks.values()):
+            while not moves[-1].done() and not gates.waiting:
                 await memories(application)
 
         with (
