@@ -46,8 +46,8 @@ TELLING = {
     ),
 }
 # The condition of a query is the same text for each limit; the requests take some ten seconds.
-ON_SQLITE = LIMITS[at_full_length(0, otherwise=1) : at_full_length(4, otherwise=2)]
-ON_POSTGRES = LIMITS[: at_full_length(4, otherwise=1)]
+ON_SQLITE = LIMITS[at_full_length(0, otherwise=1) : at_full_length(len(LIMITS), otherwise=2)]
+ON_POSTGRES = LIMITS[: at_full_length(len(LIMITS), otherwise=1)]
 
 
 def test_every_operation_of_the_registry_is_asked() -> None:

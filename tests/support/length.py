@@ -16,7 +16,7 @@ _EACH_TEST_ON_BOTH = (
     *("tests/integration/storage/", "tests/security/test_isolation", "tests/security/test_scan"),
     *("tests/stories/", "tests/faults/"),
 )
-# `make faults` runs these at full length, and those that take longest nobody else does.
+# `make faults` runs the first at full length, and is the only one to run the second.
 has_full_length = pytest.mark.full_length
 only_at_full_length = pytest.mark.full_length(only=True)
 

@@ -1,4 +1,4 @@
-"""What hits say only once."""
+"""Words that several hits have are shown once."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
