@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_server.domain.episode import Span, Turn
-from recall_server.domain.text.passages import PASSAGE_CHARS, passages, quote, visible
+from recall_server.domain.text.passages import PASSAGE_CHARS, passages, visible
 from recall_server.domain.text.transcript import parse_turns
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -277,13 +277,12 @@ def test_a_long_paragraph_is_cut_between_sentences_into_even_parts() -> None:
 
 
 @given(st.text(st.sampled_from("Ab1.!: -#`*|。é"), min_size=1, max_size=PASSAGE_CHARS))
-def test_a_short_line_is_one_passage_and_is_quoted_as_such(line: str) -> None:
+def test_a_short_line_is_one_passage(line: str) -> None:
     whole, words = Span(0, len(line)), line.rstrip()
 
     assert [_words(line, one.span) for one in passages(line, [Turn(0, whole)])] == [words][
         : len(words)
     ]
-    assert quote(line, 50, Span(50, 50 + whole.end), []) == words
 
 
 @given(st.text(alphabet=st.sampled_from("Ab1.!: \n-#`*|。é"), max_size=400))
@@ -308,11 +307,3 @@ def test_what_is_forgotten_or_erased_is_left_out_of_the_words() -> None:
     assert visible(said, 100, [Span(100, 116)]) == ", I am allergic to peanuts."
     assert visible("She told ██████ of it.", 0, []) == "She told … of it."
     assert visible(said, 100, [Span(90, 120), Span(110, 200)]) == ""
-
-
-def test_a_quote_is_the_passages_that_are_cited() -> None:
-    said = "- tea\n- jam\n- bread"
-
-    assert quote(said, 50, Span(58, 61), []) == "- jam"
-    assert quote(said, 50, Span(53, 61), []) == "- tea\n- jam"
-    assert quote(said, 50, Span(58, 61), [Span(50, 69)]) == ""

@@ -390,21 +390,3 @@ def visible(said: str, start: int, forgotten: Iterable[Span]) -> str:
     pieces.append(said[at:])
     parts = [part.strip() for piece in pieces for part in piece.split(BLOCK)]
     return " … ".join(part for part in parts if any(map(str.isalnum, part)))
-
-
-def quote(said: str, start: int, cited: Span, forgotten: Iterable[Span]) -> str:
-    """Return the readable words of the passages that a citation touches, in the turn with the words
-    `said`.
-    """
-    if len(said) <= PASSAGE_CHARS and "\n" not in said:
-        # It is one passage, as most turns of a chat are: no need to look for its sentences.
-        spans = [(0, len(said.rstrip()))]
-    else:
-        found = passages(said, [Turn(0, Span(0, len(said)))])
-        spans = [(one.span.start, one.span.end) for one in found]
-    first, last = cited.start - start, cited.end - start
-    here = [(begin, end) for begin, end in spans if begin < last and first < end]
-    if not here:
-        return ""
-    (begin, _), (_, end) = here[0], here[-1]
-    return visible(said[begin:end], start + begin, forgotten)

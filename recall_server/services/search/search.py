@@ -582,13 +582,8 @@ async def current_first(tx: Transaction, hits: Sequence[Hit], query: Query) -> l
 async def _later(tx: Transaction, items: Sequence[Item]) -> dict[str, Item]:
     """Return the memories that superseded these items, directly or indirectly, by id."""
     known = {item.id for item in items}
-    found: dict[str, Item] = {}
-    read = list(items)
-    for _ in range(CHAIN_MAX):
-        wanted = {item.superseded_by for item in read if item.superseded_by} - known
-        if not wanted:
-            break
-        known |= wanted
-        read = await tx.memories.items(sorted(wanted))
-        found |= {item.id: item for item in read}
-    return found
+    wanted = {item.superseded_by for item in items if item.superseded_by} - known
+    if not wanted:
+        return {}
+    later = set(await tx.memories.chain(wanted)) - known
+    return {item.id: item for item in await tx.memories.items(sorted(later))}

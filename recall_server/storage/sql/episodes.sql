@@ -14,8 +14,27 @@ SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id,
     LIMIT 1) AS has_forgotten
 
 -- fragment: superseded
-SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
-  COALESCE(m.valid_until, m.retired_at) AS until
+SELECT d.item_id AS id, m.superseded_by, COALESCE(m.valid_until, m.retired_at) AS until
+
+-- fragment: cited_words
+-- CROSS JOIN fixes the order of the tables; for the index see citations_of_episodes.
+FROM documents d CROSS JOIN turns t ON t.namespace = :namespace AND t.id = d.turn_id
+CROSS JOIN citations c INDEXED BY citations_by_episode ON c.namespace = :namespace
+  AND c.episode_id = t.episode_id AND c.span_start < d.span_end AND c.span_end > d.span_start
+
+-- fragment: words_cited
+FROM documents d
+CROSS JOIN LATERAL (
+  SELECT * FROM turns WHERE namespace = :namespace AND id = d.turn_id OFFSET 0) t
+CROSS JOIN LATERAL (
+  SELECT * FROM citations WHERE namespace = :namespace AND episode_id = t.episode_id
+    AND span_start < d.span_end AND span_end > d.span_start OFFSET 0) c
+
+-- fragment: of_passages
+-- By the ids directly, SQLite would scan all documents: it assumes that a namespace has ten.
+d.namespace = :namespace AND d.slot IN (
+    SELECT slot FROM documents
+    WHERE namespace = :namespace AND item_id IN (:ids...) AND (findable OR :past))
 
 -- query: episode_by_key
 -- any scope: a request is compared with the one of the same key by its digest; a limited token has
@@ -136,10 +155,7 @@ WHERE namespace = :namespace AND id IN (:ids...) AND state = 'hidden'
 FROM documents d
 JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
 JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
--- By the ids directly, SQLite would scan all documents: it assumes that a namespace has ten.
-WHERE d.namespace = :namespace AND d.slot IN (
-    SELECT slot FROM documents
-    WHERE namespace = :namespace AND item_id IN (:ids...) AND (findable OR :past))
+WHERE {{of_passages}}
   AND (NOT :past OR (d.added_at <= :as_of AND (d.hidden_at IS NULL OR d.hidden_at > :as_of)))
   AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND {{turn_scope:e}}
@@ -203,18 +219,20 @@ WHERE namespace = :namespace AND episode_id IN (:ids...) AND item_id <> episode_
 
 -- query: superseded_words
 -- any scope: of texts that were read by their access scope before
--- The words that superseded memories cite, the latest last.
+-- What superseded the memories that cite words of these passages, the latest last.
 -- in: sqlite
--- CROSS JOIN fixes the order of the tables; for the index see citations_of_episodes.
 {{superseded}}
-FROM citations c INDEXED BY citations_by_episode CROSS JOIN memories m
-WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
-  AND m.namespace = :namespace AND m.id = c.memory_id AND m.status = 'superseded'
+{{cited_words}}
+CROSS JOIN memories m ON m.namespace = :namespace AND m.id = c.memory_id
+WHERE {{of_passages}} AND m.status = 'superseded'
 ORDER BY until, m.superseded_by
 -- in: postgres
 {{superseded}}
-FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
-WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'superseded'
+{{words_cited}}
+CROSS JOIN LATERAL (SELECT * FROM memories
+  WHERE namespace = :namespace AND id = c.memory_id OFFSET 0) m
+WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND (d.findable OR :past)
+  AND m.status = 'superseded'
 ORDER BY until, m.superseded_by
 
 -- query: superseded_words_at
@@ -222,15 +240,17 @@ ORDER BY until, m.superseded_by
 -- The same as of a past moment, by the events.
 -- in: sqlite
 {{superseded}}
-FROM citations c INDEXED BY citations_by_episode CROSS JOIN memory_events m
-WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
-  AND m.namespace = :namespace AND m.item_id = c.memory_id AND m.status = 'superseded'
-  AND {{cited_then}}
+{{cited_words}}
+CROSS JOIN memory_events m ON m.namespace = :namespace AND m.item_id = c.memory_id
+WHERE {{of_passages}} AND m.status = 'superseded' AND {{cited_then}}
 ORDER BY until, m.superseded_by
 -- in: postgres
 {{superseded}}
-FROM citations c JOIN memory_events m ON m.namespace = c.namespace AND m.item_id = c.memory_id
-WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'superseded'
+{{words_cited}}
+CROSS JOIN LATERAL (SELECT * FROM memory_events
+  WHERE namespace = :namespace AND item_id = c.memory_id OFFSET 0) m
+WHERE d.namespace = :namespace AND d.item_id IN (:ids...) AND (d.findable OR :past)
+  AND m.status = 'superseded'
   AND {{cited_then}}
 ORDER BY until, m.superseded_by
 

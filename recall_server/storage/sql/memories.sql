@@ -14,6 +14,33 @@ JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 
+-- fragment: forward
+-- :depth ends a cycle. The last has no successor: a null id.
+WITH RECURSIVE forward (id, depth) AS (
+  SELECT id, 0 FROM memories WHERE namespace = :namespace AND id IN (:ids...)
+  UNION
+  SELECT m.superseded_by, f.depth + 1 FROM memories m JOIN forward f ON m.id = f.id
+  WHERE m.namespace = :namespace AND f.depth < :depth
+)
+
+-- fragment: forward_at
+-- The same as of a past moment, by the events.
+WITH RECURSIVE forward (id, depth) AS (
+  SELECT id, 0 FROM memories WHERE namespace = :namespace AND id IN (:ids...)
+  UNION
+  SELECT m.id, f.depth + 1 FROM forward f
+  JOIN memory_events e ON e.namespace = :namespace AND e.item_id = f.id
+  JOIN memories m ON m.namespace = :namespace AND m.id = e.superseded_by
+  WHERE f.depth < :depth
+    AND e.seq = (SELECT max(l.seq) FROM memory_events l
+      WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
+)
+
+-- fragment: of_turn
+-- The passages of the turn of a citation. An entry that was hidden as it was added was replaced.
+WHERE d.namespace = :namespace AND d.turn_id = t.id
+  AND (d.hidden_at IS NULL OR d.hidden_at > d.added_at)
+
 -- fragment: then
 -- Memories in these states as of a moment, by the last event of each until then.
 FROM memories m
@@ -189,26 +216,35 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
   AND {{scope:m}}
 
 -- query: memory_items
--- The columns that a hit needs, with the words of the first citation, and their turn unless it is
--- hidden.
-SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
-  m.valid_from, m.valid_until, m.superseded_by, m.expires_at, m.said_at, m.importance,
-  m.access_count, m.agent_id,
-  c.episode_id, c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
-  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said,
-  (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = c.episode_id
-    LIMIT 1) AS has_forgotten,
-  {{unreconciled:m}} AS unreconciled
-FROM memories m
-{{first_citation}}
-  AND (:past OR t.state <> 'hidden')
-WHERE m.namespace = :namespace
-  -- For a past moment the events decide.
-  AND (:past OR (m.status IN ('active', 'disputed', 'superseded')
-    AND (m.expires_at IS NULL OR m.expires_at > :as_of)))
-  AND m.id IN (:ids...)
-  AND {{scope:m}}
+-- The columns that a hit needs, with the words of the first citation and those of the passages that
+-- it touches, unless their turn is hidden. To cut the turn anew would take long.
+WITH wanted AS MATERIALIZED (
+  SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata, m.attribute,
+    m.recorded_at, m.valid_from, m.valid_until, m.superseded_by, m.expires_at, m.said_at,
+    m.importance, m.access_count, m.agent_id, c.episode_id, c.span_start, c.span_end, t.speaker,
+    (SELECT min(d.span_start) FROM documents d {{of_turn}}
+      AND d.span_end > c.span_start AND d.span_start < c.span_end
+      AND d.span_start >= COALESCE((SELECT max(d.span_start) FROM documents d {{of_turn}}
+        AND d.span_start <= c.span_start), 0)) AS quote_start,
+    (SELECT d.span_end FROM documents d {{of_turn}} AND d.span_start < c.span_end
+      ORDER BY d.span_start DESC LIMIT 1) AS quote_end,
+    {{unreconciled:m}} AS unreconciled
+  FROM memories m
+  {{first_citation}}
+    AND (:past OR t.state <> 'hidden')
+  WHERE m.namespace = :namespace
+    -- For a past moment the events decide.
+    AND (:past OR (m.status IN ('active', 'disputed', 'superseded')
+      AND (m.expires_at IS NULL OR m.expires_at > :as_of)))
+    AND m.id IN (:ids...)
+    AND {{scope:m}}
+)
+SELECT w.*, substr(e.text, w.span_start + 1, w.span_end - w.span_start) AS cited,
+  substr(e.text, w.quote_start + 1, w.quote_end - w.quote_start) AS quote,
+  (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = w.episode_id
+    LIMIT 1) AS has_forgotten
+FROM wanted w
+JOIN episodes e ON e.namespace = :namespace AND e.id = w.episode_id
 
 -- query: memories_of_topic
 -- Memories that expire are not merged with lasting ones, and disputed ones are not merged at all.
@@ -298,35 +334,31 @@ SELECT e.status, count(*) AS memories
 {{then}}
 GROUP BY e.status
 
+-- query: successors
+-- any scope: ids only; what they stand for is read by memory_items
+-- These memories, and those that they are superseded by, directly or not.
+{{forward}}
+SELECT DISTINCT id FROM forward WHERE id IS NOT NULL
+
+-- query: successors_at
+-- any scope: ids only; what they stand for is read by memory_items
+{{forward_at}}
+SELECT DISTINCT id FROM forward
+
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id
--- The memories that a memory supersedes or is superseded by, directly or not; :depth ends a cycle.
-WITH RECURSIVE forward (id, depth) AS (
-  SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
-  UNION
-  SELECT m.superseded_by, f.depth + 1 FROM memories m JOIN forward f ON m.id = f.id
-  WHERE m.namespace = :namespace AND m.superseded_by IS NOT NULL AND f.depth < :depth
-), chain (id, depth) AS (
+-- These memories, and those that they supersede or are superseded by, directly or not.
+{{forward}}, chain (id, depth) AS (
   SELECT id, 0 FROM forward
   UNION
   SELECT m.id, c.depth + 1 FROM memories m JOIN chain c ON m.superseded_by = c.id
   WHERE m.namespace = :namespace AND c.depth < :depth
 )
-SELECT DISTINCT id FROM chain
+SELECT DISTINCT id FROM chain WHERE id IS NOT NULL
 
 -- query: lineage_at
 -- any scope: ids only; what they stand for is read by memories_by_id
--- The same as of a past moment, by the events.
-WITH RECURSIVE forward (id, depth) AS (
-  SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
-  UNION
-  SELECT m.id, f.depth + 1 FROM forward f
-  JOIN memory_events e ON e.namespace = :namespace AND e.item_id = f.id
-  JOIN memories m ON m.namespace = :namespace AND m.id = e.superseded_by
-  WHERE f.depth < :depth
-    AND e.seq = (SELECT max(l.seq) FROM memory_events l
-      WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
-), chain (id, depth) AS (
+{{forward_at}}, chain (id, depth) AS (
   SELECT id, 0 FROM forward
   UNION
   SELECT m.id, c.depth + 1 FROM chain c

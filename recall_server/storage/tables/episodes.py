@@ -396,27 +396,18 @@ def _turns(rows: Iterable[Row]) -> dict[str, list[Turn]]:
     return found
 
 
-def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
-    """Return the last of the superseded words that overlap a passage. What was said again after the
-    end holds again: another memory cites it.
-    """
-    said_at = moment(row["said_at"] or row["occurred_at"])
-    touching = [
-        one
-        for one in superseded
-        if one["episode_id"] == row["episode_id"]
-        and span(one).overlaps(span(row))
-        and said_at <= moment(one["until"])
-    ]
-    return touching[-1] if touching else None
-
-
 def passages_of(
     rows: Sequence[Row], forgotten: Mapping[str, Sequence[Span]], superseded: Sequence[Row]
 ) -> dict[str, Item]:
     """Return the passages of rows by id, without the forgotten words of their episodes."""
+    last: dict[str, Row] = {}
+    said_at = {row["id"]: moment(row["said_at"] or row["occurred_at"]) for row in rows}
+    for one in superseded:
+        # What was said again after the end holds again: another memory cites it.
+        if one["id"] in said_at and said_at[one["id"]] <= moment(one["until"]):
+            last[one["id"]] = one
     return {
-        row["id"]: _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
+        row["id"]: _item(row, forgotten.get(row["episode_id"], ()), last.get(row["id"]))
         for row in rows
     }
 

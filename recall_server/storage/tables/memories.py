@@ -10,7 +10,7 @@ from typing import Any
 from recall_server.domain import record
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import Citation, Source, Span, episode_of
+from recall_server.domain.episode import Citation, Source, Span
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import (
     BELIEVED,
@@ -28,7 +28,7 @@ from recall_server.domain.moments import PRESENT, passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Repetition, Witness, least_trusted
-from recall_server.domain.text.passages import quote, visible
+from recall_server.domain.text.passages import visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import (
     Document,
@@ -335,15 +335,10 @@ class Memories(BoundTable):
         past = self._bound.past
         superseded = "superseded_words_at" if past.known_at else "superseded_words"
         passages = [one for one in ids if not one.startswith("mem_")]
-        asked: dict[str, Collection[str]] = {
-            "memory_items": [one for one in ids if one.startswith("mem_")],
-            "passage_items": passages,
-            superseded: set(map(episode_of, passages)),
-        }
-        asked = {query: some for query, some in asked.items() if some}
-        if not asked:
-            return []
-        rows = await self._bound.fetch_each({q: {"ids": sorted(some)} for q, some in asked.items()})
+        memories = [one for one in ids if one.startswith("mem_")]
+        asked = {"memory_items": memories, "passage_items": passages, superseded: passages}
+        given = {query: {"ids": sorted(some)} for query, some in asked.items() if some}
+        rows = await self._bound.fetch_each(given) if given else {}
         of_memories, of_passages = rows.get("memory_items", ()), rows.get("passage_items", ())
         forgotten = await Episodes(self._bound).forgotten_in([*of_memories, *of_passages])
         found = {row["id"]: _item(row, forgotten.get(row["episode_id"], ())) for row in of_memories}
@@ -449,13 +444,17 @@ class Memories(BoundTable):
         its successor, ordered by when they began to hold. Memories outside the access scope or in
         quarantine are left out; if the memory itself is one, the list is empty.
         """
-        query = "lineage_at" if self._bound.past.known_at else "lineage"
-        ids = await self._column("id", query, id=memory_id, depth=LINEAGE_DEPTH)
-        found = (await self.get(ids)).items()
+        found = (await self.get(await self.chain([memory_id], "lineage"))).items()
         chain = {i: one for i, one in found if one.status is not Status.QUARANTINED}
         if memory_id not in chain:
             return []
         return _oldest_first(chain)
+
+    async def chain(self, ids: Collection[str], query: str = "successors") -> Sequence[str]:
+        """Return these ids, and those of the memories that superseded them, directly or not."""
+        query = f"{query}_at" if self._bound.past.known_at else query
+        found: list[str] = await self._column("id", query, ids=sorted(ids), depth=LINEAGE_DEPTH)
+        return found
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the access counts of memories. On Postgres rows locked by another transaction are
@@ -543,11 +542,11 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         citation=Citation(
             row["episode_id"],
             cited,
-            visible(row["quote"], cited.start, forgotten),
+            visible(row["cited"], cited.start, forgotten),
             row["speaker"],
             moment(row["said_at"]),
         ),
-        quote=quote(row["said"], row["turn_start"], cited, forgotten) if row["said"] else "",
+        quote=visible(row["quote"] or "", row["quote_start"] or 0, forgotten),
         importance=row["importance"],
         access_count=row["access_count"],
         type=MemoryType(row["type"]),

@@ -110,6 +110,25 @@ async def test_a_passage_is_quoted_as_a_whole_once(open_app: Open) -> None:
     assert second.quote == second.item.citation.quote != first.quote
 
 
+async def test_a_quote_is_the_passages_that_are_cited(open_app: Open) -> None:
+    shelf = "- tea from Assam\n- jam of quinces\n- bread with seeds"
+    extractor = Scripted(
+        Assam=citing("jam of quinces", shelf, "There are quinces in the larder."),
+        seeds=citing("Assam\n- jam of quin", shelf, "There is breakfast in the larder."),
+    )
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, shelf)
+        await drained(application)
+        quotes = {
+            hit.item.text: hit.item.quote
+            for hit in await asked(application, "What breakfast and quinces are in the larder?")
+        }
+
+    assert quotes["There are quinces in the larder."] == "- jam of quinces"
+    assert quotes["There is breakfast in the larder."] == "- tea from Assam\n- jam of quinces"
+
+
 async def test_several_passages_of_one_message_are_one_hit(open_app: Open) -> None:
     async with open_app() as application:
         await enter(application)

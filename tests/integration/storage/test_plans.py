@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import episode_of, turn_id
+from recall_server.domain.episode import turn_id
 from recall_server.domain.ids import Namespace
 from recall_server.domain.moments import Past
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
@@ -48,7 +48,8 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "expired_passages": {"slots": SLOTS, "limit": 1_000},
     "places_of_items": {"ids": TURN_IDS},
     "turns_said": {"ids": TURN_IDS},
-    "superseded_words": {"ids": [episode_of(i) for i in TURN_IDS]},
+    "superseded_words": {"ids": TURN_IDS},
+    "successors": {"ids": IDS, "depth": 100},
     "memories_to_index": {"after": "mem_3", "limit": 500},
     "episodes_to_index": {"after": "ep_3", "limit": 500},
     "page_of_items": {"after": 3, "limit": 500},
@@ -69,12 +70,12 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
 # The reads among them whose tables are joined.
 YOUNG = (
     *("placed", "memory_items", "passage_items", "expired_passages", "turns_said"),
-    "superseded_words",
+    *("superseded_words", "successors"),
 )
 # Steps of a plan that read no table: values that were passed in, and results of earlier steps.
 HANDED_IN = re.compile(
     r"VIRTUAL TABLE|^(?:SCAN|SEARCH) "
-    r"(?:\(subquery-\d+\)|cited|counted|entries|events|lists|e|c|found|fresh|s|w|f)$"
+    r"(?:\(subquery-\d+\)|cited|counted|entries|events|lists|e|c|found|forward|fresh|s|w|f)$"
 )
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
 FILL = f"""
