@@ -333,6 +333,14 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("strength", {RECALL: Weight(0.1)}, _strength, (ACCESS_COUNT,)),
 )
 
+_OF_COSINES = ("cosine", "rrf")
+
+
+def without_cosines(signals: Mapping[str, Values]) -> dict[str, Values]:
+    """Return those signals that stay the same if the cosines change."""
+    return {name: values for name, values in signals.items() if name not in _OF_COSINES}
+
+
 COLUMNS: tuple[Column, ...] = tuple(
     dict.fromkeys(column for signal in SIGNALS for column in signal.columns)
 )

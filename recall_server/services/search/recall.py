@@ -462,9 +462,8 @@ def _lead(candidates: search.Candidates, query: Query) -> calibration.Lead | Non
     prepared, order = candidates.prepared, candidates.fused.order[: 1 + calibration.FOLLOWING]
     if query.mode not in DEFAULT_ORDER or prepared.question.broad is not None:
         return None
-    evidence = candidates.fused.evidence
-    covers = calibration.coverage(prepared.asked, evidence.words, prepared.named)
-    return calibration.lead_of(covers[order], evidence.cosines[order])
+    cosines = candidates.fused.evidence.cosines
+    return calibration.lead_of(candidates.coverage[order], cosines[order])
 
 
 def _disputed_ids(memories: Sequence[Memory]) -> list[str]:

@@ -31,7 +31,15 @@ from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import SAID_MIN, Question, alike
 from recall_server.domain.search.ranking import Candidate, others, spread
-from recall_server.domain.search.signals import BROAD, WORDING, Evidence, Fused, Values, fuse
+from recall_server.domain.search.signals import (
+    BROAD,
+    WORDING,
+    Evidence,
+    Fused,
+    Values,
+    fuse,
+    without_cosines,
+)
 from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings import Embedder, WordVectors, word_vectors
@@ -98,6 +106,7 @@ class Candidates(NamedTuple):
     `ranked`: the slots in the order of `fused`.
     `vectors`, `items`: the loaded vectors, and the loaded items with their texts, by slot.
     `weights`: the calibration that says how likely a hit is to answer the query.
+    `coverage`: how much of the question each of the ranked contains.
     `by_word`: the vectors of single words, if words are compared.
     `left_out`: how many were dropped as noise. `further`: loaded ones that follow the best.
     """
@@ -112,6 +121,7 @@ class Candidates(NamedTuple):
     vectors: Mapping[int, Floats]
     items: Mapping[int, Item]
     weights: calibration.Calibration
+    coverage: Values
     by_word: WordVectors | None = None
     left_out: int = 0
     further: Sequence[Candidate] = ()
@@ -238,16 +248,17 @@ async def retrieve(
         # Estimates only chose these; the stored vectors now rank them.
         places = sorted({place for hit in hits for place in hit})
         cosines[places] = await vectors.cosines(prepared.vector, slots[places])
-        fused = fuse(evidence)
+        fused = fuse(evidence, without_cosines(fused.signals))
         hits = _best(fused, query, count, among=set(places))
     model = embedder.model if embedder and vectors else None
     weights = calibration.calibration(model, query.text, statistics.documents)
     firsts = slots[[hit[0] for hit in hits]].tolist()
     rows = await vectors.by_slot(firsts) if vectors else {}
     tx.bound.cache.trim(prepared.namespace)
+    covers = calibration.coverage(prepared.asked, words, prepared.named)
     by_word = word_vectors(embedder) if _compares_words(prepared) else None
     return Candidates(
-        prepared, (), hits, count, slots, fused, documents, rows, {}, weights, by_word
+        prepared, (), hits, count, slots, fused, documents, rows, {}, weights, covers, by_word
     )
 
 
@@ -295,10 +306,8 @@ async def compare(tx: Transaction, found: Candidates) -> Candidates:
                 fused = fuse(evidence._replace(wording=whole), fused.signals)
                 among = {place for hit in hits for place in hit}
                 hits = _best(fused, prepared.query, found.wanted, among=among)
-    best = _candidates(
-        prepared, fused, found.ranked, hits, weights=found.weights, beside_names=beside_names
-    )
-    return found._replace(fused=fused, places=(), best=best)
+    found = found._replace(fused=fused, places=())
+    return found._replace(best=_candidates(found, hits, beside_names))
 
 
 def _compared(found: Candidates) -> Sequence[int]:
@@ -310,9 +319,8 @@ def _compared(found: Candidates) -> Sequence[int]:
         return range(min(COMPARED_MAX, len(hits)))
     rest = {t: one for t, one in prepared.asked.items() if t not in prepared.question.people}
     says = calibration.coverage(rest, evidence.words, frozenset())
-    has = calibration.coverage(prepared.asked, evidence.words, prepared.named)
     shown = enumerate(hits[: prepared.query.limit])
-    return [at for at, hit in shown if says[hit[0]] < SAID_MIN and has[hit].any()]
+    return [at for at, hit in shown if says[hit[0]] < SAID_MIN and found.coverage[hit].any()]
 
 
 def _best(
@@ -370,31 +378,25 @@ def _is_diverse(query: Query) -> bool:
 
 
 def _candidates(
-    prepared: PreparedQuery,
-    fused: Fused,
-    slots: Slots,
-    hits: Iterable[Sequence[int]],
-    *,
-    weights: calibration.Calibration,
-    beside_names: Values | None = None,
+    found: Candidates, hits: Iterable[Sequence[int]], beside_names: Values | None
 ) -> list[Candidate]:
     """Return the hits at these places with their scores. One that has only the names of the
     question, by what its words are like `beside_names`, covers nothing of it.
     """
-    evidence, query = fused.evidence, prepared.query
-    coverage = calibration.coverage(prepared.asked, evidence.words, prepared.named)
+    fused, query, weights = found.fused, found.prepared.query, found.weights
+    evidence, coverage = fused.evidence, found.coverage
     if beside_names is not None:
         coverage = np.where(beside_names < SAID_MIN, 0.0, coverage)
     if (about := fused.signals.get(BROAD)) is not None:
         coverage = np.maximum(coverage, about)
-    finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), slots.tolist()
+    finals, covered, numbers = fused.finals.tolist(), coverage.tolist(), found.ranked.tolist()
     cosines, by_formula = evidence.cosines.tolist(), query.mode not in DEFAULT_ORDER
 
     def score_of(at: int) -> float:
         near = calibration.nearness(covered[at], None if math.isnan(cosines[at]) else cosines[at])
         return weights.hit.probability(covered[at], near, finals[at])
 
-    found = []
+    scored = []
     tells_noise = weights.tells_noise and not by_formula
     for joined in hits:
         hit = joined
@@ -407,8 +409,8 @@ def _candidates(
         if not by_formula:
             score = weights.hit.probability(says, calibration.nearness(says, cosine), final)
         slot, *others = [numbers[at] for at in hit]
-        found.append(Candidate(slot, final, score, says, cosine, None, tuple(others)))
-    return found
+        scored.append(Candidate(slot, final, score, says, cosine, None, tuple(others)))
+    return scored
 
 
 async def load_items(
