@@ -28,10 +28,8 @@ WITH RECURSIVE forward (id, depth) AS (
 WITH RECURSIVE forward (id, depth) AS (
   SELECT id, 0 FROM memories WHERE namespace = :namespace AND id IN (:ids...)
   UNION
-  SELECT m.id, f.depth + 1 FROM forward f
-  JOIN memory_events e ON e.namespace = :namespace AND e.item_id = f.id
-  JOIN memories m ON m.namespace = :namespace AND m.id = e.superseded_by
-  WHERE f.depth < :depth
+  SELECT e.superseded_by, f.depth + 1 FROM memory_events e JOIN forward f ON e.item_id = f.id
+  WHERE e.namespace = :namespace AND f.depth < :depth
     AND e.seq = (SELECT max(l.seq) FROM memory_events l
       WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
 )
@@ -343,7 +341,7 @@ SELECT DISTINCT id FROM forward WHERE id IS NOT NULL
 -- query: successors_at
 -- any scope: ids only; what they stand for is read by memory_items
 {{forward_at}}
-SELECT DISTINCT id FROM forward
+SELECT DISTINCT id FROM forward WHERE id IS NOT NULL
 
 -- query: lineage
 -- any scope: ids only; what they stand for is read by memories_by_id
@@ -358,17 +356,17 @@ SELECT DISTINCT id FROM chain WHERE id IS NOT NULL
 
 -- query: lineage_at
 -- any scope: ids only; what they stand for is read by memories_by_id
+-- CROSS JOIN fixes the order of the tables for SQLite.
 {{forward_at}}, chain (id, depth) AS (
   SELECT id, 0 FROM forward
   UNION
-  SELECT m.id, c.depth + 1 FROM chain c
-  JOIN memory_events e ON e.namespace = :namespace AND e.superseded_by = c.id
-  JOIN memories m ON m.namespace = :namespace AND m.id = e.item_id
-  WHERE c.depth < :depth
+  SELECT m.id, c.depth + 1 FROM chain c CROSS JOIN memory_events e CROSS JOIN memories m
+  WHERE e.namespace = :namespace AND e.superseded_by = c.id AND c.depth < :depth
+    AND m.namespace = :namespace AND m.id = e.item_id
     AND e.seq = (SELECT max(l.seq) FROM memory_events l
       WHERE l.namespace = :namespace AND l.item_id = e.item_id AND l.at <= :as_of)
 )
-SELECT DISTINCT id FROM chain
+SELECT DISTINCT id FROM chain WHERE id IS NOT NULL
 
 -- query: memories_of_episode
 -- any scope: for jobs, which work for the namespace and not for a caller
