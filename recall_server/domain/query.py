@@ -231,6 +231,11 @@ class Hit(NamedTuple):
         """True if the next turn may answer it, or its speaker goes on."""
         return self.asks or turn.text.startswith(f"{self.item.citation.speaker}: ")
 
+    def with_cited_words(self) -> Self:
+        """Return the hit, a memory with a quote of no more than the words that it cites."""
+        cited = self.item.citation.quote
+        return self._replace(quote=cited) if cited in self.quote else self
+
     @property
     def in_prompt(self) -> str:
         """All of it as one text for a prompt: the quote is left out if it says no more than the

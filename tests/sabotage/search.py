@@ -1,7 +1,7 @@
 """The reads of a search, their limits, and the contents of the index."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Element, Forgets, Value, Without
+from tests.sabotage.changes import Argument, Body, Element, Forgets, Value, Without
 from tests.sabotage.queries import Unfiltered, Unscoped
 
 BREAKAGES = (
@@ -89,8 +89,8 @@ BREAKAGES = (
     Breakage(
         "noise-takes-a-place",
         "that noise is left out before places are kept for other sources",
-        "recall_server.domain.search.calibration:NOISE_BELOW",
-        Value("0.0"),
+        "recall_server.domain.search.calibration:Calibration.noise",
+        Body("return 0.0"),
         (
             "tests/integration/search/test_scores.py::test_a_text_answers_alone_where_the_others_say_nothing_of_it[sqlite]",
         ),

@@ -121,6 +121,14 @@ def test_a_hit_that_others_are_like_is_weaker_evidence_than_one_ahead_of_them() 
     assert evidence(shown, KEYWORD, lead_of(*ahead)) == evidence(shown, KEYWORD)
 
 
+def test_what_is_ahead_by_the_names_of_the_question_alone_is_no_stronger_evidence() -> None:
+    weights, lead = calibration("wordllama/256"), lead_of(np.full(1, 0.6), np.full(1, 0.4))
+    names, more = (Scores(0.5, 0.5, coverage=one, cosine=0.4) for one in (0.0, 0.1))
+
+    assert evidence([names], weights, lead) == evidence([names], weights) < WEAK_BELOW
+    assert evidence([more], weights, lead) > WEAK_BELOW
+
+
 def test_the_lead_of_few_candidates_counts_those_that_are_missing() -> None:
     assert lead_of(np.zeros(0), np.zeros(0)) == (0.0, 0.0)
     assert lead_of(np.array([1.0]), np.array([np.nan])) == (1.0, 0.0)
@@ -146,6 +154,16 @@ def test_in_a_small_store_the_same_hit_is_more_likely_to_be_the_answer() -> None
     assert many == calibration("wordllama/256")
     assert calibration("wordllama/256", "", 1) == calibration("wordllama/256", "", 20)
     assert max(nothing) < WEAK_BELOW
+
+
+def test_noise_is_unlikely_in_itself_or_beside_the_best_hit() -> None:
+    many, words = calibration("wordllama/256"), calibration(None)
+
+    assert many.noise(0.9) == pytest.approx(0.9 * many.noise_below)
+    assert many.noise(0.1) == many.noise_score > 0.1 * many.noise_below
+    assert 0.0 < many.noise(0.01) < many.noise_score
+    # It was measured for vectors.
+    assert words.noise(0.1) == pytest.approx(0.1 * words.noise_below)
 
 
 def test_the_cosine_of_a_chinese_question_says_nothing() -> None:

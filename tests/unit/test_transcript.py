@@ -88,7 +88,10 @@ def test_names_before_a_wide_colon_speak_if_one_recurs_after_another() -> None:
     keys = "姓名：王芳\n备注：对花生过敏。\n备注：不喝酒。"
 
     assert [turn.speaker for turn in parse_turns(chat, NOW)] == ["王芳", "李明", "王芳"]
+    titled, torn = f"羽毛球群\n{chat}", f"{chat}\n四月三日再说。"
+    assert [turn.speaker for turn in parse_turns(titled, NOW)] == [None, "王芳", "李明", "王芳"]
     assert [turn.speaker for turn in parse_turns(keys, NOW)] == [None]
+    assert [turn.speaker for turn in parse_turns(torn, NOW)] == [None]
 
 
 def test_lines_without_a_label_belong_to_the_turn_before() -> None:

@@ -435,7 +435,8 @@ def _may_speak(name: str, *, small: bool) -> bool:
 
 def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     """Drop labels that name no speaker: a label counts if it is a role, has a time or repeats, or
-    if every line has one. "王芳：" counts if every line has one, and one recurs after another.
+    if every line has one. "王芳：" counts if every line from the first such one on has one, and one
+    recurs after another.
     """
     labelled = [line for line in lines if line.name]
     content = [line for line in lines if not line.blank and not line.heading]
@@ -443,7 +444,8 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
     wide = [line.name for line in labelled if text[line.said_from - 1] == "："]
     voices = [name for name, _ in groupby(wide)]
-    wide_speak = len(wide) == len(content) and len({*voices}) < len(voices)
+    titles = next((at for at, line in enumerate(content) if line.name), 0)
+    wide_speak = len(wide) == len(content) - titles and len({*voices}) < len(voices)
     above = [line.name for line in labelled if line.above]
     # In a timetable, nothing comes twice.
     chat = len(set(above)) < len(above)

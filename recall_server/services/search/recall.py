@@ -43,6 +43,9 @@ RELATIONS_MAX = 200
 # How many events of a memory and its history are shown: a repeated statement may have many.
 EVENTS_MAX = 500
 NAME_CHARS_MAX = 200
+# How many hits of weak evidence quote more than the words that they cite. With 2, 3 of 578 answers
+# of everyday texts are not shown.
+QUOTED_IN_FULL = 3
 
 
 @dataclass(frozen=True)
@@ -453,6 +456,8 @@ async def _finalized(
     scores = [hit.scores for hit in hits]
     evidence = calibration.evidence(scores, candidates.weights, _lead(candidates, query))
     hits = await beside.with_turns(tx, candidates, hits, query)
+    if evidence < WEAK_BELOW:
+        hits = [*hits[:QUOTED_IN_FULL], *map(Hit.with_cited_words, hits[QUOTED_IN_FULL:])]
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
 

@@ -479,7 +479,7 @@ def _worth_showing(found: Candidates, query: Query) -> Candidates:
         return found._replace(best=[one for one in found.best if one.score >= least])
     if not found.weights.tells_noise or query.mode not in DEFAULT_ORDER:
         return found
-    least = found.weights.noise_below * max((one.score for one in found.best), default=0.0)
+    least = found.weights.noise(max((one.score for one in found.best), default=0.0))
     kept = [one for one in found.best if one.rerank is not None or one.score >= least]
     noise = max(0, min(query.limit, len(found.best)) - max(1, len(kept)))
     return found._replace(best=kept or found.best[:1], left_out=noise)

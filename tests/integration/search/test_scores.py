@@ -121,6 +121,31 @@ async def test_evidence_goes_by_the_hits_that_are_shown(application: Application
     assert (nothing.hits, nothing.evidence, nothing.weak_evidence) == ((), 0.0, True)
 
 
+async def test_weak_evidence_quotes_no_more_than_the_cited_words_after_three_hits(
+    application: Application,
+) -> None:
+    paragraphs = (
+        "Tilda keeps the bees. They are behind the orchard.",
+        "Desh mends the gate. He needs new hinges for it.",
+        "Olwen chairs the club. She has done it since 2019.",
+        "Rafe paints the benches. Two of them are green.",
+    )
+    await remember(application, "\n\n".join(paragraphs))
+    await drained(application)
+    weak = await answer(application, NOT_STORED[1], score_threshold=0.0)
+    strong = await answer(application, "Who mends the gate, and who chairs?", score_threshold=0.0)
+
+    def in_full(found: Found) -> list[bool]:
+        return [hit.quote != hit.item.citation.quote for hit in found.hits if hit.quote]
+
+    assert weak.weak_evidence
+    assert not strong.weak_evidence
+    assert len(weak.hits) > 5
+    assert not any(in_full(weak)[3:])
+    assert any(in_full(strong)[3:])
+    assert all(hit.item.citation.quote in hit.quote for hit in weak.hits if hit.quote)
+
+
 @pytest.mark.parametrize("mode", list(SearchMode))
 async def test_the_weights_tell_how_the_order_came_about(
     application: Application, mode: SearchMode
