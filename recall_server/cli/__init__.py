@@ -24,7 +24,7 @@ def main() -> None:
         from recall_server.cli import light  # noqa: PLC0415
 
         app = light.app
-        if sys.argv[1:2] not in [[name] for name in light.COMMANDS]:
+        if sys.argv[1:2] not in [[name] for name in ("--version", *light.COMMANDS)]:
             from recall_server.cli.commands import app  # noqa: PLC0415
 
     with suppress(BrokenPipeError):

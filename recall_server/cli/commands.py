@@ -107,13 +107,7 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"recall-server {__version__}")
-        raise typer.Exit
+app.callback(invoke_without_command=True)(light.root)
 
 
 def serve_(  # noqa: PLR0917  # options, each by its name

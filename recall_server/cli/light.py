@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from recall_server import __version__
 from recall_server.cli import importing
 from recall_server.domain.errors import Invalid, RecallError
 from recall_server.local import server as local_server
@@ -237,9 +238,13 @@ HELP = {"help_option_names": ["--help", "-h"]}
 app = typer.Typer(add_completion=False, context_settings=HELP, pretty_exceptions_enable=False)
 
 
-@app.callback()
-def _root() -> None:
-    pass
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"recall-server {__version__}")
+        raise typer.Exit
 
 
 for name, command in COMMANDS.items():
