@@ -82,7 +82,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "hold-not-asked-of-a-source",
         "the hold over a source that is purged",
-        "recall_server.services.erasure.purge_source:Sources.purge",
+        "recall_server.services.erasure.purge_source:Sources._write_piece",
         Without("refuse_held"),
         ("tests/security/test_holds.py::test_every_operation_that_destroys_asks_the_hold[sqlite]",),
     ),

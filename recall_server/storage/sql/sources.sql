@@ -9,7 +9,8 @@ ORDER BY id
 
 -- query: superseded_by
 -- any scope: an operator asks
-SELECT id FROM memories WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
+SELECT id, superseded_by FROM memories
+WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
 
 -- query: believe_again
 -- valid_until is cleared, since it came from the superseding memory.
@@ -34,13 +35,20 @@ UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespac
 UPDATE memories SET status = 'quarantined', retired_at = COALESCE(retired_at, :now)
 WHERE namespace = :namespace AND id IN (:ids...)
 
+-- query: turns_to_reject
+SELECT t.id, t.episode_id, t.span_start, t.span_end
+FROM turns t LEFT JOIN quarantine q ON q.namespace = :namespace AND q.item_id = t.id
+WHERE t.namespace = :namespace AND t.episode_id IN (:ids...)
+  AND (t.state <> 'hidden' OR q.state <> 'rejected')
+ORDER BY t.episode_id, t.position
+
 -- query: reject_turns
 -- Earlier reasons stay, but an earlier release is overwritten. Turns rejected before are skipped.
 INSERT INTO quarantine (
   namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
 )
 SELECT t.namespace, t.id, t.episode_id, :reasons, 'rejected', :now, :decided_by, :now
-FROM turns t WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...)
+FROM turns t WHERE t.namespace = :namespace AND t.id IN (:turns...)
   -- A turn that was imported as hidden (no row in quarantine) stays hidden for good.
   AND (t.state <> 'hidden' OR EXISTS (SELECT 1 FROM quarantine q
     WHERE q.namespace = :namespace AND q.item_id = t.id))

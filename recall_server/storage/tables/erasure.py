@@ -295,6 +295,10 @@ class Erasures(BoundTable):
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
         return await self._by_ids("citations_of_episodes", episode_ids)
 
+    async def standing_citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
+        """Like `citations_in`, without those of memories in quarantine."""
+        return await self._by_ids("standing_citations_of_episodes", episode_ids)
+
     async def remove_tasks(self, ids: Iterable[str]) -> None:
         """Delete tasks with all their rows, end their jobs, and return their quota."""
         wanted = sorted(ids)
@@ -523,9 +527,12 @@ class Sources(BoundTable):
         """Return the turns of these episodes, each with its id, span and state."""
         return list(await self._by_ids("turns_of_episodes", episode_ids))
 
-    async def given_way(self, memory_ids: Collection[str]) -> list[str]:
-        """Return the memories that one of these has superseded."""
-        return [row["id"] for row in await self._by_ids("superseded_by", memory_ids)]
+    async def given_way(self, memory_ids: Collection[str]) -> dict[str, list[str]]:
+        """Return the memories that each of these has superseded."""
+        found: dict[str, list[str]] = {}
+        for row in await self._by_ids("superseded_by", memory_ids):
+            found.setdefault(row["superseded_by"], []).append(row["id"])
+        return found
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
         """Make these memories active again, as if nothing had superseded them."""
@@ -565,13 +572,15 @@ class Sources(BoundTable):
         for one in memory_ids:
             self._bound.note(one, EventKind.QUARANTINED, now, reason=reason)
 
-    async def reject(
-        self, episode_ids: Collection[str], reason: str, by: str, now: datetime
-    ) -> None:
-        """Hide all turns of these texts, with the reason; the texts themselves stay."""
+    async def turns_to_reject(self, episode_ids: Collection[str]) -> Sequence[Row]:
+        """Return those turns of these texts that `reject` hides, each with its text and span."""
+        return await self._by_ids("turns_to_reject", episode_ids)
+
+    async def reject(self, turn_ids: Sequence[str], reason: str, by: str, now: datetime) -> None:
+        """Hide these turns, with the reason; the texts themselves stay."""
         rows = await self._bound.fetch(
             "reject_turns",
-            episodes=sorted(episode_ids),
+            turns=turn_ids,
             reasons=Document([reason]),
             decided_by=by,
             now=now,
