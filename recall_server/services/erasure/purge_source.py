@@ -151,18 +151,23 @@ class _Listed(NamedTuple):
 class _Piece:
     """What one transaction changes.
 
-    `turns`: those that are hidden; `last`: no others are left to hide.
+    `taken`: how many of the turns that are left it takes; `turns`: those that it hides; `last`: no
+    others are left to hide.
     `memories`: how many of the listed ones it takes.
     `counts_then`: by type and topic, how many more memories are active then.
-    `cited`: the texts of the source that kept memories cite.
+    `dropped`: the citations that kept memories lose. `supported`: how often each is said then.
+    `disputed`: True if removed memories are in disputes.
     """
 
+    taken: int
     turns: Sequence[Row]
     last: bool
     memories: int
     purged: Purged
     counts_then: Mapping[tuple[str, str], int]
-    cited: Collection[str]
+    dropped: Sequence[Row]
+    supported: Mapping[str, int]
+    disputed: bool
     index: indexing.Prepared
 
 
@@ -180,7 +185,7 @@ class _Rest:
     changed: str = ""
 
     def after(self, piece: _Piece) -> None:
-        self.turns = self.turns[len(piece.turns) :]
+        self.turns = self.turns[piece.taken :]
         self.listed = self.listed._replace(left=self.listed.left[piece.memories :])
         changed = (*piece.purged.removed, *piece.purged.kept, *(row["id"] for row in piece.turns))
         self.changed = self.changed or next(iter(changed), "")
@@ -247,10 +252,11 @@ class Sources:
         context = replace(context, entry=self._entry(context))
 
         async def write(tx: Transaction, piece: _Piece) -> _Piece:
-            await refuse_held(tx)
             context.entry.counts |= piece.purged.counts()
             context.entry.ids = [*piece.purged.episodes, *piece.purged.removed]
             await self._take_back(tx, piece, context.entry)
+            # Last, as SQLite's writers wait from the first statement that reads.
+            await refuse_held(tx)
             return piece
 
         plan = partial(self._planned, context.entry.change, rest)
@@ -264,36 +270,45 @@ class Sources:
                 raise Stale(f"{undone[change_id]} has taken this purge back. Call it again.")
         turns = _first(rest.turns, self.rows_max)
         left = rest.turns[len(turns) :]
+        # Others may have rejected some meanwhile.
+        of_texts = {str(row["episode_id"]) for row in turns}
+        shown = {row["id"] for row in await tx.sources.turns_to_reject(of_texts)}
         # Once all are hidden, no more memories are made of its words.
         most = 0 if left else max(0, self.rows_max - sum(map(_rows, turns)))
-        purged, cited, memories = await _resting(
+        purged, dropped, memories = await _resting(
             tx, rest.listed.left, rest.texts, rest.listed.citing, most
         )
-        of_turns = {str(row["episode_id"]) for row in turns}
-        purged.episodes = sorted(of_turns - {row["episode_id"] for row in left[:1]})
+        purged.episodes = sorted(of_texts - {row["episode_id"] for row in left[:1]})
+        witnesses = await tx.memories.witnesses(list(purged.kept))
         hidden = await tx.findables.found(purged.removed)
         return _Piece(
-            turns,
+            len(turns),
+            [row for row in turns if row["id"] in shown],
             bool(turns) and not left,
             memories,
             purged,
             await tx.events.counts_then(purged.removed, ()),
-            cited,
-            await indexing.prepared(tx, hidden, (), of_turns, partial(_rejected, turns)),
+            dropped,
+            {
+                i: corroborations([one for one in said if one.episode_id not in rest.texts])
+                for i, said in witnesses.items()
+            },
+            bool(await tx.disputes.others(list(purged.removed))),
+            await indexing.prepared(tx, hidden, (), of_texts, partial(_rejected, turns)),
         )
 
     async def _take_back(self, tx: Transaction, piece: _Piece, entry: AuditEntry) -> None:
         now, by, purged = await tx.moment(), entry.made_by or OPERATOR, piece.purged
         await tx.sources.quarantine(purged.removed, RULE, now)
         await tx.events.correct_counts(piece.counts_then, purged.removed)
-        await tx.sources.reject([row["id"] for row in piece.turns], REASON, by, now)
+        await tx.sources.reject(piece.turns, REASON, by, now)
         await piece.index.write(tx)
-        await tx.sources.forget_citations(list(purged.kept), piece.cited, now)
-        left = await tx.memories.witnesses(list(purged.kept))
-        await tx.sources.recount({i: corroborations(left[i]) for i in purged.kept})
+        await tx.sources.forget_citations(piece.dropped, now)
+        await tx.sources.recount(piece.supported)
         await tx.sources.relink(purged.relinked, now)
         await tx.sources.believe(list(purged.restored), now)
-        await commit.settle_ended(tx, now)
+        if piece.disputed:
+            await commit.settle_ended(tx, now)
         if piece.last:
             # A job that works on the source at this moment has read what is taken back.
             await tx.erasures.fence(now)
@@ -373,10 +388,10 @@ async def _listed(tx: Transaction, texts: Collection[str]) -> _Listed:
 
 async def _resting(
     tx: Transaction, ids: Sequence[str], texts: Collection[str], citing: Collection[str], most: int
-) -> tuple[Purged, set[str], int]:
+) -> tuple[Purged, list[Row], int]:
     """Return what becomes of the first of these memories, with those that they superseded, `most`
-    together but at least one; the texts of the source that the kept ones cite; and how many of
-    `ids` these are.
+    together but at least one; the citations that the kept ones lose; and how many of `ids` these
+    are.
     """
     ids = ids[:most]
     given_way = await tx.sources.given_way(ids)
@@ -396,7 +411,7 @@ async def _resting(
     cited = {row["memory_id"] for row in rows}
     purged.kept = {i: one for i, one in keeps.items() if i in cited}
     purged.again = {**await cited_only_by(tx, set(purged.removed), texts)}
-    return purged, {row["episode_id"] for row in rows}, len(ids)
+    return purged, rows, len(ids)
 
 
 async def _trace(tx: Transaction, purged: Purged, freed: Collection[str]) -> Mapping[str, Memory]:
@@ -418,10 +433,10 @@ async def _trace(tx: Transaction, purged: Purged, freed: Collection[str]) -> Map
                 standing.add(one)
         ends = {i: _end(successors, by) for i, by in ends.items()}
     for i, by in ends.items():
-        if by is None:
-            purged.restored[i] = found[i]
-        else:
+        if by is not None:
             purged.relinked[i] = by
+        elif found[i].status is Status.SUPERSEDED:
+            purged.restored[i] = found[i]
     return found
 
 

@@ -535,9 +535,10 @@ class Sources(BoundTable):
         return found
 
     async def believe(self, memory_ids: Collection[str], now: datetime) -> None:
-        """Make these memories active again, as if nothing had superseded them."""
-        for row in await self._by_ids("believe_again", memory_ids):
-            self._bound.note(row["id"], EventKind.RESTORED, now)
+        """Make these superseded memories active again, as if nothing had superseded them."""
+        await self._bound.send("believe_again", ids=sorted(memory_ids))
+        for one in memory_ids:
+            self._bound.note(one, EventKind.RESTORED, now)
 
     async def relink(self, links: Mapping[str, str], now: datetime) -> None:
         """Set for each memory another one that supersedes it."""
@@ -547,15 +548,21 @@ class Sources(BoundTable):
         for one in links:
             self._bound.note(one, EventKind.SUPERSEDED, now)
 
-    async def forget_citations(
-        self, memory_ids: Collection[str], episode_ids: Collection[str], now: datetime
-    ) -> None:
-        rows = await self._by_ids("drop_citations", memory_ids, episodes=sorted(episode_ids))
+    async def forget_citations(self, rows: Iterable[Row], now: datetime) -> None:
         dropped: dict[str, list[tuple[int, str, int, int]]] = {}
-        for memory_id, *citation in sorted(tuple(row.values()) for row in map(dict, rows)):
-            dropped.setdefault(memory_id, []).append(tuple(citation))
+        for row in rows:
+            place = (row["position"], row["episode_id"], row["span_start"], row["span_end"])
+            dropped.setdefault(row["memory_id"], []).append(place)
         for memory_id, citations in dropped.items():
-            self._bound.note(memory_id, EventKind.UNCITED, now, dropped=citations)
+            self._bound.note(memory_id, EventKind.UNCITED, now, dropped=sorted(citations))
+        await self._bound.many(
+            "drop_citation",
+            [
+                {"id": memory_id, "position": position}
+                for memory_id, citations in dropped.items()
+                for position, *_ in citations
+            ],
+        )
 
     async def recount(self, reinforcements: Mapping[str, int]) -> None:
         """Set how often each memory was reinforced."""
@@ -576,19 +583,20 @@ class Sources(BoundTable):
         """Return those turns of these texts that `reject` hides, each with its text and span."""
         return await self._by_ids("turns_to_reject", episode_ids)
 
-    async def reject(self, turn_ids: Sequence[str], reason: str, by: str, now: datetime) -> None:
-        """Hide these turns, with the reason; the texts themselves stay."""
-        rows = await self._bound.fetch(
+    async def reject(self, turns: Sequence[Row], reason: str, by: str, now: datetime) -> None:
+        """Hide these turns, as `turns_to_reject` returns them, with the reason; the texts stay."""
+        ids = [row["id"] for row in turns]
+        await self._bound.send(
             "reject_turns",
-            turns=turn_ids,
+            turns=ids,
             reasons=Document([reason]),
             decided_by=by,
             now=now,
         )
-        await self._bound.send("hide_turns", ids=[row["item_id"] for row in rows])
-        for row in rows:
+        await self._bound.send("hide_turns", ids=ids)
+        for row in turns:
             self._bound.note(
-                row["item_id"],
+                row["id"],
                 EventKind.REJECTED,
                 now,
                 episode_id=row["episode_id"],
