@@ -87,6 +87,25 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         ("tests/security/test_holds.py::test_every_operation_that_destroys_asks_the_hold[sqlite]",),
     ),
     Breakage(
+        "purge-outlives-its-undo",
+        "that a purge ends when somebody takes back what it has done so far",
+        "recall_server.services.erasure.purge_source:Sources._planned",
+        Instead("Histories", "Histories(())"),
+        (
+            "tests/security/test_purge_pieces.py::test_a_purge_that_is_undone_meanwhile_ends[sqlite]",
+        ),
+    ),
+    Breakage(
+        "purged-but-cited",
+        "that words which only purged memories cite are extracted again",
+        "query:standing_citations_of_episodes",
+        Text("""SELECT memory_id, position, episode_id, span_start, span_end FROM citations
+WHERE namespace = :namespace AND episode_id IN (:ids...)"""),
+        (
+            "tests/security/test_purge_pieces.py::test_pieces_take_back_together_what_one_would[sqlite-1]",
+        ),
+    ),
+    Breakage(
         "import-unscreened",
         "the screening of what an import takes in",
         "recall_server.services.transfer.importing:Import._prepared",
