@@ -37,9 +37,10 @@ from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.driver import Row, batches, span
 from recall_server.storage.store import Store, Transaction
 
-# How many rows a transaction changes, for which SQLite's writers wait: see `Sources`.
+# How many rows a transaction changes, for which SQLite's writers wait (see `Sources`), and how many
+# tasks, each of which it may have to read.
 ROWS_MAX = 500
-TASKS_AT_ONCE = 20
+TASKS_AT_ONCE = 10
 # How many rows are read at once.
 PAGE = 500
 # A turn has about one passage for so many characters.
@@ -206,8 +207,8 @@ class Sources:
     async def purge(self, context: Context, source: BadSource, *, dry_run: bool) -> Purged:
         """Take back all that rests on a source, piece by piece, each with an audit record; with
         `dry_run`, only report what that would be, without a lock. An unknown source is no error.
-        The worker extracts again what is left. Raises `OnHold`, and `Stale` if somebody
-        undoes the purge meanwhile.
+        The worker extracts again what is left. Raises `OnHold`, and `Stale` if somebody undoes the
+        purge meanwhile: what has been done until then stays, or is undone.
         """
         tables = self.store.autocommit(context.namespace)
         texts = set(await tables.sources.episodes(**vars(source)))
