@@ -253,11 +253,11 @@ class Sources:
         context = replace(context, entry=self._entry(context))
 
         async def write(tx: Transaction, piece: _Piece) -> _Piece:
+            # This waits for its turn: what follows is dated then.
+            await refuse_held(tx)
             context.entry.counts |= piece.purged.counts()
             context.entry.ids = [*piece.purged.episodes, *piece.purged.removed]
             await self._take_back(tx, piece, context.entry)
-            # Last, as SQLite's writers wait from the first statement that reads.
-            await refuse_held(tx)
             return piece
 
         plan = partial(self._planned, context.entry.change, rest)
