@@ -39,7 +39,7 @@ from recall_server.storage.store import Store, Transaction
 
 # How many rows a transaction changes, for which SQLite's writers wait (see `Sources`), and how many
 # tasks, each of which it may have to read.
-ROWS_MAX = 500
+ROWS_MAX = 250
 TASKS_AT_ONCE = 10
 # How many rows are read at once.
 PAGE = 500
